@@ -173,6 +173,9 @@ test("the question of an attack arrives live, says why, and is denied with a key
   assert.match(text, /mallory/);
   assert.match(text, /500/);
   assert.ok(text.includes("Text that had a hand in it") && text.includes("PAY MALLORY"), text);
+  // Code in the reasons is shown as code, without its backticks.
+  const why = await question.getByRole("list").first().innerText();
+  assert.ok(!why.includes("`"), why);
   await page.locator("#announcements", { hasText: "A new question about send_money" }).waitFor();
   // The markup is shown as a text, and has done nothing.
   assert.ok(text.includes(HOSTILE), text);
@@ -248,6 +251,42 @@ test("a mail is allowed for a conversation, and the next one is asked about afte
   await context.close();
 });
 
+test("a grant that somebody else withdraws disappears from the open page", async () => {
+  const { page, context, errors } = await open("ann");
+  const running = agentSays("Mail Ann hello", "elsewhere");
+  await card(page, "send_mail").filter({ hasText: "conversation elsewhere" }).getByRole("button", { name: /Allow from now on/ }).click();
+  assert.deepEqual(await running, ["send_mail"]);
+  await page.getByRole("link", { name: "Grants" }).click();
+  await page.getByRole("button", { name: "Withdraw the grant for send_mail" }).waitFor();
+  const headers = { authorization: `Bearer ${KEYS.BOB_KEY}` };
+  const { grants } = await (await fetch(`${address}/api/v1/grants`, { headers })).json();
+  assert.equal((await fetch(`${address}/api/v1/grants/${grants[0].id}`, { method: "DELETE", headers })).status, 200);
+  await page.getByText("There are no grants.").waitFor();
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test("a login link opens the page once, and its token leaves the address", async () => {
+  const made = await fetch(`${address}/ui/api/login-link`, { method: "POST", headers: { authorization: `Bearer ${KEYS.BOB_KEY}` } });
+  const { link } = await made.json();
+  const first = await open();
+  await first.page.goto("about:blank");
+  await first.page.goto(address + link);
+  await first.page.getByRole("heading", { name: "Questions", level: 1 }).waitFor();
+  await first.page.getByText("bob (admin)").waitFor();
+  assert.equal(await first.page.evaluate(() => location.href), `${address}/ui/`);
+  // The name and the button are on one line.
+  const [name, button] = [await first.page.locator(".who .name").boundingBox(), await first.page.getByRole("button", { name: "Log out" }).boundingBox()];
+  assert.ok(name.height <= button.height + 1, JSON.stringify([name, button]));
+  const second = await open();
+  await second.page.goto("about:blank");
+  await second.page.goto(address + link);
+  await second.page.getByRole("alert").filter({ hasText: "this login link was used already" }).waitFor();
+  assert.deepEqual([first.errors, second.errors], [[], []]);
+  await first.context.close();
+  await second.context.close();
+});
+
 test("the calls of one turn are one group, and the slower person reads who decided", async () => {
   const [ann, bob] = [await open("ann"), await open("bob")];
   const running = agentSays("Mail both of them", "both");
@@ -276,6 +315,14 @@ test("a conversation shows what influenced a call, and what a step saw", async (
   await page.getByText("influenced the call of send_money, which was asked about").first().waitFor();
   assert.ok((await page.locator(".event").filter({ hasText: "answer of read_page" }).innerText()).includes(HOSTILE));
   assert.equal(await page.title(), "Conversations – Flowgate");
+  // From the region to the call.
+  const path = page.getByRole("button", { name: "How they reached the call" }).last();
+  await path.click();
+  await page.getByText("the path to the call of send_money begins here").first().waitFor();
+  assert.match(await page.getByRole("list", { name: "Paths to the call of send_money" }).innerText(), /#\d+ content.*→ this call/);
+  await axeFinds(page, "a path");
+  await path.click();
+  await page.getByText("begins here").first().waitFor({ state: "detached" });
   await page.getByRole("button", { name: /What step \d+ saw/ }).last().click();
   await page.getByText("seen by the step").first().waitFor();
   await axeFinds(page, "a conversation");

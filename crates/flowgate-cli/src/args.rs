@@ -33,6 +33,8 @@ mod labels;
 #[cfg(feature = "local")]
 mod lm;
 #[cfg(feature = "run")]
+mod login_link;
+#[cfg(feature = "run")]
 mod mcp;
 #[cfg(feature = "local")]
 mod paper;
@@ -86,6 +88,8 @@ pub(crate) use init::InitArgs;
 pub(crate) use labels::{LabelsArgs, LabelsFormat};
 #[cfg(feature = "local")]
 pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs, TuneArgs};
+#[cfg(feature = "run")]
+pub(crate) use login_link::LoginLinkArgs;
 #[cfg(feature = "run")]
 pub(crate) use mcp::McpArgs;
 #[cfg(feature = "local")]
@@ -391,6 +395,10 @@ pub(crate) enum Command {
         #[command(subcommand)]
         approvals: ApprovalsCommand,
     },
+    /// Make a link by which a person logs in to the page of a running gateway, once and within five minutes.
+    #[cfg(feature = "run")]
+    #[command(after_help = login_link::LOGIN_LINK_HELP)]
+    LoginLink(LoginLinkArgs),
     /// Make, list and revoke virtual keys of a running gateway: further keys of its clients.
     ///
     /// A virtual key has the policy of its client, and can be limited further. Only admins of the client's tenant may use this command.

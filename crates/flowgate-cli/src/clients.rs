@@ -6,11 +6,12 @@
 //! * `config_file` reads what a file configures, and `jsonc` lets it read JSON with comments.
 //! * `edit` changes a file, and leaves all other bytes as they are.
 //! * `wrapping` builds the command line that runs a server behind `flowgate mcp`.
-//! * `known_servers` guesses from the names of servers what they read and do.
+//! * `known_servers` guesses from the names of servers what they read and do, and `known_tools` from their tools.
 
 pub(crate) mod config_file;
 pub(crate) mod edit;
 mod jsonc;
 pub(crate) mod known_servers;
+pub(crate) mod known_tools;
 pub(crate) mod places;
 pub(crate) mod wrapping;

@@ -24,6 +24,8 @@ mod keys;
 mod labels;
 #[cfg(feature = "local")]
 mod lm;
+#[cfg(feature = "run")]
+mod login_link;
 mod man;
 #[cfg(feature = "run")]
 mod mcp;
@@ -155,6 +157,8 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Report(options) => report::run(&options, output),
         #[cfg(feature = "run")]
         Command::Approvals { approvals } => approvals::run(&approvals, output),
+        #[cfg(feature = "run")]
+        Command::LoginLink(options) => login_link::run(&options, output),
         #[cfg(feature = "run")]
         Command::Keys { keys } => keys::run(&keys, output),
         Command::Demo => demo::run(output),

@@ -3,7 +3,7 @@
 //! * `args`, `display_mode` and `predicate_args` declare the command line, and its help.
 //! * [`command`] has a module for each command.
 //! * `input`, `policy_file`, `tool_files` and `corpus` read files.
-//! * `output`, `progress`, `report`, `escaping`, `warnings` and `trace_lines` format and print what commands show.
+//! * `output`, `progress`, `report`, `escaping` and `warnings` format and print what commands show.
 //! * `clients` reads and changes the configurations of MCP clients, the programs that use MCP servers.
 //! * `mcp` starts MCP servers, and calls their tools.
 //! * `gateway_client` calls a running gateway, and `question_text` writes its questions.
@@ -37,8 +37,8 @@ mod report;
 #[cfg(feature = "run")]
 mod stores;
 mod tool_files;
-#[cfg(any(feature = "gateway", feature = "run"))]
-mod trace_lines;
+#[cfg(feature = "run")]
+mod typed_lines;
 mod warnings;
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Starts MCP servers, lists their tools for `flowgate init`, and calls them for `flowgate run`. `rmcp` implements the
+//! Starts MCP servers, lists their tools for `flowgate init` and `flowgate scan`, and calls them for `flowgate run`. `rmcp` implements the
 //! protocol; only this module uses it.
 //!
 //! The asynchronous code runs on a thread of its own; all other code calls it and waits. The output of servers is
@@ -24,7 +24,7 @@ use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use serde_json::{Map, Value};
 
 use crate::escaping;
-pub(crate) use config::{McpServerSpec, read};
+pub(crate) use config::{McpServerSpec, read, read_entry};
 use connection::{CallError, McpConnection};
 pub(crate) use runtime::AsyncRuntime;
 use runtime::TaskError;
@@ -33,6 +33,9 @@ use runtime::TaskError;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit for servers to end: `rmcp` closes their input, sends a signal, and kills them, three seconds apart.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// How long to wait until a server is killed that has not answered.
+const KILL_PAUSE: Duration = Duration::from_millis(300);
 
 /// The largest message of a server that only lists its tools, in bytes.
 const LISTED_ANSWER: usize = 8 << 20;
@@ -142,9 +145,9 @@ impl Drop for ServersGuard {
 /// The name of a server, with its tools or the reason why it does not list them; the reason contains advice.
 pub(crate) type ListedServer = (String, Result<Vec<draft::DescribedTool>, String>);
 
-/// Starts all servers at the same time, lists their tools, and ends the servers. Waits at most `limit` for all of them
-/// to start and to list their tools, or until `is_cancelled` returns true. Returns one item for each server, in the
-/// order of `specs`.
+/// Starts all servers at the same time, lists their tools, and ends the servers, also those that gave no list. Waits at
+/// most `limit` for all of them to start and to list their tools, or until `is_cancelled` returns true. Returns one item
+/// for each server, in the order of `specs`.
 pub(crate) fn list_tools(
     specs: Vec<McpServerSpec>,
     limit: Duration,
@@ -154,29 +157,34 @@ pub(crate) fn list_tools(
     let limits = CallLimits { time: limit, answer: LISTED_ANSWER };
     let listing = specs.into_iter().map(|spec| {
         let opening = spec.clone();
+        // The connection, as long as the server runs: it is closed below even if the list does not come.
+        let open = Arc::new(Mutex::new(None));
+        let opened = Arc::clone(&open);
         let task = runtime.spawn(async move {
             let connection = connection::open(opening, limits).await?;
-            let tools = connection.tools().await;
-            let tools =
-                tools.map_err(|why| format!("does not list its tools: {}", escaping::excerpt(&why, 200)));
-            Ok((connection, tools))
+            let tools = connection.tools();
+            *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+            let tools = tools.await;
+            tools.map_err(|why| format!("does not list its tools: {}", escaping::excerpt(&why, 200)))
         });
-        (task, spec)
+        (task, open, spec)
     });
     let listing: Vec<_> = listing.collect();
     let deadline = Instant::now() + limit;
     let (mut listed, mut ending) = (Vec::new(), Vec::new());
-    for (task, spec) in listing {
+    for (task, open, spec) in listing {
         let left = deadline.saturating_duration_since(Instant::now());
-        let tools = task
-            .wait(left, is_cancelled)
+        let waited = task.wait(left, is_cancelled);
+        let tools = waited
             .map_err(|why| format!("does not list its tools: {}", describe_task_error(why, limit)))
             // The task ran to its end, but the server may not have started: that is an error in its result.
-            .and_then(|opened: Result<_, String>| opened)
-            .and_then(|(connection, tools)| {
-                ending.push(runtime.spawn(connection.close(SHUTDOWN_TIMEOUT)));
-                tools
-            });
+            .and_then(|tools: Result<Vec<DescribedTool>, String>| tools);
+        match open.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(connection) => ending.push(runtime.spawn(connection.close(SHUTDOWN_TIMEOUT))),
+            // A server that has not answered `initialize` is killed when its task is dropped, on the thread of the
+            // tasks: the pause lets that happen before the program can end.
+            None => ending.push(runtime.spawn(async { tokio::time::sleep(KILL_PAUSE).await })),
+        }
         let describe = |tool: DescribedTool| {
             let (name, input) = (Tool::of(&spec.name, &tool.name), tool.input);
             draft::DescribedTool::new(name, tool.description, Some(&input), tool.hints)

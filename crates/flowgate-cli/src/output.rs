@@ -54,6 +54,14 @@ impl Console {
         let _ = self.out.flush();
     }
 
+    /// Prints a prompt on the standard error, [escaped](escaping::escape_output) and without a line break. A closed pipe
+    /// is not an error.
+    #[cfg(feature = "run")]
+    pub(crate) fn prompt_beside_result(&mut self, prompt: &str) {
+        let _ = write!(self.err, "{}", escaping::escape_output(prompt, self.err_color));
+        let _ = self.err.flush();
+    }
+
     /// Prints bytes of the result as they are, not escaped and without a line break. A closed pipe is not an error.
     pub(crate) fn write_bytes(&mut self, bytes: &[u8]) {
         let _ = self.out.write_all(bytes);

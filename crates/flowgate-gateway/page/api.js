@@ -66,6 +66,14 @@ export async function takeLogin() {
   return session;
 }
 
+/** Takes the session of a login link with this token; returns who that is. */
+export async function takeLink(link) {
+  const response = await send("POST", "/ui/api/session", { "x-flowgate-login-link": link });
+  const { token, ...session } = await response.json();
+  localStorage.setItem(TOKEN, token);
+  return session;
+}
+
 /** Whether people can log in at an identity provider. */
 export async function hasProvider() {
   const response = await fetch("/ui/api/session", { credentials: "omit", redirect: "error" });

@@ -1,6 +1,6 @@
 // Shows one question: what the call would do, who may have chosen it, and what a person may answer.
 
-import { h, textOf, time } from "./dom.js";
+import { h, sentence, textOf, time } from "./dom.js";
 
 /** The answers, with the key of each: its name in a request, the words of its button, and what was decided. */
 export const ANSWERS = [
@@ -53,7 +53,7 @@ export function contentOf(question) {
   return [
     h("h2", {}, h("code", {}, call.tool)),
     call.summary ? h("p", { class: "summary" }, call.summary) : null,
-    list("Why you are asked", call.reasons ?? []),
+    list("Why you are asked", (call.reasons ?? []).map(sentence)),
     h("h3", {}, "What would be sent"),
     argumentsOf(call.arguments),
     (call.label ?? []).length > 0 ? h("p", {}, "The call carries: ", h("span", { class: "label" }, call.label.join(", "))) : null,
@@ -111,9 +111,9 @@ export function openCard(question, decide) {
 }
 
 /** A question that somebody else has decided, or that has ended, while it was shown. */
-export function closedCard(question, sentence, dismiss) {
+export function closedCard(question, outcome, dismiss) {
   return h("article", { class: "card closed", tabindex: "0", "data-question": question.id, "aria-label": `Question about ${question.call.tool}, no longer open` },
     h("h2", {}, h("code", {}, question.call.tool)),
-    h("p", {}, sentence),
+    h("p", {}, outcome),
     h("p", { class: "buttons" }, h("button", { type: "button", click: dismiss }, "Dismiss")));
 }

@@ -63,3 +63,11 @@ const polite = () => document.getElementById("announcements");
 export function announce(sentence) {
   polite().textContent = sentence;
 }
+
+/**
+ * Returns the parts of a sentence of the gateway: what is between backticks as code, the rest as text. Only for sentences of
+ * the gateway and of policies: the exact text of a value must stay as it is. A backtick without a partner stays.
+ */
+export function sentence(text) {
+  return text.split(/(`[^`\n]+`)/).map((part) => (/^`[^`\n]+`$/.test(part) ? h("code", {}, part.slice(1, -1)) : part));
+}

@@ -18,18 +18,28 @@ function termsOf(grant) {
   return [grant.expires === null ? ", until it is withdrawn" : [", until ", time(grant.expires)], `; ${limitsOf(grant)}.`];
 }
 
+/** The time between two looks at the grants, in milliseconds: others give and withdraw them, too. */
+const INTERVAL = 5000;
+
 export async function view(content, { session, left }) {
+  let shown = "";
+  /** Shows the grants as they are now; what has not changed stays, with its focus. */
   const load = async () => {
     const { grants } = await request("GET", "/api/v1/grants");
-    if (left.aborted) return;
+    const found = JSON.stringify(grants);
+    if (left.aborted || found === shown) return;
+    shown = found;
     const withdraw = async (grant, button) => {
       button.disabled = true;
+      announce("");
       try {
         await request("DELETE", `/api/v1/grants/${encodeURIComponent(grant.id)}`);
         announce(`The grant of ${grant.who} for ${grant.call.tool} is withdrawn.`);
       } catch (refusal) {
         announce(`Not withdrawn: ${refusal.message}.`);
       }
+      // Also if the answer is the same as before: the button is as it was then.
+      shown = "";
       await load();
       document.getElementById("main").focus();
     };
@@ -48,4 +58,6 @@ export async function view(content, { session, left }) {
       }));
   };
   await load();
+  const timer = setInterval(() => load().catch(() => {}), INTERVAL);
+  left.addEventListener("abort", () => clearInterval(timer));
 }

@@ -1,7 +1,7 @@
 // Begins the page: asks for a key, or shows the views to the person whose session it is.
 
 import { announce, h, show } from "./dom.js";
-import { hasProvider, hasSession, logIn, logOut, onEnd, request, takeLogin } from "./api.js";
+import { hasProvider, hasSession, logIn, logOut, onEnd, request, takeLink, takeLogin } from "./api.js";
 import * as conversations from "./conversations.js";
 import * as decided from "./decided.js";
 import * as rates from "./rates.js";
@@ -87,7 +87,9 @@ function showPage(session) {
     h("header", {},
       h("p", { class: "brand" }, "Flowgate"),
       h("nav", { "aria-label": "Views" }, h("ul", {}, [...links.values()].map((link) => h("li", {}, link)))),
-      h("p", { class: "who" }, `${session.person} (${session.role}), ${tenants}, ${reads} `, h("button", { type: "button", click: leave }, "Log out"))),
+      h("p", { class: "who" },
+        h("span", { class: "name" }, `${session.person} (${session.role})`, h("button", { type: "button", click: leave }, "Log out")),
+        h("span", {}, `${tenants}, ${reads}`))),
     main,
     h("p", { id: "announcements", role: "status", "aria-live": "polite" }));
   const context = {
@@ -116,15 +118,22 @@ function showPage(session) {
     const failed = (refusal) => show(content, h("p", { role: "alert" }, `This cannot be shown: ${refusal.message}.`));
     Promise.resolve(view(content, { ...context, left: leaving.signal })).catch(failed).finally(() => content.removeAttribute("aria-busy"));
   };
-  window.addEventListener("hashchange", () => { showView(); main.focus(); }, { signal: closing.signal });
+  // What was announced in one view is old news in the next one.
+  window.addEventListener("hashchange", () => { announce(""); showView(); main.focus(); }, { signal: closing.signal });
   for (const { begin } of VIEWS.values()) begin?.(context);
   showView();
   announce(`Logged in as ${session.person}.`);
 }
 
+const notLoggedIn = (refusal) => showLogin(`Not logged in: ${refusal.message}.`);
 onEnd(() => showLogin("The session has ended: log in again."));
 if (location.hash === "#login") {
   history.replaceState(null, "", "/ui/");
-  takeLogin().then(showPage, (refusal) => showLogin(`Not logged in: ${refusal.message}.`));
+  takeLogin().then(showPage, notLoggedIn);
+} else if (location.hash.startsWith("#link/")) {
+  const link = location.hash.slice("#link/".length);
+  // The token leaves the address and the history of the browser before it is used.
+  history.replaceState(null, "", "/ui/");
+  takeLink(link).then(showPage, notLoggedIn);
 } else if (hasSession()) request("GET", "/ui/api/session").then(showPage, (refusal) => showLogin(refusal.status === 401 ? "" : `Not logged in: ${refusal.message}.`));
 else showLogin();

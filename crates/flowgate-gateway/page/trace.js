@@ -1,7 +1,7 @@
 // One conversation: its regions with their labels, what a step of the model saw, and the verdicts on calls with the
 // regions that influenced them.
 
-import { h, show, announce } from "./dom.js";
+import { announce, h, sentence, show } from "./dom.js";
 import { request } from "./api.js";
 
 const KINDS = { message: (source) => `message of ${source}`, call: (source) => `call of ${source}`, answer: (source) => (source ? `answer of ${source}` : "answer without a call"), description: (source) => `description of ${source}` };
@@ -31,10 +31,13 @@ export async function view(content, { left }, client, conversation) {
   const state = h("p", { class: "faint" });
   let next = 0;
   let pressed = null;
+  /** The labels of each answer of the gateway, by the number of its first event. */
+  const pages = new Map();
 
   const clear = () => {
-    for (const mark of list.querySelectorAll(".seen, .unseen")) mark.remove();
+    for (const mark of list.querySelectorAll(".seen, .unseen, .on-path, .path")) mark.remove();
     for (const field of list.querySelectorAll(".not-seen")) field.classList.remove("not-seen");
+    for (const item of list.querySelectorAll(".path-begins")) item.classList.remove("path-begins");
     pressed?.setAttribute("aria-pressed", "false");
     pressed = null;
   };
@@ -67,7 +70,7 @@ export async function view(content, { left }, client, conversation) {
   const eventElement = (event, labels, answer) => {
     const button = event.saw === null ? null : h("button", { type: "button", "aria-pressed": "false", "data-answer": answer }, `What step ${event.number} saw`);
     button?.addEventListener("click", () => showSeen(button, event, labels));
-    return h("li", { class: "event", "data-number": event.number, "data-answer": answer, id: `event-${event.number}`, tabindex: "-1" },
+    return h("li", { class: "event", "data-number": event.number, "data-answer": answer, "data-saw": event.saw, id: `event-${event.number}`, tabindex: "-1" },
       h("h2", {}, `#${event.number} ${KINDS[event.kind]?.(event.source) ?? event.kind}`),
       event.fields.map((field) => fieldElement(field, labels)),
       event.left_out ? h("p", { class: "faint" }, "Further fields are left out.") : null,
@@ -80,7 +83,53 @@ export async function view(content, { left }, client, conversation) {
     item?.focus();
   };
 
+  /** Returns the field of a region, if its event is on the page. */
+  const fieldOf = ({ event, path }) => {
+    const fields = document.getElementById(`event-${event}`)?.querySelectorAll(".field") ?? [];
+    return [...fields].find((field) => field.dataset.path === path);
+  };
+
+  /** Returns the steps of the model between a region and a call that were shown the region, by their events. */
+  const stepsBetween = (region, before) => {
+    const shownAt = fieldOf(region)?.dataset.shownAt ?? "";
+    const item = document.getElementById(`event-${region.event}`);
+    if (shownAt === "" || !item) return [];
+    const labels = pages.get(item.dataset.answer);
+    const steps = [...list.querySelectorAll(`.event[data-saw][data-answer="${item.dataset.answer}"]`)];
+    return steps.filter(({ dataset }) => {
+      const number = Number(dataset.number);
+      return number > region.event && number < before && labels[Number(shownAt)].flows_to.includes(Number(dataset.saw));
+    });
+  };
+
+  /** Shows how each region that influenced a call reached it: the region, the steps that were shown it, and the call. */
+  const showPath = (button, verdict, regions) => {
+    const isOn = pressed === button;
+    clear();
+    if (isOn) return;
+    pressed = button;
+    button.setAttribute("aria-pressed", "true");
+    const paths = regions.map((region) => {
+      const field = fieldOf(region);
+      field?.classList.add("path-begins");
+      field?.querySelector(".marks")?.append(h("strong", { class: "on-path" }, `the path to the call of ${verdict.tool} begins here`), " ");
+      const steps = stepsBetween(region, verdict.before);
+      for (const step of steps) step.querySelector("h2").append(h("span", { class: "on-path" }, " was shown it"));
+      const link = (number, words) => h("button", { type: "button", class: "link", click: () => goTo(number) }, words);
+      return h("li", {},
+        link(region.event, `#${region.event} ${region.path}`), " ", h("span", { class: "label" }, region.label.join(", ")),
+        steps.map((step) => [" → ", link(Number(step.dataset.number), `step #${step.dataset.number}`)]),
+        " → this call");
+    });
+    button.closest(".verdict").append(h("ul", { class: "path", "aria-label": `Paths to the call of ${verdict.tool}` }, paths));
+    announce(`${paths.length} ${paths.length === 1 ? "region" : "regions"} influenced the call of ${verdict.tool}.`);
+  };
+
   const verdictElement = (verdict) => {
+    // Several reasons may name the same region.
+    const regions = [...new Map(verdict.reasons.flatMap((reason) => reason.regions).map((region) => [`${region.event} ${region.path}`, region])).values()];
+    const button = regions.length === 0 ? null : h("button", { type: "button", "aria-pressed": "false" }, "How they reached the call");
+    button?.addEventListener("click", () => showPath(button, verdict, regions));
     const regionElement = ({ event, path, label }) =>
       h("li", {},
         h("button", { type: "button", class: "link", click: () => goTo(event) }, `#${event} ${path}`),
@@ -90,9 +139,10 @@ export async function view(content, { left }, client, conversation) {
       h("pre", {}, verdict.arguments, verdict.is_cut ? " […]" : ""),
       verdict.label.length > 0 ? h("p", {}, "The call carries: ", h("span", { class: "label" }, verdict.label.join(", "))) : null,
       verdict.reasons.map((reason) => [
-        h("p", {}, `The policy ${reason.action}: ${reason.message}`, reason.line === null ? "" : ` (line ${reason.line} of the policy)`),
+        h("p", {}, `The policy ${reason.action}: `, sentence(reason.message), reason.line === null ? "" : ` (line ${reason.line} of the policy)`),
         reason.regions.length > 0 ? h("ul", { "aria-label": "Regions that influenced the call" }, reason.regions.map(regionElement)) : null,
-      ]));
+      ]),
+      button ? h("p", { class: "buttons" }, button) : null);
   };
 
   /** Marks the regions that influenced a call that was asked about or refused. */
@@ -116,6 +166,7 @@ export async function view(content, { left }, client, conversation) {
     if (left.aborted) return;
     const verdicts = [...answer.verdicts];
     const from = next;
+    pages.set(String(from), answer.labels);
     for (const event of answer.events) {
       while (verdicts.length > 0 && verdicts[0].before <= event.number) list.append(verdictElement(verdicts.shift()));
       list.append(eventElement(event, answer.labels, from));

@@ -52,6 +52,7 @@ use crate::identity::pending_logins::PendingLogins;
 use crate::log::{self, OperatorLog};
 use crate::metrics::agents::AgentMetrics;
 use crate::page::login_failures::LoginFailures;
+use crate::page::login_links::LoginLinks;
 use crate::page::sessions::PageSessions;
 use crate::random;
 use crate::recorder::{self, AuditEntry, Recorder};
@@ -88,6 +89,8 @@ pub(crate) struct ApprovalService {
     /// The sessions of people who use the page, and the failed logins.
     pub(crate) sessions: Arc<PageSessions>,
     pub(crate) login_failures: Arc<LoginFailures>,
+    /// The links by which people log in once.
+    pub(crate) login_links: Arc<LoginLinks>,
     /// The logins that have begun at an issuer and are not completed.
     pub(crate) logins: Arc<PendingLogins>,
     /// Whether a reloaded configuration has replaced this service: its event streams end, and their readers reconnect.
@@ -202,7 +205,8 @@ impl ApprovalService {
         (log, metrics): (OperatorLog, Arc<AgentMetrics>),
     ) -> Self {
         // What the service keeps itself is empty at first.
-        let (question_changes, sessions, login_failures, logins, is_replaced) = Default::default();
+        let (question_changes, sessions, login_failures, login_links, logins, is_replaced) =
+            Default::default();
         let webhook = webhook.map(Arc::new);
         Self {
             store,
@@ -216,6 +220,7 @@ impl ApprovalService {
             question_changes,
             sessions,
             login_failures,
+            login_links,
             logins,
             is_replaced,
         }

@@ -9,9 +9,12 @@
 //! * `browser_origin`: recognises requests that the page of another site causes.
 //! * `conversation_list`: lists the stored conversations that a person may see.
 //! * `conversation_view`: serves a stored conversation, replayed.
+//! * `exported_trace`: writes the trace of a conversation for `flowgate trace export`.
 //! * `figures`: counts requests and verdicts over time; `figures_route` serves them.
 //! * `labelled_trace`: writes the events of a conversation with their labels, and the verdicts.
+//! * `link_routes`: makes login links, and takes them.
 //! * `login_failures`: limits the failed logins of one address.
+//! * `login_links`: stores the links by which people log in once.
 //! * `login_routes`: logs people in at an issuer.
 //! * `query`: reads the query of a request.
 //! * `session_routes`: logs people in and out.
@@ -21,10 +24,13 @@ pub(crate) mod assets;
 pub(crate) mod browser_origin;
 pub(crate) mod conversation_list;
 pub(crate) mod conversation_view;
+mod exported_trace;
 pub(crate) mod figures;
 pub(crate) mod figures_route;
 pub(crate) mod labelled_trace;
+mod link_routes;
 pub(crate) mod login_failures;
+pub(crate) mod login_links;
 pub(crate) mod login_routes;
 pub(crate) mod query;
 pub(crate) mod session_routes;

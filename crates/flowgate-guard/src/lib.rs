@@ -31,6 +31,7 @@ pub mod replay;
 mod requested_format;
 pub mod screener;
 pub mod slot;
+pub mod trace_lines;
 pub mod view;
 
 pub use catalogue::{DescriptionAuthor, OfferedTool};

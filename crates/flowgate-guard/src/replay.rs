@@ -17,6 +17,7 @@ use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
 use flowgate::trace::read::RecordedRun;
 use flowgate::trace::{EventBody, EventId, Tool};
+use serde_json::{Map, Value};
 
 use crate::influence::InfluenceMethod;
 
@@ -67,8 +68,22 @@ pub fn replay_with(
     method: &dyn InfluenceMethod,
     run: &RecordedRun,
 ) -> ReplayedRun {
+    replay_with_parameters(policy, predicates, method, run, &Map::new())
+}
+
+/// Judges a run as [`replay_with`] does, under a policy with these parameters: the values of `input.NAME`.
+pub fn replay_with_parameters(
+    policy: &Arc<Policy>,
+    predicates: &Predicates,
+    method: &dyn InfluenceMethod,
+    run: &RecordedRun,
+    parameters: &Map<String, Value>,
+) -> ReplayedRun {
     let mut monitor = Monitor::with_limits(Arc::clone(policy), Limits::default());
     monitor.set_predicates(predicates.clone(), Vec::new());
+    if !parameters.is_empty() {
+        monitor.set_parameters(parameters);
+    }
     let mut session = method.start();
     let (mut calls, mut findings, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for (index, entry) in run.entries.iter().enumerate() {

@@ -15,6 +15,14 @@ Examples:
   flowgate attack policy.flow --tools request.json --out escapes
                                                                 the trace of each escape, for `flowgate explain`
 
+  flowgate attack policy.flow --tools request.json --form base64 --form reply-image
+                                                                two of the forms
+
+Forms that ask for a call and differ in wording: plain, order, urgent, forged-system, forged-chat, base64, homoglyphs,
+zero-width, hidden, split-fields, forged-json, forged-yaml. A policy judges by labels, so they usually have one verdict; where
+a rule, a capture or an endorsement reads the text, the result says so. bare-values are data without an order, which an
+endorsement may accept. reply-link and reply-image ask for an address of the attacker in the reply.
+
 Nothing is executed: a double in place of the agent obeys each injection, and the policy judges the call twice: by what it
 depends on, as `flowgate mcp` and `flowgate hook` do, and in a guarded conversation, as `flowgate serve` and `flowgate run`
 do. An attack escapes if the call is permitted in one of them; a question to a person and a denial stop it. A field that the policy labels trusted
@@ -51,6 +59,9 @@ pub(crate) struct AttackArgs {
     /// The influence method: how to determine what a call depends on (see `flowgate methods`).
     #[arg(long, default_value = "everything", value_parser = method)]
     pub(crate) influence: String,
+    /// Try only injections of this form; the help lists all forms. May be given several times.
+    #[arg(long = "form", value_name = "NAME")]
+    pub(crate) forms: Vec<String>,
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = AttackFormat::Text)]
     pub(crate) format: AttackFormat,

@@ -9,20 +9,26 @@ pub(super) const SCAN_HELP: &str = "\
 Examples:
   flowgate scan                       the clients of this user, and of the project in this folder
   flowgate scan --project ../shop      another project
+  flowgate scan --start                start each server after a question, and judge by the tools that it lists
   flowgate scan --format json > scan.json
   flowgate init scan.json              draft a policy for the servers that were found
 
-Reads the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex and Gemini CLI. Nothing is
-started, and no server is asked: what a server reads and does is guessed from its name and its program. `flowgate init
-FILE --start` starts the servers of a file and lists their tools.
+Reads the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex and Gemini CLI. Without --start,
+nothing is started, and no server is asked: what a server reads and does is guessed from its name and its program.
+
+With --start, each server is started if you say yes to its command line or address, its tools are listed, and it is ended
+again. What a tool does is judged as `flowgate init` does it, by its name, its arguments and its annotations. A server
+that is not started, or does not list its tools, is guessed by its name. With --yes, all servers are started without a
+question: a project can configure any program.
 
 A combination can leak if one server reads strangers' text, one reads private data and one acts: the text can make the
 agent send the data. It can be steered if one reads strangers' text and one acts.
 
 Exit codes:
   0    no combination can leak or be steered, or Flowgate guards it
-  1    a combination can leak or be steered, as far as names say
-  2    the command line cannot be used, or there is no home folder";
+  1    a combination can leak or be steered, as far as names or tools say
+  2    the command line cannot be used, there is no home folder, or there is no terminal to ask at
+  130  Ctrl-C stopped the servers";
 
 pub(super) const WRAP_HELP: &str = "\
 Examples:
@@ -75,6 +81,15 @@ pub(crate) struct ScanArgs {
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ScanFormat::Text)]
     pub(crate) format: ScanFormat,
+    /// Start the servers to list their tools, each after a question at the terminal. Without this option, no program is executed.
+    #[arg(long)]
+    pub(crate) start: bool,
+    /// Start all servers without a question.
+    #[arg(long, requires = "start")]
+    pub(crate) yes: bool,
+    /// The time limit for the servers to start and to list their tools, in seconds; eight of them start at the same time.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600), requires = "start")]
+    pub(crate) seconds: u32,
 }
 
 /// Which file `wrap` and `unwrap` change.

@@ -8,6 +8,8 @@ pub(super) const SERVE_HELP: &str = "\
 Examples:
   flowgate serve --config gateway.toml --check      list what is hidden from models and the line that would show it
   flowgate serve --config gateway.toml              guard agents that use this address for their model
+  flowgate serve --config gateway.toml --login-link ann
+                                                    print a link by which `ann` opens the page, once
   OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=$AGENT_KEY python agent.py
                                                     such an agent (for Anthropic, ANTHROPIC_BASE_URL without /v1)
   flowgate serve                                    the policy API on http://127.0.0.1:8000, for this machine
@@ -60,6 +62,10 @@ pub(crate) struct ServeArgs {
     /// Exit with 1 if there is a warning, instead of starting.
     #[arg(long, requires = "config")]
     pub(crate) deny_warnings: bool,
+    /// Print a link by which this person of the configuration logs in to the page, once and within five minutes. It is printed at a
+    /// terminal only, never into a log; `flowgate login-link` makes further ones.
+    #[arg(long, requires = "config", value_name = "PERSON")]
+    pub(crate) login_link: Option<String>,
     /// Read policies as invariant-ai 0.3.5 does, and answer 400 or 500 if a rule cannot be evaluated.
     #[arg(long)]
     pub(crate) compat: bool,

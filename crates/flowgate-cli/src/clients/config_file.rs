@@ -217,6 +217,27 @@ impl ConfiguredServer {
     }
 }
 
+impl ConfiguredServer {
+    /// Returns the entry of the server in the form of `mcpServers`: with its own command if it runs behind `flowgate
+    /// mcp`, and with its address under the usual key. `root` is the whole content of its file.
+    pub(crate) fn usual_entry(&self, root: &Value) -> Value {
+        let table = self.section.iter().try_fold(root, |value, key| value.get(key));
+        let mut entry = table.and_then(|table| table.get(&self.name)).cloned().unwrap_or_default();
+        let Some(fields) = entry.as_object_mut() else { return entry };
+        match (&self.transport, self.own_command().and_then(<[String]>::split_first)) {
+            (ConfiguredTransport::Url(url), _) => {
+                fields.insert("url".to_owned(), Value::from(url.as_str()));
+            }
+            (_, Some((program, arguments))) => {
+                fields.insert("command".to_owned(), Value::from(program.as_str()));
+                fields.insert("args".to_owned(), Value::from(arguments));
+            }
+            _ => {}
+        }
+        entry
+    }
+}
+
 /// Returns the entry of a server in a JSON file, with its bytes; `None` if the file has no such entry, or it is not an
 /// object.
 pub(crate) fn json_entry<'n>(root: &'n LocatedNode, server: &ConfiguredServer) -> Option<&'n LocatedNode> {

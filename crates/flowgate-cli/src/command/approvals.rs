@@ -24,7 +24,8 @@ use crate::gateway_client::{GatewayClient, GatewayError, question_path};
 use crate::input::InputError;
 use crate::output::{Console, plural};
 use crate::question_text;
-use decisions::{LastingTerms, TypedDecision, TypedLines, decide};
+use crate::typed_lines::TypedLines;
+use decisions::{LastingTerms, TypedDecision, confirm, decide};
 
 /// Runs a subcommand of `flowgate approvals`, and returns its exit code.
 pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8, InputError> {
@@ -135,7 +136,7 @@ fn allow(
         output.error(&why);
         return Ok(Ok(1));
     }
-    if !lines.confirm(&decision, output) {
+    if !confirm(&lines, &decision, output) {
         output.note("nothing is decided");
         return Ok(Ok(1));
     }

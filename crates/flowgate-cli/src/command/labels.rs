@@ -8,7 +8,7 @@ use flowgate::label::Label;
 use flowgate::trace::{Document, EventBody, EventId, NodeContent, NodeId, Tool};
 use flowgate_guard::influence::everything::EverythingMethod;
 use flowgate_guard::redact::{HiddenRegions, Redactor};
-use flowgate_guard::replay::{ReplayedRun, replay_with};
+use flowgate_guard::replay::{ReplayedRun, replay_with_parameters};
 use serde_json::{Value, json};
 
 use crate::args::{LabelsArgs, LabelsFormat};
@@ -43,6 +43,7 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;
+    let parameters = options.parameters.iter().cloned().collect();
     let (mut runs, mut shown, mut errors) = (Vec::new(), 0, Vec::new());
     // `false`: no line of progress is drawn on a terminal, where the printed runs show the progress already.
     let progress = Progress::over_files(&[options.trace.to_owned()], "run", false, output);
@@ -51,7 +52,8 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
             Ok((line, run)) => {
                 // The influence method affects only the labels of calls: with this one, they are the join of the labels
                 // of everything that the agent had read.
-                let replayed = replay_with(&policy, &predicates, &EverythingMethod, &run);
+                let replayed =
+                    replay_with_parameters(&policy, &predicates, &EverythingMethod, &run, &parameters);
                 let labelled = LabelledRun { lowest: lowest_step(&replayed), run: &replayed, policy: &name };
                 let events = (0..replayed.monitor.trace().len())
                     .filter(|index| options.event.is_none_or(|only| only == *index));

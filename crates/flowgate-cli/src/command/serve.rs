@@ -2,6 +2,7 @@
 //! HTTP until a signal ends it. The policy API judges traces by policies; the other routes guard the requests of
 //! clients to models and to MCP servers. With `--check`, only checks the configuration.
 
+use std::io::{IsTerminal as _, stderr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -54,6 +55,9 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
             return Ok(0);
         }
         output.note(&format!("conversations are kept in {}", models.store.address.name()));
+        if let Some(person) = &options.login_link {
+            check_login_link(models, path, person)?;
+        }
     }
     let scheme = if models.as_ref().is_some_and(|models| models.tls.is_some()) { "https" } else { "http" };
     // Reads the configuration again, for a reload while the gateway runs.
@@ -70,13 +74,44 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         limits: limits(options),
         log,
     };
-    let ended =
-        serve(config, |address| output.note(&format!("listening on {scheme}://{address}; Ctrl-C stops")))
-            .map_err(|error| InputError(error.to_string()))?;
+    let ended = serve(config, |server| {
+        let address = server.address();
+        output.note(&format!("listening on {scheme}://{address}; Ctrl-C stops"));
+        if let Some(person) = &options.login_link {
+            match server.login_link(person) {
+                Some(link) => output.note(&format!(
+                    "login link of {person}, for one login within five minutes: {scheme}://{address}{link}"
+                )),
+                None => output.error("there is no login link, since the system returned no random bytes; use `flowgate login-link`"),
+            }
+        }
+    });
+    let ended = ended.map_err(|error| InputError(error.to_string()))?;
     if ended == ShutdownOutcome::Cut {
         output.note("some connections or turns were still open when the gateway stopped, and were ended");
     }
     Ok(0)
+}
+
+/// Checks that a login link of a person can be printed: there is such a person, and the standard error is a terminal.
+///
+/// # Errors
+/// If one of them does not hold.
+fn check_login_link(settings: &config::GatewayConfig, path: &Path, person: &str) -> Result<(), InputError> {
+    if !settings.people.iter().any(|known| known.name == person) {
+        return Err(InputError(format!(
+            "{}: --login-link: there is no `[people.{person}]` in the configuration; add the person, or name another one",
+            path.display()
+        )));
+    }
+    if !stderr().is_terminal() {
+        return Err(InputError(
+            "--login-link: the standard error is not a terminal, so the link would be kept in a log; run `flowgate login-link` \
+             with the key of the person instead"
+                .to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// Prints the warnings about policies and about clients in watch mode, and returns the number of all warnings of the

@@ -1,17 +1,24 @@
 //! Runs `flowgate trace export`: prints the trace of a conversation that a gateway has stored, as JSON lines.
-//! `flowgate_gateway` replays the conversation from its database; this module prints the events.
+//! `flowgate_gateway` replays the conversation from its database, or a running gateway does so for a person with a key;
+//! this module prints the events.
 
 use std::path::Path;
 
 use flowgate::trace::Status;
 use flowgate_gateway::chat::stored_trace::{StoredTraceOutcome, read_stored_trace};
+use flowgate_guard::trace_lines;
+#[cfg(feature = "run")]
+use serde_json::Value;
 
+#[cfg(feature = "run")]
+use crate::args::GatewayArgs;
 use crate::args::TraceCommand;
 use crate::command::serve;
 use crate::escaping;
+#[cfg(feature = "run")]
+use crate::gateway_client::{GatewayClient, GatewayError, encode};
 use crate::input::InputError;
 use crate::output::Console;
-use crate::trace_lines;
 
 /// The maximum number of names that an error lists.
 const MAX_NAMED: usize = 10;
@@ -19,7 +26,53 @@ const MAX_NAMED: usize = 10;
 /// Runs the subcommand of `flowgate trace`, and returns its exit code.
 pub(crate) fn run(trace: &TraceCommand, output: &mut Console) -> Result<u8, InputError> {
     match trace {
-        TraceCommand::Export { config, client, conversation } => export(config, client, conversation, output),
+        #[cfg(feature = "run")]
+        TraceCommand::Export { gateway: Some(gateway), key_file, ca_file, client, conversation, .. } => {
+            let gateway = GatewayArgs {
+                gateway: gateway.clone(),
+                key_file: key_file.clone(),
+                ca_file: ca_file.clone(),
+            };
+            let done = export_from_gateway(&gateway, client, conversation, output)?;
+            done.or_else(|error| error.report(output))
+        }
+        TraceCommand::Export { config, client, conversation, .. } => {
+            // The command line has one of both; without any, the file is not found.
+            export(config.as_deref().unwrap_or(Path::new("")), client, conversation, output)
+        }
+    }
+}
+
+/// Prints the events of a conversation as a running gateway shows them to the person with the key, answer by answer. The
+/// exit code is 0. The outer error is an invalid command line, and the inner one an answer other than success.
+#[cfg(feature = "run")]
+fn export_from_gateway(
+    options: &GatewayArgs,
+    client: &str,
+    conversation: &str,
+    output: &mut Console,
+) -> Result<Result<u8, GatewayError>, InputError> {
+    let gateway = GatewayClient::new(options, output)?;
+    let mut from = 0;
+    loop {
+        let path =
+            format!("/ui/api/trace?client={}&name={}&from={from}", encode(client), encode(conversation));
+        let answer = match gateway.get(&path) {
+            Ok(answer) => answer,
+            Err(error) => return Ok(Err(error)),
+        };
+        let Some(events) = answer.get("events").and_then(Value::as_array) else {
+            let why = format!("{}: the answer is not that of a gateway; check the address", options.gateway);
+            return Ok(Err(GatewayError::Failed(why)));
+        };
+        for event in events {
+            output.line(&escaping::json_line(event));
+        }
+        match answer.get("next").and_then(Value::as_u64) {
+            // Each answer has at least one event, so this ends.
+            Some(next) if next > from => from = next,
+            _ => return Ok(Ok(0)),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads the configuration of MCP servers for `flowgate run` and `flowgate init`, in the JSON form that MCP clients use
+//! Reads the configuration of MCP servers for `flowgate run`, `flowgate init` and `flowgate scan`, in the JSON form that MCP clients use
 //! (`mcpServers`). It states how to start or reach each server.
 
 use std::path::{Path, PathBuf};
@@ -34,6 +34,54 @@ impl McpServerSpec {
             ServerTransport::Url { .. } => "check its `url` and `headers`".to_owned(),
         }
     }
+
+    /// Returns whether both servers are started or reached in the same way, whatever their names are.
+    pub(crate) fn is_reached_like(&self, other: &Self) -> bool {
+        self.transport == other.transport
+    }
+
+    /// Returns what starting the server means, on one line for a terminal: the command line as a shell reads it, with
+    /// its working folder and its environment variables, or the URL with the names of its headers. Of variables whose
+    /// names are those of secrets, the value is left out.
+    pub(crate) fn launch(&self) -> String {
+        let quoted = |text: &str| {
+            // A text that a shell cannot read, since it has a NUL, is escaped like any other.
+            let quoted =
+                shlex::try_quote(text).map_or_else(|_| text.to_owned(), |quoted| quoted.into_owned());
+            crate::escaping::line(&quoted)
+        };
+        match &self.transport {
+            ServerTransport::Command { command, args, env, cwd } => {
+                let words = std::iter::once(command).chain(args).map(|word| quoted(word));
+                let mut line = words.collect::<Vec<_>>().join(" ");
+                if let Some(cwd) = cwd {
+                    line.push_str(&format!(" (in {})", quoted(&cwd.display().to_string())));
+                }
+                if !env.is_empty() {
+                    let set = env.iter().map(|(name, value)| match is_secret_name(name) {
+                        true => format!("{}=...", quoted(name)),
+                        false => format!("{}={}", quoted(name), quoted(value)),
+                    });
+                    line.push_str(&format!(" (with {})", set.collect::<Vec<_>>().join(" ")));
+                }
+                line
+            }
+            ServerTransport::Url { url, headers } => {
+                let names: Vec<String> = headers.iter().map(|(name, _)| quoted(name)).collect();
+                let headers = match names.is_empty() {
+                    true => String::new(),
+                    false => format!(" (with the headers {})", names.join(", ")),
+                };
+                format!("{}{headers}", crate::escaping::line(url))
+            }
+        }
+    }
+}
+
+/// Returns whether the value of an environment variable with this name is usually a secret.
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["KEY", "TOKEN", "SECRET", "PASS", "AUTH", "CREDENTIAL", "COOKIE"].iter().any(|word| name.contains(word))
 }
 
 /// Advice about the form of the configuration, for error messages.
@@ -67,14 +115,28 @@ pub(crate) fn read(
         if name == flowgate::trace::Tool::FLOWGATE_SERVER {
             return Err(at("this name is reserved for Flowgate itself; use another name".to_owned()));
         }
-        let entry = entry.as_object().ok_or_else(|| at(format!("the entry is not an object; {FORM}")))?;
         if entry.get("disabled") == Some(&Value::Bool(true)) {
             continue;
         }
-        let transport = ServerFields { entry, environment }.transport(folder).map_err(at)?;
-        specs.push(McpServerSpec { name: name.clone(), transport });
+        specs.push(read_entry(name, entry, folder, environment).map_err(at)?);
     }
     Ok(specs)
+}
+
+/// Reads the entry of one server. `name` is what the returned server is called. The other arguments are those of
+/// [`read`].
+///
+/// # Errors
+/// If the entry has another form, or a variable is not set: a clause about the server, without its name.
+pub(crate) fn read_entry(
+    name: &str,
+    entry: &Value,
+    folder: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<McpServerSpec, String> {
+    let entry = entry.as_object().ok_or_else(|| format!("the entry is not an object; {FORM}"))?;
+    let transport = ServerFields { entry, environment }.transport(folder)?;
+    Ok(McpServerSpec { name: name.to_owned(), transport })
 }
 
 /// Reads the fields of one server, and replaces variables in their values.
@@ -231,6 +293,28 @@ mod tests {
             r#"web Url { url: "https://x.org/mcp", headers: [("Authorization", "Bearer s3cret")] }"#,
         );
         check(r#"{"mcpServers": {}}"#, "");
+    }
+
+    #[test]
+    fn a_launch_is_shown_on_one_line() {
+        for (entry, expected) in [
+            (
+                r#"{"command": "python3", "args": ["a b.py", "--x\u001b[2J"]}"#,
+                "python3 'a b.py' '--x\\u{1b}[2J'",
+            ),
+            (
+                r#"{"command": "x", "env": {"API_KEY": "s3cret", "NODE_OPTIONS": "--require /tmp/a.js"}, "cwd": "."}"#,
+                "x (in /etc/flowgate/.) (with API_KEY=... NODE_OPTIONS='--require /tmp/a.js')",
+            ),
+            (
+                r#"{"url": "https://x.org/mcp", "headers": {"Authorization": "Bearer s3cret"}}"#,
+                "https://x.org/mcp (with the headers Authorization)",
+            ),
+        ] {
+            let entry = serde_json::from_str(entry).unwrap();
+            let spec = read_entry("a", &entry, Path::new("/etc/flowgate"), &environment).unwrap();
+            assert_eq!(spec.launch(), expected, "{entry}");
+        }
     }
 
     #[test]

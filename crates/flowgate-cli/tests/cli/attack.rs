@@ -20,9 +20,14 @@ require trusted if:
 fn a_closed_policy_stops_everything() {
     let policy = file("attack-closed.flow", CLOSED.as_bytes());
     let arguments = ["attack", name(&policy), "--tools", REQUEST];
-    check(&arguments, 0, "an answer of list_mails          6        6        0\n");
-    // Answers of both tools, each in six forms, ask for the one that acts.
-    check(&arguments, 0, "grade A: 12 of 12 attacks stopped\n");
+    check(&arguments, 0, "an answer of list_mails         15       15        0\n");
+    // Answers of both tools, each in thirteen forms, ask for the one that acts, and in two forms for an address.
+    check(&arguments, 0, "grade A: 30 of 30 attacks stopped\n");
+    check(
+        &arguments,
+        0,
+        "the wording decides nothing: all 12 forms that ask for a call have the same verdict",
+    );
 }
 
 /// An escape names the label of the answer and the line that gave it, and its trace is one that `check` permits.
@@ -35,9 +40,9 @@ fn an_escape_has_its_reason_and_its_trace() {
     let arguments = ["attack", name(&policy), "--tools", REQUEST, "--out", name(&out)];
     let said = text(&flowgate(&arguments));
     for part in [
-        "! escaped everywhere: an answer of list_mails, which asks for send_mail (plain); the text is trusted, by ",
+        "! escaped everywhere: an answer of list_mails, which asks for send_mail (plain, order, urgent, forged-system, forged-chat, base64, homoglyphs, zero-width, hidden, split-fields, forged-json, forged-yaml, bare-values); the text is trusted, by ",
         "attack-open.flow, line 9\n",
-        "grade D: 6 of 12 attacks stopped\n",
+        "grade D: 15 of 30 attacks stopped\n",
     ] {
         assert!(said.contains(part), "{part}\n{said}");
     }
@@ -47,10 +52,10 @@ fn an_escape_has_its_reason_and_its_trace() {
         0,
         "2 calls permitted, 0 to be confirmed, 0 denied",
     );
-    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 6);
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 15);
     let json = flowgate(&["attack", name(&policy), "--tools", REQUEST, "--format", "json"]);
     let document: Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!((document["grade"].as_str(), document["escaped"].as_u64()), (Some("D"), Some(6)));
+    assert_eq!((document["grade"].as_str(), document["escaped"].as_u64()), (Some("D"), Some(15)));
     assert_eq!(document["escapes"][0]["trace"].as_array().map(Vec::len), Some(5));
 }
 
@@ -80,6 +85,56 @@ fn fields_of_a_recorded_run() {
     let policy = file("attack-default.flow", policy.as_bytes());
     check(&["attack", name(&policy), TRACE, "--tools", name(&tools)], 1, "content[1].note in message ");
     check(&["attack", name(&policy), TRACE, "--tools", name(&tools)], 1, "grade F: 0 of ");
+}
+
+/// A rule that reads the text stops some wordings, and the result says so.
+#[test]
+fn the_result_says_what_depends_on_the_form() {
+    let rule = "lattice integrity: trusted < untrusted\ndefault trusted\nraise \"an order\" if:\n    (out: ToolOutput) -> (call: ToolCall)\n    call is tool:send_mail\n    \"IGNORE ALL\" in out.content\n";
+    let policy = file("attack-wording.flow", rule.as_bytes());
+    let run = |more: &[&str]| flowgate(&[&["attack", name(&policy), "--tools", REQUEST], more].concat());
+    let said = text(&run(&[]));
+    assert!(
+        said.contains("the wording decides about 2 of 2 aims: a rule, a capture or an endorsement reads the text. For example, with an answer of list_mails and the aim send_mail, escaped: plain, urgent, "),
+        "{said}"
+    );
+    assert!(said.contains("; stopped: order\n"), "{said}");
+    assert!(said.contains("bare values escape"), "{said}");
+    assert!(said.contains("replies keep the attacker's addresses"), "{said}");
+    let json: Value = serde_json::from_slice(&run(&["--format", "json"]).stdout).unwrap();
+    assert_eq!(
+        json["form_dependent"][0]["stopped"],
+        serde_json::json!(["order"]),
+        "{}",
+        json["form_dependent"]
+    );
+    let forms: Vec<&str> =
+        json["forms"].as_array().unwrap().iter().map(|form| form["form"].as_str().unwrap()).collect();
+    assert!(forms.contains(&"homoglyphs") && forms.ends_with(&["reply-link", "reply-image"]), "{forms:?}");
+    // A form alone.
+    let json: Value = serde_json::from_slice(&run(&["--format", "json", "--form", "order"]).stdout).unwrap();
+    assert_eq!((json["attacks"].as_u64(), json["escaped"].as_u64()), (Some(2), Some(0)));
+    let said = text(&run(&["--form", "ordr"]));
+    assert!(said.contains("--form: there is no form `ordr`; did you mean `order`?"), "{said}");
+}
+
+/// Addresses in replies are judged as `flowgate/link`, whatever calls need; and an endorsement that checks a form lets
+/// the attacker's value of this form pass.
+#[test]
+fn replies_and_values_are_forms_of_their_own() {
+    let links = format!("{CLOSED}require untrusted if:\n    (call: ToolCall) is tool:flowgate/link\n");
+    let policy = file("attack-links.flow", links.as_bytes());
+    let said = text(&flowgate(&["attack", name(&policy), "--tools", REQUEST]));
+    for part in [
+        "! escaped in a reply: an answer of list_mails, which asks for flowgate/link (reply-link, reply-image); the reply that it writes keeps the address",
+        "reply-image    the label, for `flowgate/link`        2        0        2\n",
+        "grade C: 26 of 30 attacks stopped\n",
+    ] {
+        assert!(said.contains(part), "{part}\n{said}");
+    }
+    let calls =
+        flowgate(&["attack", name(&policy), "--tools", REQUEST, "--form", "plain", "--form", "base64"]);
+    assert_eq!(calls.status.code(), Some(0), "{}", text(&calls));
 }
 
 #[test]

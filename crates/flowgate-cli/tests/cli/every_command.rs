@@ -208,6 +208,18 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("serve", "--token-file", vec!["--token-file", "MISSING"]),
         ("database encrypt", "--config", vec!["--config", "MISSING"]),
         ("trace export", "--config", vec!["--config", "MISSING", "--client", "a", "--conversation", "c"]),
+        (
+            "trace export",
+            "--key-file",
+            vec!["--gateway", url, "--client", "a", "--conversation", "c", "--key-file", "MISSING"],
+        ),
+        (
+            "trace export",
+            "--ca-file",
+            vec!["--gateway", url, "--client", "a", "--conversation", "c", "--ca-file", "MISSING"],
+        ),
+        ("login-link", "--key-file", vec!["--key-file", "MISSING"]),
+        ("login-link", "--ca-file", vec!["--ca-file", "MISSING"]),
         ("audit verify", "<FILES>...", vec!["MISSING"]),
         ("audit verify", "--key", vec![TRACE, "--key", "MISSING"]),
         ("audit verify", "--config", vec![TRACE, "--config", "MISSING"]),

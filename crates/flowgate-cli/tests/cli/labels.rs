@@ -42,3 +42,24 @@ fn untrusted_text_is_escaped_and_mistakes_are_named() {
     );
     check(&["labels", POLICY, name(&file("labels-bad.json", b"{"))], 2, "labels-bad.json: ");
 }
+
+/// A label that depends on a parameter is the one of the given value.
+#[test]
+fn parameters_are_those_of_the_command_line() {
+    let policy = "lattice integrity: trusted < untrusted\nlabel message as trusted if:\n    (message: Message)\n    message.role == input.word\n";
+    let policy = file("labels-param.flow", policy.as_bytes());
+    let trace = file("labels-param.json", br#"[{"role": "user", "content": "hi"}]"#);
+    let label = |parameter: &str| {
+        let words = ["labels", name(&policy), name(&trace), "--format", "json", "--param", parameter];
+        let output = flowgate(&words);
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        document["runs"][0]["events"][0]["fields"][0]["label"].clone()
+    };
+    assert_eq!(label("word=user"), serde_json::json!(["trusted"]));
+    assert_eq!(label("word=system"), serde_json::json!(["untrusted"]));
+    check(
+        &["labels", name(&policy), name(&trace), "--param", "word"],
+        2,
+        "the parameter has no `=`; write it as NAME=VALUE",
+    );
+}

@@ -34,6 +34,8 @@ mod progress;
 #[cfg(feature = "run")]
 mod quickstart;
 mod replay;
+#[cfg(all(unix, feature = "run"))]
+mod scan_start;
 #[cfg(feature = "gateway")]
 mod serve;
 mod suggest;

@@ -313,3 +313,81 @@ fn questions_are_watched_and_answered() {
     let denied = next();
     assert_eq!((&denied["state"], &denied["decided_by"]), (&json!("denied"), &json!("ann")));
 }
+
+/// The trace of a conversation comes from the running gateway, for the person with the key.
+#[test]
+fn a_trace_is_exported_from_a_running_gateway() {
+    let gateway = TestGateway::asking("approvals-trace", 1);
+    // Waits until the turn is stored, which is before the agent has its answer.
+    let words = ["trace", "export", "--client", "agent", "--conversation"];
+    let exported = gateway.run(&[&words[..], &["c0"]].concat());
+    check(&exported, 0, &["\"content\":\"Mail Eve.\"", "\"name\":\"send_mail\""]);
+    let trace = gateway.folder.join("c0.jsonl");
+    std::fs::write(&trace, &exported.stdout).unwrap();
+    let read = Command::new(env!("CARGO_BIN_EXE_flowgate"))
+        .args(["check", "policy.flow", "c0.jsonl"])
+        .current_dir(&gateway.folder)
+        .output()
+        .unwrap();
+    check(&read, 0, &["1 run: "]);
+    check(
+        &gateway.run(&[&words[..], &["nothing"]].concat()),
+        1,
+        &["error: there is no conversation of this name"],
+    );
+    check(&gateway.run_as("a-wrong-key", &[&words[..], &["c0"]].concat()), 1, &["error: "]);
+    let both = gateway.run(&[&words[..], &["c0", "--config", "gateway.toml"]].concat());
+    check(&both, 2, &["cannot be used with"]);
+}
+
+/// A login link opens the page once; it is printed for the person with a key, and at the start at a terminal alone.
+#[test]
+fn a_login_link_is_printed() {
+    let gateway = TestGateway::asking("approvals-link", 0);
+    let made = gateway.run(&["login-link"]);
+    check(&made, 0, &[&format!("{}/ui/#link/", gateway.address)]);
+    let link = String::from_utf8(made.stdout).unwrap();
+    let token = link.trim().rsplit('/').next().unwrap().to_owned();
+    let take = |token: &str| {
+        let host = gateway.address.strip_prefix("http://").unwrap();
+        let mut stream = std::net::TcpStream::connect(host).unwrap();
+        let request = format!(
+            "POST /ui/api/session HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nx-flowgate-login-link: {token}\r\nContent-Length: 0\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = take(&token);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"person\":\"ann\""), "{answer}");
+    assert!(take(&token).starts_with("HTTP/1.1 401"));
+    check(&gateway.run_as("a-wrong-key", &["login-link"]), 1, &["error: "]);
+
+    // The other gateway has a database of its own.
+    let config = gateway.folder.join("other.toml");
+    let text_of_first = std::fs::read_to_string(gateway.folder.join("gateway.toml")).unwrap();
+    std::fs::write(&config, text_of_first.replace("gateway.db", "other.db")).unwrap();
+    let serve = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config", config.to_str().unwrap()]).args(more);
+        command.current_dir(&gateway.folder).stdin(Stdio::null()).env_remove("FLOWGATE_TOKEN");
+        command.output().unwrap()
+    };
+    check(&serve(&["--login-link", "eve"]), 2, &["other.toml: --login-link: there is no `[people.eve]`"]);
+    check(
+        &serve(&["--login-link", "ann"]),
+        2,
+        &["--login-link: the standard error is not a terminal, so the link would be kept in a log"],
+    );
+    // At a terminal: one line, once. Ctrl-C ends the gateway then.
+    let mut command = Command::new("python3");
+    command.arg(format!("{DOUBLES}/terminal.py")).arg(json!([["/ui/#link/", "\u{3}"]]).to_string());
+    command.args([env!("CARGO_BIN_EXE_flowgate"), "--color", "never", "serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--config", config.to_str().unwrap(), "--login-link", "ann"]);
+    let output = command.current_dir(&gateway.folder).stdin(Stdio::null()).output().unwrap();
+    check(&output, 0, &["note: login link of ann, for one login within five minutes: http://127.0.0.1:"]);
+    let said = text(&output);
+    let token = said.split("/ui/#link/").nth(1).unwrap().get(..64).unwrap().to_owned();
+    assert_eq!(said.matches(&token).count(), 1, "{said}");
+}

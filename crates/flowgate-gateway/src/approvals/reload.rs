@@ -24,6 +24,7 @@ impl ApprovalService {
             question_changes: Arc::clone(&self.question_changes),
             sessions: Arc::clone(&self.sessions),
             login_failures: Arc::clone(&self.login_failures),
+            login_links: Arc::clone(&self.login_links),
             logins: Arc::clone(&self.logins),
             is_replaced: AtomicBool::new(false),
         }
@@ -35,10 +36,11 @@ impl ApprovalService {
     }
 
     /// Ends the event streams of this service, since the service `later` of a reloaded configuration has replaced it,
-    /// and the sessions of people whose key has changed or who were removed.
+    /// and the sessions and login links of people whose key has changed or who were removed.
     pub(crate) fn replace_by(&self, later: &Self) {
         for person in self.people.revoked_in(&later.people) {
             self.sessions.end_all_of(person);
+            self.login_links.remove_all_of(person);
         }
         // The event streams wake, read this, and end.
         self.is_replaced.store(true, Ordering::Relaxed);

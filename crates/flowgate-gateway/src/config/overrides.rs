@@ -90,9 +90,10 @@ impl Overrides {
             return Ok(EffectiveFile { file, table: table.unwrap_or_default(), overridden: Vec::new() });
         }
         let mut table = table.map_err(|error| at_line(text, &error))?;
-        let mut overridden = Vec::new();
+        let (mut overridden, mut begun) = (Vec::new(), Vec::new());
         for (name, value) in &self.variables {
-            let path = set(&mut table, name, value).map_err(|why| ConfigError(format!("{name}: {why}")))?;
+            let path = set(&mut table, name, value, &mut begun)
+                .map_err(|why| ConfigError(format!("{name}: {why}")))?;
             overridden.push(path);
         }
         let file = ConfigFile::deserialize(toml::Value::Table(table.clone())).map_err(|error| {
@@ -101,14 +102,38 @@ impl Overrides {
             match toml::from_str::<ConfigFile>(text) {
                 Err(error) => at_line(text, &error),
                 Ok(_) => {
-                    let message = error.to_string();
-                    let message = message.lines().next().unwrap_or_default();
-                    ConfigError(format!("with the fields that {PREFIX}* variables set: {message}"))
+                    let message = first_line(&error);
+                    // A section that only variables have can lack fields: without it, the error is gone or another.
+                    let lacks = |path: &&String| {
+                        let rest = without_section(&table, path);
+                        ConfigFile::deserialize(toml::Value::Table(rest))
+                            .map_or_else(|other| first_line(&other) != message, |_| true)
+                    };
+                    let section =
+                        begun.iter().find(lacks).map(|path| format!("[{path}]: ")).unwrap_or_default();
+                    ConfigError(format!("with the fields that {PREFIX}* variables set: {section}{message}"))
                 }
             }
         })?;
         Ok(EffectiveFile { file, table, overridden })
     }
+}
+
+/// Returns the first line of an error.
+fn first_line(error: &toml::de::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// Returns a file without the section at `path`, such as `login.oidc`.
+fn without_section(file: &Table, path: &str) -> Table {
+    let mut file = file.clone();
+    let (above, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut parts = above.split('.').filter(|part| !part.is_empty());
+    let table = parts.try_fold(&mut file, |table, part| table.get_mut(part)?.as_table_mut());
+    if let Some(table) = table {
+        table.remove(name);
+    }
+    file
 }
 
 /// Returns an error of the TOML reader with its line.
@@ -125,12 +150,13 @@ fn in_variable(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
-/// Sets the field that the variable `variable` names, and returns its path.
+/// Sets the field that the variable `variable` names, and returns its path. Adds to `begun` the paths of the sections
+/// that the file does not have and that begin with this field.
 ///
 /// # Errors
 /// If there is no such field or entry, or its value has another type. The message names neither the variable nor the
 /// value.
-fn set(table: &mut Table, variable: &str, text: &str) -> Result<String, String> {
+fn set(table: &mut Table, variable: &str, text: &str, begun: &mut Vec<String>) -> Result<String, String> {
     let (mut table, mut schema, mut path) = (table, schema::whole_file(), String::new());
     let mut words = variable.strip_prefix(PREFIX).unwrap_or_default().split("__").peekable();
     let mut prefix = PREFIX.to_owned();
@@ -171,6 +197,9 @@ fn set(table: &mut Table, variable: &str, text: &str) -> Result<String, String> 
                 return Err(format!("[{path}] is a section: name a field in it, as {prefix}FIELD"));
             }
             (true, Some(_)) => {
+                if !table.contains_key(name) {
+                    begun.push(path.clone());
+                }
                 let section = table.entry(name.clone()).or_insert_with(|| toml::Value::Table(Table::new()));
                 table =
                     section.as_table_mut().ok_or_else(|| format!("`{path}` in the file is not a section"))?;
@@ -357,7 +386,8 @@ mod tests {
             let error = overrides.read_file(text).err().map(|error| error.to_string());
             assert_eq!(error.as_deref(), Some(expected), "{text}");
         };
-        check(FILE, "with the fields that FLOWGATE_CONFIG__* variables set: missing field `file`");
+        check(FILE, "with the fields that FLOWGATE_CONFIG__* variables set: [audit]: missing field `file`");
+        check("", "with the fields that FLOWGATE_CONFIG__* variables set: [audit]: missing field `file`");
         check(
             "[audit]\nfile = \"x\"\n[store]\nurll = 1\n[log]\n",
             "line 4: unknown field `urll`, expected one of `url`, `url-from`, `encryption-key-from`, `encryption-key-file`, `retention-days`, `memory-mib`, `conversation-mib`, `quotation-mib`, `quotation-days`",

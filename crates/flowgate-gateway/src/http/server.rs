@@ -163,6 +163,13 @@ impl HttpServer {
         self.address
     }
 
+    /// Makes a link by which a person of the configuration logs in to the page once, within
+    /// five minutes, and returns what follows the address of the gateway in it. `None` if
+    /// there is no such person, or the system returned no random bytes.
+    pub fn login_link(&self, person: &str) -> Option<String> {
+        self.service.login_link(person)
+    }
+
     /// Serves until `stop` resolves; then accepts no more connections, and waits for the open connections and the
     /// running turns, at most for the time to drain. Finally closes the service. Returns whether all of them have ended
     /// (`Drained`), or the wait was too long (`Cut`).
@@ -274,11 +281,11 @@ fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
 }
 
 /// Runs a server on its own threads until Ctrl-C or SIGTERM; a second signal cuts open requests off. Calls `ready`
-/// with the address as soon as it listens.
+/// with the server as soon as it listens.
 ///
 /// # Errors
 /// If it cannot start.
-pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<ShutdownOutcome, ServeError> {
+pub fn serve(config: ServeConfig, ready: impl FnOnce(&HttpServer)) -> Result<ShutdownOutcome, ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // Half of the cores, unless the operator sets the variable that `tokio` reads: sockets take a small part of the
     // time, and more threads would only wake each other. Turns run on threads of their own.
@@ -293,7 +300,7 @@ pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<Shut
         let server = HttpServer::bind(config).await?;
         #[cfg(unix)]
         server.reload_on_hangup().map_err(ServeError::Runtime)?;
-        ready(server.address());
+        ready(&server);
         let (stop_sender, stop_requested) = oneshot::channel::<()>();
         let mut running = pin!(server.run(async {
             // The sender is not dropped before the server ends, so this is no error.

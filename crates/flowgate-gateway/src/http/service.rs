@@ -308,6 +308,8 @@ impl GatewayService {
             | ServiceRoute::CompleteLogin
             | ServiceRoute::Conversations
             | ServiceRoute::Conversation
+            | ServiceRoute::Trace
+            | ServiceRoute::LoginLink
             | ServiceRoute::Figures => self.page(route, request).await,
             ServiceRoute::Health => Ok(self.health().await.reply()),
             ServiceRoute::OpenApi => Ok(HttpReply::json_document(openapi::DOCUMENT)),

@@ -1,16 +1,20 @@
-//! Serves a stored conversation to the page, with its labels and verdicts. `http::service` calls
-//! [`ModelRoutes::requested_conversation`], and then [`RequestedConversation::show`] on one of a bounded number of
-//! worker threads.
+//! Serves a stored conversation to the page, with its labels and verdicts, and its trace to `flowgate trace export`.
+//! `http::service` calls [`ModelRoutes::requested_conversation`], and then [`RequestedConversation::show`] or
+//! [`RequestedConversation::export`] on one of a bounded number of worker threads.
 //!
 //! The conversation is replayed from its journal, as by `flowgate trace export`; it is not changed.
 
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, StatusCode};
+use flowgate::monitor::Monitor;
+use flowgate_guard::conversation::CallVerdict;
 use serde_json::{Value, json};
 
+use super::exported_trace;
 use super::labelled_trace::LabelledTrace;
 use super::query::Query;
+use crate::approvals::clearance::ReadBound;
 use crate::chat::ModelRoutes;
 use crate::chat::clients::ClientState;
 use crate::chat::conversations;
@@ -71,7 +75,7 @@ impl ModelRoutes {
         }
         let bytes: usize = journal.inputs.iter().map(String::len).sum();
         if bytes > MAX_JOURNAL {
-            let message = "this conversation is too large for the page: use `flowgate trace export`";
+            let message = "this conversation is too large to be shown: use `flowgate trace export --config`";
             return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
         let memory: usize = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes())).sum();
@@ -88,12 +92,28 @@ impl RequestedConversation {
     /// Replays the conversation, and returns the reply with its events from number `from` on, as the person may see
     /// them. The reply is an error if the replay diverges from the recorded state.
     pub(crate) fn show(self) -> HttpReply {
+        let from = self.from;
+        self.reply(&mut |monitor, judged, clearance| {
+            LabelledTrace::new(monitor, clearance).page(from, &judged)
+        })
+    }
+
+    /// Replays the conversation, and returns the reply with the lines of its trace from number `from` on, as the person
+    /// may see them. The reply is an error if the replay diverges from the recorded state.
+    pub(crate) fn export(self) -> HttpReply {
+        let from = self.from;
+        self.reply(&mut |monitor, _, clearance| exported_trace::page(monitor, &clearance, from))
+    }
+
+    /// Replays the conversation, and returns the reply with what `view` returns at its end, and with the names of the
+    /// client and of the conversation. `view` receives the verdicts, and the clearance of the person.
+    fn reply(&self, view: &mut dyn FnMut(&Monitor, Vec<CallVerdict>, ReadBound) -> Value) -> HttpReply {
         // Set by the closure, which `replay_with` calls once after the last turn.
         let mut trace = Value::Null;
         let ConversationJournal { key, inputs, .. } = &self.journal;
         let replayed = conversations::replay_with(&self.client, key, inputs, &mut |monitor, judged| {
             let clearance = self.person.may_read.bound_under(monitor.policy().space(), monitor.name_table());
-            trace = LabelledTrace::new(monitor, clearance).page(self.from, &judged);
+            trace = view(monitor, judged, clearance);
         });
         if let Err(failure) = replayed {
             return HttpReply::detail(StatusCode::CONFLICT, &failure.message);

@@ -6,12 +6,13 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::browser_origin;
+use super::link_routes::LINK_HEADER;
 use super::login_failures::MAX_FAILURES;
 use super::login_routes::CLAIM_HEADER;
 use super::sessions::{LIFETIME, SessionHolder, SessionId, delete_cookie};
@@ -36,11 +37,11 @@ impl ApprovalService {
         Some((person, Some(session)))
     }
 
-    /// Begins a session of the person whose key the request carries, or who has logged in at an issuer in this browser.
-    /// `address` is the address of the connection.
+    /// Begins a session of the person whose key or whose login link the request carries, or who has logged in at an
+    /// issuer in this browser. `address` is the address of the connection.
     ///
     /// # Errors
-    /// The reply to send if the key is not valid, the login at the issuer is missing or gives the person no role, the
+    /// The reply to send if the key or the link is not valid, the login at the issuer is missing or gives the person no role, the
     /// address has failed too often, the request comes from the page of another site, or the system returned no random
     /// bytes.
     pub(crate) fn log_in(&self, headers: &HeaderMap, address: IpAddr) -> Result<HttpReply, HttpReply> {
@@ -51,6 +52,22 @@ impl ApprovalService {
         }
         let now = Instant::now();
         self.check_login_failures(address)?;
+        if headers.contains_key(LINK_HEADER) {
+            let person = self.take_login_link(headers, now);
+            let person = person.and_then(|name| self.people.find_by_name(&name).map(Arc::clone));
+            let person = person.ok_or_else(|| {
+                self.login_failures.count(address, now);
+                let message = "this login link was used already, is older than five minutes, or was made by an earlier start of the gateway: \
+                    make a new one with `flowgate login-link`, or log in with your key";
+                HttpReply::detail(StatusCode::UNAUTHORIZED, message)
+            })?;
+            return self.begin_session(
+                SessionHolder::Person(person.name.clone()),
+                &person,
+                LIFETIME,
+                headers,
+            );
+        }
         let (holder, person, lifetime) = match self.take_login(headers) {
             Some(identity) => {
                 let person = self.people.find_logged_in(&identity).map_err(|_| {
@@ -79,12 +96,26 @@ impl ApprovalService {
                 (SessionHolder::Person(person.name.clone()), person, LIFETIME)
             }
         };
-        let secrets = self.sessions.begin(holder, now, lifetime).map_err(|_| {
+        self.begin_session(holder, &person, lifetime, headers)
+    }
+
+    /// Begins a session, and returns the reply with its secrets and the person.
+    ///
+    /// # Errors
+    /// The reply to send if the system returned no random bytes.
+    fn begin_session(
+        &self,
+        holder: SessionHolder,
+        person: &Person,
+        lifetime: Duration,
+        headers: &HeaderMap,
+    ) -> Result<HttpReply, HttpReply> {
+        let secrets = self.sessions.begin(holder, Instant::now(), lifetime).map_err(|_| {
             let message =
                 "no session was begun, since the operating system of the gateway returned no random bytes: try again";
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
-        let mut reply = session_json(&person);
+        let mut reply = session_json(person);
         if let Some(fields) = reply.as_object_mut() {
             fields.insert("token".to_owned(), secrets.token.as_str().into());
         }

@@ -360,7 +360,8 @@ impl TestGateway {
                 limits,
                 log: OperatorLog::default(),
             };
-            let _ = flowgate_gateway::http::server::serve(config, |address| ready.send(address).unwrap());
+            let _ =
+                flowgate_gateway::http::server::serve(config, |server| ready.send(server.address()).unwrap());
         });
         Self { address: is_ready.recv().unwrap(), stop: None, thread: None }
     }

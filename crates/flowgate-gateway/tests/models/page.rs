@@ -369,3 +369,56 @@ fn a_reload_ends_the_session_of_a_replaced_key() {
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
 }
+
+const LINK: &str = "/ui/api/login-link";
+
+/// Makes a login link of a person, and returns its token.
+fn link_of(gateway: &TestGateway, person: &str) -> String {
+    let key = format!("Bearer key-of-the-person-{person}");
+    let answer = send(gateway, &Method::POST, LINK, &[("authorization", &key)], "");
+    assert_eq!((answer.status, &answer.json()["seconds"]), (200, &json!(300)), "{}", answer.body);
+    answer.json()["link"].as_str().unwrap().strip_prefix("/ui/#link/").unwrap().to_owned()
+}
+
+/// A login link logs in the person who made it, once, and a guessed one nobody.
+#[test]
+fn a_login_link_is_used_once() {
+    let upstream = UpstreamDouble::new(mails);
+    let (gateway, _) = asking(&upstream);
+    let token = link_of(&gateway, "bob");
+    let take = |token: &str, more: &[(&str, &str)]| {
+        let headers = [&[("x-flowgate-login-link", token)], more].concat();
+        send(&gateway, &Method::POST, SESSION, &headers, "")
+    };
+    // A web page of another site does not use it up.
+    assert_eq!(take(&token, &[("sec-fetch-site", "cross-site")]).status, 403);
+    // Neither does a request with two tokens.
+    assert_eq!(take(&token, &[("x-flowgate-login-link", &token)]).status, 401);
+    let answer = take(&token, &[]);
+    assert_eq!((answer.status, &answer.json()["person"]), (200, &json!("bob")), "{}", answer.body);
+    let cookie = answer.header("set-cookie").split(';').next().unwrap().to_owned();
+    let session = answer.json()["token"].as_str().unwrap().to_owned();
+    let bob = Browser { gateway: &gateway, cookie, token: session };
+    assert_eq!(bob.get(SESSION).json()["role"], "admin");
+    assert!(!format!("{} {}", bob.cookie, bob.token).contains(&token));
+    let used = take(&token, &[]);
+    assert_eq!(used.status, 401);
+    assert!(
+        used.body.contains("this login link was used already, is older than five minutes"),
+        "{}",
+        used.body
+    );
+    // A session makes no link, and neither does a request without a key.
+    let refused = bob.send(&Method::POST, LINK, "");
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert!(refused.body.contains("made with the key of a person, not with a session"), "{}", refused.body);
+    assert_eq!(send(&gateway, &Method::POST, LINK, &[("authorization", "Bearer wrong")], "").status, 401);
+    assert_eq!(send(&gateway, &Method::POST, LINK, &[], "").status, 401);
+    let key = format!("Bearer {KEY}");
+    assert_eq!(send(&gateway, &Method::POST, LINK, &[("authorization", &key)], "").status, 401, "a client");
+    // Guesses count as failed logins, after which the address waits; the right link then waits too.
+    let right = link_of(&gateway, "bob");
+    let statuses: Vec<u16> = (0..12).map(|guess| take(&format!("{guess:064x}"), &[]).status).collect();
+    assert!(statuses.ends_with(&[429]) && statuses.starts_with(&[401]), "{statuses:?}");
+    assert_eq!(take(&right, &[]).status, 429);
+}

@@ -109,6 +109,60 @@ fn a_conversation_is_shown_as_far_as_the_clearance_covers_it() {
     assert_eq!(status, 409, "{answer}");
 }
 
+/// Returns the answer to a request for the trace of the only conversation of the gateway.
+fn exported(gateway: &TestGateway, person: &str, more: &str) -> (u16, Value) {
+    let (_, list) = get(gateway, "all", "/ui/api/conversations");
+    let name = list["conversations"][0]["conversation"].as_str().unwrap().to_owned();
+    get(gateway, person, &format!("/ui/api/trace?client=agent&name={name}{more}"))
+}
+
+/// The exported trace is one that other commands read, and has no text above the clearance of the person.
+#[test]
+fn a_trace_is_exported_as_far_as_the_clearance_covers_it() {
+    let upstream = UpstreamDouble::new(gullible);
+    let home = home(&upstream, PEOPLE);
+    let gateway = home.start();
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
+    let read = |trace: &Value| {
+        let lines: Vec<String> =
+            trace["events"].as_array().unwrap().iter().map(ToString::to_string).collect();
+        let runs = flowgate::trace::read::file(&lines.join("\n")).unwrap();
+        assert_eq!(runs.len(), 1, "{trace}");
+        runs[0].entries.len()
+    };
+    let (status, all) = exported(&gateway, "all", "");
+    assert_eq!((status, &all["client"], &all["next"]), (200, &json!("agent"), &Value::Null), "{all}");
+    let text = all.to_string();
+    assert!(text.contains("PAY MALLORY") && text.contains("What is new?"), "{text}");
+    assert_eq!(read(&all), all["events"].as_array().unwrap().len());
+    // The call that was only asked about did not run.
+    assert!(!text.contains("\"name\":\"send\",\"arguments\"") && !text.contains("[hidden"), "{text}");
+
+    let (status, low) = exported(&gateway, "low", "");
+    assert_eq!(status, 200, "{low}");
+    let text = low.to_string();
+    assert!(!text.contains("MALLORY") && !text.contains("mallory") && !text.contains("Otters"), "{text}");
+    assert!(text.contains("What is new?") && text.contains("[hidden: your clearance"), "{text}");
+    assert_eq!(read(&low), low["events"].as_array().unwrap().len());
+
+    let last = all["events"].as_array().unwrap().len() - 1;
+    let (_, rest) = exported(&gateway, "all", &format!("&from={last}"));
+    assert_eq!(rest["events"], json!([all["events"][last]]));
+    for (person, path, expected) in [
+        ("eve", "/ui/api/trace?client=agent&name=c1", 404),
+        ("all", "/ui/api/trace?client=agent&name=nothing", 404),
+        ("all", "/ui/api/trace?client=agent", 400),
+        ("nobody", "/ui/api/trace?client=agent&name=c1", 401),
+    ] {
+        let (status, answer) = get(&gateway, person, path);
+        assert_eq!(status, expected, "{person} {path}: {answer}");
+    }
+    gateway.stop();
+    home.policy(&format!("{POLICY}\nx := 1\n"));
+    let (status, answer) = exported(&home.start(), "all", "");
+    assert_eq!(status, 409, "{answer}");
+}
+
 #[test]
 fn conversations_are_listed_in_pages() {
     let upstream = UpstreamDouble::new(|_| crate::upstream::says("Hello."));

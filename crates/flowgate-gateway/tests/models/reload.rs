@@ -224,6 +224,27 @@ fn keys_are_reloaded() {
     assert_eq!((vic, max), (401, 200));
 }
 
+/// The login links of a person end when the key of the person changes.
+#[test]
+fn login_links_end_with_their_key() {
+    let upstream = UpstreamDouble::new(mails);
+    let mut home = home(&upstream, 0);
+    let (gateway, _lines) = home.start_reloadable();
+    let link_of = |name: &'static str| {
+        let authorization = format!("Bearer {}", PersonClient(&gateway, name).key());
+        let (status, answer) = gateway.post("/ui/api/login-link", &[("authorization", &authorization)], "");
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        answer["link"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()
+    };
+    let (of_vic, of_ann) = (link_of("vic"), link_of("ann"));
+    home.edit("[people.vic]\nkey-from = \"vic\"", "[people.vic]\nkey-from = \"vic2\"");
+    home.save();
+    assert_eq!(reload(&gateway).0, 200);
+    let take = |link: &str| gateway.post("/ui/api/session", &[("x-flowgate-login-link", link)], "").0;
+    assert_eq!((take(&of_vic), take(&of_ann)), (401, 200));
+}
+
 /// Only an admin of all tenants may reload, and only a gateway that was started with a file can.
 #[test]
 fn only_an_admin_may_reload() {

@@ -41,6 +41,8 @@ struct EvidencePlaces {
     similar: Option<String>,
     /// The tool of another answer that contains the value.
     untrusted_answer: Option<String>,
+    /// Where the value is with other capital letters, if it is in no such place as it is: a clause for the sentence.
+    other_case: Option<String>,
 }
 
 /// # Questions
@@ -140,16 +142,25 @@ impl Monitor {
                 if is_trusted && found.similar_word.is_none() {
                     found.similar_word = similar_word(text, value).map(str::to_owned);
                 }
+                if is_trusted && found.other_case.is_none() && contains_in_other_case(text, value) {
+                    found.other_case.get_or_insert_with(|| "a message of the user".to_owned());
+                }
             }
             EventBody::Output(_) => {
                 let call = event.call.and_then(|call| self.trace().event(call));
                 let tool = call.and_then(|call| call.tool()).map(ToString::to_string).unwrap_or_default();
                 if is_trusted && text == value {
                     found.trusted_answer.get_or_insert(tool);
+                } else if is_trusted && text.to_lowercase() == value.to_lowercase() {
+                    found.other_case.get_or_insert_with(|| format!("a trusted answer of {tool}"));
                 } else if is_trusted && is_similar(text, value) {
                     found.similar.get_or_insert_with(|| text.to_owned());
                 } else if !is_trusted && contains_words(text, value) {
                     found.untrusted_answer.get_or_insert(tool);
+                } else if !is_trusted && found.other_case.is_none() && contains_in_other_case(text, value) {
+                    found
+                        .other_case
+                        .get_or_insert_with(|| format!("an answer of {tool} that is not trusted"));
                 }
             }
             _ => {}
@@ -176,6 +187,13 @@ impl EvidencePlaces {
         clauses.extend(
             self.untrusted_answer.map(|tool| format!("is in an answer of {tool} that is not trusted")),
         );
+        // Only if it is nowhere as it is: for an address, capitals may make another one.
+        if clauses.is_empty() {
+            clauses.extend(
+                self.other_case
+                    .map(|place| format!("differs in upper and lower case from a text in {place}")),
+            );
+        }
         match (clauses.as_slice(), is_complete) {
             ([], true) => format!("{value:?} is in no text that this question may show."),
             ([], false) => {
@@ -216,6 +234,14 @@ fn contains_words(text: &str, value: &str) -> bool {
         let after = text.get(at + value.len()..).unwrap_or_default().chars();
         !continues_word(before) && !continues_word(after)
     })
+}
+
+/// Returns whether a text contains a value as a whole word if case is ignored, but not as it is.
+fn contains_in_other_case(text: &str, value: &str) -> bool {
+    // A value without letters has no other case, so the text is not copied for it.
+    value.chars().any(char::is_alphabetic)
+        && !contains_words(text, value)
+        && contains_words(&text.to_lowercase(), &value.to_lowercase())
 }
 
 /// Returns the first word of a text that differs from a value in exactly one character. Words end at white space, and
@@ -343,6 +369,25 @@ require trusted, private if:
                 r#"{"to": "karl@example.org"}"#,
                 vec![
                     r#""karl@example.org" differs in one character from the user's word "carl@example.org"."#,
+                ],
+            ),
+            // Capitals may make another address, so the sentence says where they differ.
+            (
+                r#"{"to": "Carl@Example.org"}"#,
+                vec![
+                    r#""Carl@Example.org" differs in upper and lower case from a text in a message of the user."#,
+                ],
+            ),
+            (
+                r#"{"to": "ANNA@example.org"}"#,
+                vec![
+                    r#""ANNA@example.org" differs in upper and lower case from a text in a trusted answer of get_contacts."#,
+                ],
+            ),
+            (
+                r#"{"to": "Mallory@evil.example"}"#,
+                vec![
+                    r#""Mallory@evil.example" differs in upper and lower case from a text in an answer of read_page that is not trusted."#,
                 ],
             ),
             // A part of a word is no occurrence, and so short a value has no similar one.

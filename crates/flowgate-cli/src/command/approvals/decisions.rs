@@ -1,15 +1,12 @@
 //! Asks for the decision on a question at the terminal, and sends it to the gateway. `flowgate approvals allow`, `deny`
 //! and `watch` use it.
 
-use std::io::{BufRead as _, stdin};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
-
 use flowgate::monitor::PersonDecision;
 use serde_json::{Value, json};
 
 use crate::gateway_client::{GatewayClient, GatewayError, question_path};
 use crate::output::{Console, plural};
+use crate::typed_lines::{self, TypedLines};
 
 /// The terms of a lasting grant, as the command line gives them. `None` leaves a term to the policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,39 +84,10 @@ impl TypedDecision {
     }
 }
 
-/// The lines that the person types at the terminal. A thread reads each line when it is typed, so that a line that was
-/// typed before a question was shown can be discarded.
-pub(super) struct TypedLines(Receiver<String>);
-
-impl TypedLines {
-    /// Starts the thread that reads lines from the standard input. The returned value receives them.
-    pub(super) fn start_reading() -> Self {
-        let (sender, lines) = channel();
-        thread::spawn(move || {
-            // The thread ends with the input, or with the program.
-            for line in stdin().lock().lines() {
-                if line.is_err() || line.is_ok_and(|line| sender.send(line).is_err()) {
-                    return;
-                }
-            }
-        });
-        Self(lines)
-    }
-
-    /// Discards the lines that were typed before the prompt, prints the prompt, and returns the next line without white
-    /// space around it; `None` at the end of the input.
-    pub(super) fn ask(&self, prompt: &str, output: &mut Console) -> Option<String> {
-        while self.0.try_recv().is_ok() {}
-        output.prompt(prompt);
-        self.0.recv().ok().map(|line| line.trim().to_owned())
-    }
-
-    /// Asks the person to confirm a decision, and returns whether the reply is `y` or `yes`. Any other line, and the
-    /// end of the input, means no.
-    pub(super) fn confirm(&self, decision: &TypedDecision, output: &mut Console) -> bool {
-        let line = self.ask(&format!("{}? [y/N] ", decision.words()), output);
-        line.is_some_and(|line| matches!(line.as_str(), "y" | "Y" | "yes" | "Yes" | "YES"))
-    }
+/// Asks the person to confirm a decision, and returns whether the reply is yes.
+pub(super) fn confirm(lines: &TypedLines, decision: &TypedDecision, output: &mut Console) -> bool {
+    let line = lines.ask(&format!("{}? [y/N] ", decision.words()), output);
+    line.is_some_and(|line| typed_lines::is_yes(&line))
 }
 
 /// Sends a decision on the question `id` with this digest, and returns the question as it is after the decision. The

@@ -11,7 +11,7 @@ use flowgate::monitor::PersonDecision;
 use flowgate_lm::sse::EventSplitter;
 use serde_json::Value;
 
-use super::decisions::{TypedDecision, TypedLines, decide};
+use super::decisions::{TypedDecision, decide};
 use super::{OperationResult, now, questions_of};
 use crate::args::{ApprovalsFormat, GatewayArgs};
 use crate::escaping;
@@ -20,6 +20,7 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::INTERRUPTED;
 use crate::question_text;
+use crate::typed_lines::TypedLines;
 
 /// The pause before the stream of questions is opened again for the first time; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

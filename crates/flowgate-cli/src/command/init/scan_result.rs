@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::clients::config_file::{ConfigText, ConfiguredServer, ConfiguredTransport, MAX_CONFIG};
+use crate::clients::config_file::{ConfigText, ConfiguredServer, MAX_CONFIG};
 use crate::escaping;
 use crate::input::bounded_text;
 use crate::mcp::{self, McpServerSpec};
@@ -64,7 +64,7 @@ impl ScannedServers {
     /// Adds a server of the file at `path`, whose whole content is `root`, or the reason why it is left out.
     fn add(&mut self, server: &ConfiguredServer, root: &Value, path: &Path, expands: bool) {
         let folder = path.parent().unwrap_or(Path::new(""));
-        let list = json!({"mcpServers": {&server.name: usual_entry(server, root)}}).to_string();
+        let list = json!({"mcpServers": {&server.name: server.usual_entry(root)}}).to_string();
         let read = mcp::read(&list, folder, &|name| {
             // A server that is not started needs no values of variables, which may be secrets.
             let unused = (!expands).then(String::new);
@@ -87,25 +87,6 @@ impl ScannedServers {
             }
         }
     }
-}
-
-/// Returns the entry of a server in the form of `mcpServers`: with its own command if it runs behind `flowgate mcp`, and
-/// with its address under the usual key. `root` is the whole content of its file.
-fn usual_entry(server: &ConfiguredServer, root: &Value) -> Value {
-    let table = server.section.iter().try_fold(root, |value, key| value.get(key));
-    let mut entry = table.and_then(|table| table.get(&server.name)).cloned().unwrap_or_default();
-    let Some(fields) = entry.as_object_mut() else { return entry };
-    match (&server.transport, server.own_command().and_then(<[String]>::split_first)) {
-        (ConfiguredTransport::Url(url), _) => {
-            fields.insert("url".to_owned(), json!(url));
-        }
-        (_, Some((program, arguments))) => {
-            fields.insert("command".to_owned(), json!(program));
-            fields.insert("args".to_owned(), json!(arguments));
-        }
-        _ => {}
-    }
-    entry
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::Status;
+use flowgate_guard::trace_lines;
 
-use crate::{private_files, trace_lines};
+use crate::private_files;
 
 /// The trace file of a session.
 pub(super) struct TraceFile {

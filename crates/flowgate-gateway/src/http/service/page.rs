@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::Request;
 use axum::http::{Extensions, StatusCode};
@@ -13,6 +14,14 @@ use crate::http::reply::HttpReply;
 use crate::page::assets;
 
 impl GatewayService {
+    /// Makes a link by which a person logs in to the page once, and returns what follows the address of the gateway in
+    /// it. `None` if there is no such person, or the system returned no random bytes.
+    pub(crate) fn login_link(&self, person: &str) -> Option<String> {
+        let approvals = self.approvals().ok()?;
+        approvals.people.find_by_name(person)?;
+        approvals.login_links.make(person, Instant::now()).ok()
+    }
+
     /// Serves a request to the page. A request that shows a valid key or session protects its connection. Returns the
     /// error to send if the request is refused or fails.
     pub(super) async fn page(
@@ -45,6 +54,12 @@ impl GatewayService {
                 let requested = models.requested_conversation(headers, request.uri().query()).await?;
                 self.run_on_worker(move || requested.show()).await
             }
+            ServiceRoute::Trace => {
+                let models = self.routes_of_people()?;
+                let requested = models.requested_conversation(headers, request.uri().query()).await?;
+                self.run_on_worker(move || requested.export()).await
+            }
+            ServiceRoute::LoginLink => approvals.make_login_link(headers),
             ServiceRoute::Figures => self.routes_of_people()?.serve_figures(headers),
             // The remaining route: who is logged in.
             _ => approvals.session(headers),

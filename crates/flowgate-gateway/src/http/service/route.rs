@@ -60,6 +60,8 @@ pub(crate) enum ServiceRoute {
     CompleteLogin,
     Conversations,
     Conversation,
+    Trace,
+    LoginLink,
     Figures,
 }
 
@@ -80,8 +82,8 @@ impl ServiceRoute {
             Self::Policies | Self::PolicyUsage | Self::DryRun | Self::Reload => true,
             Self::Server | Self::Listen | Self::EndConnection => true,
             Self::PageStart | Self::PageFile | Self::Session | Self::LogIn | Self::LogOut => true,
-            Self::BeginLogin | Self::CompleteLogin => true,
-            Self::Conversations | Self::Conversation | Self::Figures => true,
+            Self::BeginLogin | Self::CompleteLogin | Self::LoginLink => true,
+            Self::Conversations | Self::Conversation | Self::Trace | Self::Figures => true,
             Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
         }
     }
@@ -103,7 +105,7 @@ pub(crate) static ROUTES: LazyLock<Vec<(Method, &str, ServiceRoute)>> = LazyLock
 });
 
 /// The routes that do not depend on a wire form.
-const OTHER_ROUTES: [(Method, &str, ServiceRoute); 45] = [
+const OTHER_ROUTES: [(Method, &str, ServiceRoute); 47] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -146,7 +148,9 @@ const OTHER_ROUTES: [(Method, &str, ServiceRoute); 45] = [
     (Method::GET, "/ui/api/session", ServiceRoute::Session),
     (Method::POST, "/ui/api/session", ServiceRoute::LogIn),
     (Method::DELETE, "/ui/api/session", ServiceRoute::LogOut),
+    (Method::POST, "/ui/api/login-link", ServiceRoute::LoginLink),
     (Method::GET, "/ui/api/conversations", ServiceRoute::Conversations),
     (Method::GET, "/ui/api/conversation", ServiceRoute::Conversation),
+    (Method::GET, "/ui/api/trace", ServiceRoute::Trace),
     (Method::GET, "/ui/api/figures", ServiceRoute::Figures),
 ];

@@ -1,11 +1,11 @@
-//! Writes the events of a monitor as JSON lines, which `flowgate check` and `flowgate replay` read. `flowgate run
-//! --trace` and `flowgate trace export` use it.
+//! Writes the events of a monitor as JSON lines, which [`flowgate::trace::read`] reads: the traces that `flowgate run
+//! --trace`, `flowgate trace export` and the gateway write.
 //!
 //! Messages and answers are in OpenAI's form, each call is a separate message, and an answer with structured
 //! content is in MCP's form, which has a field for it.
 
 use flowgate::monitor::Monitor;
-use flowgate::trace::{Event, EventBody};
+use flowgate::trace::{Event, EventBody, Tool};
 use serde_json::{Value, json};
 
 /// Returns the id of a call with its server, for a line in OpenAI's form. Two servers can use the same id; the reader
@@ -14,11 +14,17 @@ fn id(server: Option<&str>, id: &str) -> String {
     server.map_or_else(|| id.to_owned(), |server| format!("{server}#{id}"))
 }
 
-/// Returns an event as a JSON line. An answer of a server has MCP's form if it has structured content, since OpenAI's
-/// form has no field for that. In OpenAI's form, `id` adds the server to the id of a call, since two servers can use the
-/// same id.
-pub(crate) fn line(event: &Event, monitor: &Monitor) -> Value {
-    match &event.body {
+/// Returns an event of a monitor's session as a JSON line.
+pub fn line(event: &Event, monitor: &Monitor) -> Value {
+    let call = event.call.and_then(|call| monitor.trace().event(call));
+    line_of(&event.body, call.and_then(Event::tool))
+}
+
+/// Returns an event with this content as a JSON line; `answered` is the tool that an output answers. An answer of a
+/// server has MCP's form if it has structured content, since OpenAI's form has no field for that. In OpenAI's form, the
+/// id of a call has its server, since two servers can use the same id.
+pub fn line_of(body: &EventBody, answered: Option<&Tool>) -> Value {
+    match body {
         EventBody::Message(message) => json!({"role": message.role, "content": message.content}),
         EventBody::Tool(tool) => {
             let mut description = json!({
@@ -44,8 +50,7 @@ pub(crate) fn line(event: &Event, monitor: &Monitor) -> Value {
             })
         }
         EventBody::Output(output) => {
-            let call = event.call.and_then(|call| monitor.trace().event(call));
-            let server = call.and_then(|call| call.tool()).and_then(|tool| tool.server.as_deref());
+            let server = answered.and_then(|tool| tool.server.as_deref());
             match (&output.structured, server) {
                 (Some(structured), Some(server)) => json!({
                     "jsonrpc": "2.0",

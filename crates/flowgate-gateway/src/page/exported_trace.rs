@@ -1,0 +1,141 @@
+//! Writes the trace of a conversation as a person may see it, in the form that `flowgate trace export` prints and other
+//! commands read. `conversation_view` calls it.
+//!
+//! The rules are those of `labelled_trace`: an event is shown if the clearance covers its existence, and a region if the
+//! clearance covers its label and the labels of all regions that contain it. Texts are not cut. A text with a hidden
+//! part is written anew as JSON, with a constant in place of the part.
+
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Document, Event, EventBody, EventId, NodeContent, NodeId, PathStep, Status};
+use flowgate_guard::trace_lines;
+use serde_json::{Map, Value, json};
+
+use crate::approvals::clearance::{HIDDEN, ReadBound};
+
+/// The bytes of the events of one answer, after which no further event is added.
+const MAX_BYTES: usize = 4 << 20;
+
+/// Returns the events from number `from` on, as many as fit into one answer: `events`, each a line of a trace, and
+/// `next`, the number of the first event of the next answer, or null after the last one. Events are numbered without
+/// those that the clearance does not cover.
+pub(super) fn page(monitor: &Monitor, clearance: &ReadBound, from: usize) -> Value {
+    let trace = monitor.trace();
+    let shown = (0..trace.len()).map(EventId).filter(|id| {
+        // Calls that did not run are no part of an exported trace.
+        let is_done = trace.event(*id).is_some_and(|event| event.status == Status::Done);
+        is_done && clearance.covers(&trace.existence_label(*id))
+    });
+    let (mut events, mut bytes, mut next) = (Vec::new(), 0_usize, None);
+    for (number, id) in shown.enumerate().skip(from) {
+        if bytes > MAX_BYTES {
+            next = Some(number);
+            break;
+        }
+        let Some(event) = trace.event(id) else { continue };
+        let line = line(event, monitor, clearance);
+        bytes = bytes.saturating_add(line.to_string().len());
+        events.push(line);
+    }
+    json!({"events": events, "next": next})
+}
+
+/// Returns an event as a line of a trace, with a constant in place of what the clearance does not cover.
+fn line(event: &Event, monitor: &Monitor, clearance: &ReadBound) -> Value {
+    let document = &event.document;
+    // The label of the root joined with those of all parts: nothing is hidden.
+    if clearance.covers(&document.label_of(0)) && clearance.covers(&document.frame_label()) {
+        return trace_lines::line(event, monitor);
+    }
+    let part =
+        RedactedDocument { document, clearance, shows_root: clearance.covers(&document.frame_label()) };
+    let mut body = event.body.clone();
+    match &mut body {
+        EventBody::Message(message) => message.content = part.member("content", &message.content),
+        EventBody::Call(call) => {
+            // The arguments of a trace are an object, so that a constant is no value of them.
+            let arguments = part.member("arguments", &Value::Null);
+            let hidden = || Map::from_iter([(HIDDEN.to_owned(), Value::Bool(true))]);
+            call.arguments = Ok(match arguments {
+                Value::Object(arguments) => arguments,
+                _ => hidden(),
+            });
+        }
+        EventBody::Output(output) => {
+            output.content = part.member("content", &output.content);
+            output.structured = output.structured.as_ref().map(|value| part.member("structured", value));
+            output.is_error = output.is_error.filter(|_| part.shows("is_error"));
+        }
+        EventBody::Tool(tool) => {
+            let description = part.member("description", &Value::from(tool.description.as_str()));
+            tool.description = description.as_str().unwrap_or(HIDDEN).to_owned();
+            // Schemas are text of the author of the description.
+            tool.input_schema = json!({"type": "object"}).into();
+            tool.output_schema = None;
+            tool.other = Map::new();
+        }
+    }
+    let call = event.call.and_then(|call| monitor.trace().event(call));
+    trace_lines::line_of(&body, call.and_then(Event::tool))
+}
+
+/// The content of an event, of which a part is hidden.
+struct RedactedDocument<'d> {
+    document: &'d Document,
+    clearance: &'d ReadBound,
+    /// Whether the clearance covers the frame of the event, which contains everything else.
+    shows_root: bool,
+}
+
+impl RedactedDocument<'_> {
+    /// Returns whether a member of the event is shown with all its parts.
+    fn shows(&self, name: &str) -> bool {
+        let node = self.document.key(0, name);
+        self.shows_root && node.is_some_and(|node| self.clearance.covers(&self.document.label_of(node)))
+    }
+
+    /// Returns a member of the event as far as it is shown. A text with a hidden part stays a text; `original` is the
+    /// value of the member.
+    fn member(&self, name: &str, original: &Value) -> Value {
+        if self.shows(name) {
+            return match original {
+                // The caller gives no value: the document has it.
+                Value::Null => {
+                    self.document.key(0, name).map_or(Value::Null, |node| self.document.to_value(node))
+                }
+                original => original.clone(),
+            };
+        }
+        let node = self.document.key(0, name).filter(|_| self.shows_root);
+        let Some(node) = node else { return Value::from(HIDDEN) };
+        match self.value(node) {
+            value @ (Value::Array(_) | Value::Object(_)) if original.is_string() => {
+                Value::from(value.to_string())
+            }
+            value => value,
+        }
+    }
+
+    /// Returns the value of a node, with a constant in place of its hidden parts.
+    fn value(&self, id: NodeId) -> Value {
+        let Some(node) = self.document.node(id) else { return Value::Null };
+        if !self.clearance.covers(&node.label) {
+            return Value::from(HIDDEN);
+        }
+        match &node.content {
+            NodeContent::List => self.document.children(id).map(|child| self.value(child)).collect(),
+            NodeContent::Map => {
+                let members =
+                    self.document.children(id).filter_map(|child| match &self.document.node(child)?.step {
+                        PathStep::Key(key) => Some((key.to_string(), self.value(child))),
+                        _ => None,
+                    });
+                Value::Object(members.collect())
+            }
+            // Parts that a policy captures from a text are below it, with labels of their own.
+            NodeContent::Scalar(_) if !self.clearance.covers(&self.document.label_of(id)) => {
+                Value::from(HIDDEN)
+            }
+            NodeContent::Scalar(value) => value.clone(),
+        }
+    }
+}
