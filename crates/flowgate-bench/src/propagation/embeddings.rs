@@ -175,7 +175,8 @@ pub(super) mod tests {
         fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
             assert_eq!(layer, 3);
             let words = text.split_whitespace();
-            let (mut tokens, mut vectors) = (vec![0..0], vec![vec![100.0, 100.0]]);
+            let mut tokens: Vec<_> = std::iter::once(0..0).collect();
+            let mut vectors = vec![vec![100.0, 100.0]];
             for word in words {
                 tokens.push(0..word.len());
                 vectors.push(vec![word.len() as f32, 1.0]);

@@ -34,14 +34,13 @@ impl From<Option<ServerTraits>> for GuessedTraits {
 
 impl GuessedTraits {
     /// Returns what several tools read and do together: what at least one of them does, or may do.
-    pub(crate) fn of_all(traits: impl Iterator<Item = Self> + Clone) -> Self {
-        let any = |of: &dyn Fn(Self) -> Option<bool>| {
-            // `Some(true)` before `None`, and `None` before `Some(false)`.
-            traits.clone().map(of).fold(Some(false), |any, one| match (any, one) {
-                (Some(true), _) | (_, Some(true)) => Some(true),
-                (None, _) | (_, None) => None,
-                _ => Some(false),
-            })
+    pub(crate) fn of_all(traits: &[Self]) -> Self {
+        // `Some(true)` before `None`, and `None` before `Some(false)`.
+        let any = |of: &dyn Fn(&Self) -> Option<bool>| {
+            if traits.iter().any(|traits| of(traits) == Some(true)) {
+                return Some(true);
+            }
+            traits.iter().all(|traits| of(traits).is_some()).then_some(false)
         };
         Self {
             reads_strangers: any(&|traits| traits.reads_strangers),
@@ -267,7 +266,7 @@ mod tests {
             (vec![Some(false), None], None),
             (vec![None, Some(false)], None),
         ] {
-            let found = GuessedTraits::of_all(tools.iter().map(|tool| of(*tool)));
+            let found = GuessedTraits::of_all(&tools.iter().map(|tool| of(*tool)).collect::<Vec<_>>());
             assert_eq!(found.reads_strangers, expected, "{tools:?}");
         }
     }

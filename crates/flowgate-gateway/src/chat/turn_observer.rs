@@ -25,6 +25,10 @@ use crate::recorder::{self, AuditEntry, Recorder};
 /// The most calls that the provider runs in one turn: each is a request with its own price and its own time limit.
 pub(crate) const MAX_PROVIDER_CALLS: usize = 16;
 
+/// A function that returns why the provider runs no calls of a tool; `None` if it runs them, or if the tool is none of the
+/// provider.
+pub(super) type ProviderToolRefusal<'a> = dyn Fn(&Tool) -> Option<String> + Sync + 'a;
+
 /// The observer of one turn.
 pub(super) struct TurnObserver<'a> {
     pub(super) client: &'a ClientState,
@@ -32,8 +36,10 @@ pub(super) struct TurnObserver<'a> {
     pub(super) name: &'a str,
     pub(super) approvals: &'a ApprovalService,
     pub(super) presence: &'a ClientPresence,
-    /// Runs the calls of tools of the provider; and returns why the provider runs no calls of a tool in this turn.
-    pub(super) provider_tools: (&'a dyn ProviderToolRunner, &'a (dyn Fn(&Tool) -> Option<String> + Sync)),
+    /// Runs the calls of tools of the provider.
+    pub(super) provider_tools: &'a dyn ProviderToolRunner,
+    /// Returns why the provider runs no calls of a tool in this turn.
+    pub(super) refusal: &'a ProviderToolRefusal<'a>,
     pub(super) stream: &'a mut Option<OutgoingReply>,
     /// The text of the model's earlier replies in this turn, which precedes the streamed reply.
     pub(super) before: String,
@@ -200,11 +206,10 @@ impl Observer for TurnObserver<'_> {
             if let Some(reason) = reason {
                 return Err(reason);
             }
-            let (runner, refusal) = self.provider_tools;
-            if let Some(why) = refusal(tool) {
+            if let Some(why) = (self.refusal)(tool) {
                 return Err(why);
             }
-            if !runner.runs(tool) {
+            if !self.provider_tools.runs(tool) {
                 return Ok(());
             }
             if self.runs >= MAX_PROVIDER_CALLS {

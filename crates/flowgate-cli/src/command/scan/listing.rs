@@ -195,6 +195,6 @@ fn set_listed(scanned: &mut ScannedServer, tools: &[DescribedTool]) {
             }
         })
         .collect();
-    scanned.traits = GuessedTraits::of_all(tools.iter().map(|tool| tool.traits));
+    scanned.traits = GuessedTraits::of_all(&tools.iter().map(|tool| tool.traits).collect::<Vec<_>>());
     scanned.tools = ServerTools::Listed(tools);
 }
