@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use flowgate_bench::detectors::learned::{MEASURED_TEXTS, TRAINING_TEXTS, measure, train};
+use flowgate_bench::detectors::learned::{TRAINING_TEXTS, measure, train};
 use flowgate_lm::Error;
 
 use crate::input::{InputError, describe_io_error};
@@ -39,7 +39,7 @@ pub(crate) fn run(seed: u64, file: &Path, output: &mut Console) -> Result<u8, In
         bytes.len()
     ));
     output.line(&format!(
-        "on {MEASURED_TEXTS} texts of phrases that were not trained: {} of {} injections found, {} of {} harmless texts flagged",
+        "with phrases that were not trained: injections found, {} of {}; harmless texts flagged, {} of {}",
         figures.found.hits, figures.found.of, figures.flagged.hits, figures.flagged.of
     ));
     Ok(0)
