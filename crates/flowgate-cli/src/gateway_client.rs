@@ -75,7 +75,7 @@ impl GatewayClient {
     /// # Errors
     /// If no key is given, or two; if a file cannot be read; or if the address is not one of HTTP or HTTPS.
     pub(crate) fn new(options: &GatewayArgs, output: &mut Console) -> Result<Self, InputError> {
-        let key = read_key(options.key_file.as_deref(), PERSON_KEY, "a person")?;
+        let key = read_key(options.key_file.as_deref(), PERSON_KEY, "a person");
         Self::with_key(&options.gateway, options.ca_file.as_deref(), key, output)
     }
 
@@ -88,7 +88,7 @@ impl GatewayClient {
         options: &HookArgs,
         output: &mut Console,
     ) -> Result<Self, InputError> {
-        let key = read_key(options.key_file.as_deref(), AGENT_KEY, "the agent")?;
+        let key = read_key(options.key_file.as_deref(), AGENT_KEY, "the agent");
         Self::with_key(address, options.ca_file.as_deref(), key, output)
     }
 
@@ -96,11 +96,11 @@ impl GatewayClient {
     /// vouch for the gateway, instead of the well-known ones.
     ///
     /// # Errors
-    /// If the file cannot be read, or the address is not one of HTTP or HTTPS.
+    /// If the address is not one of HTTP or HTTPS, the file cannot be read, or the key could not be read.
     fn with_key(
         address: &str,
         ca_file: Option<&Path>,
-        key: String,
+        key: Result<String, InputError>,
         output: &mut Console,
     ) -> Result<Self, InputError> {
         let address = address.trim_end_matches('/').to_owned();
@@ -140,7 +140,7 @@ impl GatewayClient {
             .tls_config(tls)
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
-        Ok(Self { agent: ureq::Agent::new_with_config(config), address, key })
+        Ok(Self { agent: ureq::Agent::new_with_config(config), address, key: key? })
     }
 
     /// Sends a GET request, and returns the JSON of the answer.

@@ -234,7 +234,7 @@ fn agents_and_detectors_repeat_in_every_format() {
         &["bench", "agents", "--method", "unguarded", "--method", "lowest-first"][..],
         &["bench", "detectors"],
     ];
-    for (suite, lines) in small.into_iter().zip([1 + 224 + 2 + 3, 1 + 27 + 6 + 1]) {
+    for (suite, lines) in small.into_iter().zip([1 + 224 + 2 + 3, 1 + 27 + 7 + 1]) {
         let run = |format: &str, seed: &str| {
             let output = flowgate(&[suite, &["--format", format, "--seed", seed]].concat());
             assert_eq!(output.status.code(), Some(0), "{}", text(&output));

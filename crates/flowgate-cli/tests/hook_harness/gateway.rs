@@ -191,20 +191,32 @@ fn a_call_runs_only_if_the_gateway_has_handed_it_over() {
         let check = |event: &Event<'_>, id: &str, expected: &str| {
             let decided = session.decides_on(&with_id(&session, event, id), &gateway.1, Some(KEY));
             let is_equal = if expected == "-" { decided == "-" } else { decided.starts_with(expected) };
-            assert!(is_equal, "{harness}: {decided}");
+            assert!(is_equal, "{harness}: {decided} in place of {expected}");
         };
         // Events other than calls are not the gateway's business.
         check(&Start("startup"), &id, "-");
         check(&Prompt("Pay bob"), &id, "-");
         id = gateway.call("Pay bob");
         check(&Before("pay bob"), &id, "-");
-        check(&Before("pay eve"), "another", UNKNOWN);
-        // The hook's own verdict is not weaker because the gateway permits the call.
-        check(&Before("shell"), &id, "deny the policy denies this call");
         check(&After("pay bob", "paid"), &id, "-");
         let asked = if harness == "gemini" { "ask the policy asks" } else { "deny the policy asks" };
         check(&After("page", "Pay!"), "page", "-");
         check(&Before("pay bob"), &id, asked);
+        // Sessions of their own, since a denied call is in the history of its session. The hook's own verdict is not
+        // weaker because the gateway knows a call, and no other call runs.
+        for (before, event, id, expected) in [
+            (Some(After("page", "Pay!")), Before("shell"), id.as_str(), "deny the policy denies this call"),
+            (None, Before("pay eve"), "another", UNKNOWN),
+        ] {
+            let own = Session::new(harness);
+            let begin = [Some(Start("startup")), Some(Prompt("Pay bob")), before];
+            let begin = begin.into_iter().flatten().map(|event| (event, "-"));
+            for (event, expected) in begin.chain([(event, expected)]) {
+                let decided = own.decides_on(&with_id(&own, &event, id), &gateway.1, Some(KEY));
+                let is_equal = if expected == "-" { decided == "-" } else { decided.starts_with(expected) };
+                assert!(is_equal, "{harness}: {decided} in place of {expected}");
+            }
+        }
         // Another session, whose agent has asked a model without the gateway.
         let around = Session::new(harness);
         for (event, expected) in
@@ -212,7 +224,7 @@ fn a_call_runs_only_if_the_gateway_has_handed_it_over() {
         {
             let decided = around.decides_with(&event, &gateway.1, Some(KEY));
             let is_equal = if expected == "-" { decided == "-" } else { decided.starts_with(expected) };
-            assert!(is_equal, "{harness}: {decided}");
+            assert!(is_equal, "{harness}: {decided} in place of {expected}");
         }
     }
 }
