@@ -394,7 +394,7 @@ fn grid_table(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::super::double::CopyingErrors;
-    use super::super::retrieve::Retriever;
+    use super::super::news::Retriever;
     use super::super::suite::{DataSet, PropagationSuite, Size, plan};
     use super::*;
 
