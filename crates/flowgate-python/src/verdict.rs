@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use flowgate::monitor::{AuthorizedCall, Denial, Judgement, Outcome, Permit, Question, Verdict};
 use flowgate::trace::{Call, Output, TraceEntry};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -294,18 +295,26 @@ impl PyConfirm {
     }
 
     /// Records that a person has approved exactly this call, for the reasons in `reasons`, and returns the permit. With
-    /// `for_session`, equal calls of the session need no further approval.
+    /// `for_session`, equal calls of the session need no further approval. `by` names the people who have approved it,
+    /// for a call that several people must approve.
     ///
-    /// Raises `Denied` if the call must not run after all, or if `for_session` is given and the question is not grantable, and `UsedError` the second
-    /// time.
-    #[pyo3(signature = (*, for_session=false))]
-    fn approve(&self, py: Python<'_>, for_session: bool) -> PyResult<Py<PyPermit>> {
+    /// Raises `Denied` if the call must not run after all, if somebody who must approve it is not named in `by`, or if `for_session` is given and the
+    /// question is not grantable; `ValueError` if both are given, since such an approval is for one call; and `UsedError` the second time.
+    #[pyo3(signature = (*, for_session=false, by=None))]
+    fn approve(&self, py: Python<'_>, for_session: bool, by: Option<Vec<String>>) -> PyResult<Py<PyPermit>> {
+        if for_session && by.is_some() {
+            return Err(PyValueError::new_err(
+                "`by` approves one call: leave out `for_session`, or leave out `by`",
+            ));
+        }
         let question = self.question.lock().unwrap_or_else(PoisonError::into_inner).take();
         let question = question
             .ok_or_else(|| UsedError::new_err("the question is answered already: judge the call again"))?;
         let call = question.call().cloned();
-        let approved = self.session.monitor(py, |monitor| {
-            if for_session { monitor.approve_for_session(question) } else { monitor.approve(question) }
+        let approved = self.session.monitor(py, |monitor| match by {
+            Some(who) => monitor.approve_by(question, &who),
+            None if for_session => monitor.approve_for_session(question),
+            None => monitor.approve(question),
         })?;
         match approved {
             Ok(granted) => permit(py, &self.session, granted, call.as_ref()),

@@ -109,9 +109,12 @@ class Session:
             self.permits[rest].pop(0).drop()
         elif word in ("approve", "grant"):
             call_id, _, expected = rest.partition(" # ")
+            call_id, _, people = call_id.partition(" by ")
             question = self.questions[call_id].pop(0)
             try:
-                permit = question.approve(for_session=word == "grant")
+                permit = question.approve(
+                    for_session=word == "grant", by=people.split(", ") if people else None
+                )
             except flowgate.Denied as denied:
                 check_outcome("deny", denied.verdict.why, expected)
             else:
