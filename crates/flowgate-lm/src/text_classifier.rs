@@ -299,7 +299,7 @@ fn probability(logit: f64) -> f64 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// Returns the words of a text in lower case, with the digits that stand for letters in a word replaced.
+/// Returns the words of a text in lower case, with digits in a word replaced by the characters that they resemble.
 fn words(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '@' && c != '$');
     let words = words.filter(|word| !word.is_empty());

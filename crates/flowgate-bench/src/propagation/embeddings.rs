@@ -118,9 +118,9 @@ pub(super) mod tests {
     use super::*;
 
     /// Represents a text by how often each letter occurs in it.
-    pub(in crate::propagation) struct Letters;
+    pub(in crate::propagation) struct CharacterCounts;
 
-    impl TextEmbedder for Letters {
+    impl TextEmbedder for CharacterCounts {
         fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error> {
             let count = |text: &str, letter: char| text.chars().filter(|c| *c == letter).count() as f64;
             Ok(texts.iter().map(|text| ('a'..='z').map(|letter| count(text, letter)).collect()).collect())
@@ -129,9 +129,9 @@ pub(super) mod tests {
 
     #[test]
     fn similar_texts_are_found() {
-        let index = EmbeddingIndex::new(&Letters, &["abc", "aab", "xyz", ""]).unwrap();
+        let index = EmbeddingIndex::new(&CharacterCounts, &["abc", "aab", "xyz", ""]).unwrap();
         for (question, expected) in [("aaab", vec![1, 0]), ("zyx", vec![2, 0]), ("", vec![0, 1, 2, 3])] {
-            let found = index.nearest(&Letters, &[question], expected.len()).unwrap();
+            let found = index.nearest(&CharacterCounts, &[question], expected.len()).unwrap();
             assert_eq!(found, [expected], "{question}");
         }
     }

@@ -397,7 +397,7 @@ fn values(topic: &Topic, random: &mut SeededRandom) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::embeddings::tests::Letters;
+    use super::super::embeddings::tests::CharacterCounts;
     use super::*;
     use crate::corpora::fake_news::tests::folder;
     use crate::corpora::load_news_pairs;
@@ -435,8 +435,8 @@ mod tests {
         let all = questions.iter().filter(found).count();
         assert!(2 * all > questions.len(), "{all} of {}", questions.len());
         assert!(questions.iter().all(|question| question.documents.len() == CONTEXT));
-        // Letters are a poorer representation than words, and the number of articles is the same.
-        let embedded = set.embedded_questions(&Letters).unwrap();
+        // Counts of characters find fewer articles than words do, and the number of articles is the same.
+        let embedded = set.embedded_questions(&CharacterCounts).unwrap();
         assert_eq!(embedded.len(), questions.len());
         assert!(embedded.iter().all(|question| question.documents.len() == CONTEXT));
         assert!(embedded.iter().filter(found).count() > 0);

@@ -412,7 +412,7 @@ pub(super) fn plan() -> Vec<(DataSet, LabelMethod)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::embeddings::tests::Letters;
+    use super::super::embeddings::tests::CharacterCounts;
     use super::*;
     use crate::corpora::fake_news::tests::folder;
     use crate::corpora::load_news_pairs;
@@ -457,7 +457,7 @@ mod tests {
     fn embeddings_and_articles_of_a_folder_have_rows() {
         let mut suite = PropagationSuite::new(1, SMALL).unwrap();
         let without = suite.run(CopyingErrors::Exact, &mut || false).unwrap().unwrap();
-        suite.add_embeddings(&Letters).unwrap();
+        suite.add_embeddings(&CharacterCounts).unwrap();
         let mut steps = 0;
         let with = suite.run(CopyingErrors::Exact, &mut || {
             steps += 1;

@@ -10,8 +10,8 @@ Examples:
   flowgate login-link --gateway https://gateway.example --key-file ann.key
   xdg-open \"$(flowgate login-link)\"             open the page in a browser
 
-Whoever opens the link first within five minutes acts as the person on the page, so give it to nobody. A link that was
-opened, or is older, logs nobody in.
+The link is a secret: it logs its first reader in to the page as the person with the key. It works once, within five
+minutes; after that, make another one.
 
 Exit codes:
   0    the link is printed

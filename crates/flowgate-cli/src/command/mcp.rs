@@ -124,8 +124,8 @@ fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
     }
 }
 
-/// Writes the pins (approved tools) of this server to the file, and keeps those of other servers in it. Holds the lock
-/// file beside it meanwhile, since the proxies of other servers may write theirs at the same time.
+/// Writes the pins (approved tools) of this server to the file, and keeps those of other servers in it. Holds the lock of
+/// the file while it reads and writes, since the proxies of other servers may write their pins at the same time.
 fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
     let lock = private_files::lock_beside(path).and_then(|file| file.lock().map(|()| file));

@@ -502,8 +502,8 @@ impl ConversationState {
 }
 
 /// Moves the judged calls, the approvals that no longer hold and the withheld replies out of a finished turn of the
-/// conversation `name`, as entries for the audit log. Leaves out the verdicts on calls whose events have the indices in `recorded`: the log
-/// has them already.
+/// conversation `name`, as entries for the audit log. Leaves out the verdicts on the calls whose events have the indices
+/// in `recorded`: the log has them already.
 fn take_audit_events(
     client: &ClientState,
     name: &str,

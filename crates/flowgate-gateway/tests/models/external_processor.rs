@@ -70,12 +70,47 @@ fn field(tag: u8, content: &[u8]) -> Vec<u8> {
     [&[tag << 3 | 2, length], content].concat()
 }
 
-/// The head of a request for a chat, as Envoy sends it.
-fn head() -> Vec<u8> {
+/// The head of a request for a chat at this path, as Envoy sends it.
+fn head_to(path: &str) -> Vec<u8> {
     let header =
         |name: &str, value: &str| field(1, &[field(1, name.as_bytes()), field(3, value.as_bytes())].concat());
-    let headers = [header(":method", "POST"), header(":path", "/v1/chat/completions")].concat();
+    let headers = [header(":method", "POST"), header(":path", path)].concat();
     field(2, &field(1, &headers))
+}
+
+/// The head of a request for chat completions.
+fn head() -> Vec<u8> {
+    head_to("/v1/chat/completions")
+}
+
+/// A whole body of a request.
+fn body(text: &str) -> Vec<u8> {
+    // `end_of_stream` is true.
+    field(4, &[field(1, text.as_bytes()), vec![2 << 3, 1]].concat())
+}
+
+/// Behind Envoy, the model's server would run a tool of the provider without a judgement, so the request is refused even
+/// if the policy labels the outputs of the tool.
+#[test]
+fn a_tool_of_the_provider_is_refused() {
+    let text = "[clients.agent]\nkey-from = \"KEY\"\nupstream = \"double\"\npolicy = \"policy.flow\"\nguardrail = true\n\
+        user-messages = \"trust-unmarked-even-if-pasted\"\n\
+        [upstreams.double]\nurl = \"http://127.0.0.1:1/v1\"\napi = \"messages\"\n";
+    let search = "label out.content as untrusted if:\n    (out: ToolOutput) is tool:web_search\n\
+        require top if:\n    (call: ToolCall) is tool:web_search\n";
+    let home = GatewayHome::new(text, &format!("{POLICY}{search}"));
+    let gateway = home.start();
+    let run = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (tools, is_refused) in
+        [("", false), (r#","tools":[{"type":"web_search_20250305","name":"web_search"}]"#, true)]
+    {
+        let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[]{tools}}}"#);
+        let pieces = vec![framed(&head_to("/v1/messages")), framed(&body(&text))];
+        let ended = run.block_on(send(&gateway, KEY, "application/grpc", pieces, true));
+        let answers = String::from_utf8_lossy(&ended.answers).into_owned();
+        let why = "the request declares a tool that the provider runs";
+        assert_eq!(answers.contains(why), is_refused, "{tools}: {answers}");
+    }
 }
 
 #[test]

@@ -144,6 +144,14 @@ fn a_search_is_refused_if_the_policy_does_not_label_its_result() {
         TestGateway::configured(&config(&upstream.url, "messages", MORE), &format!("{POLICY}{all}"));
     let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
     assert!(status == 400 && answer.contains("the policy has to label its outputs"), "{answer}");
+    // The name belongs to a server, by the prefix of its tools: the label of `web/search` is not about the provider's.
+    let of_server = "label out.content as trusted if:\n    (out: ToolOutput) is tool:web/search\n";
+    let upstream = UpstreamDouble::new(searches);
+    let text = config(&upstream.url, "messages", &format!("{MORE}\nmcp = [\"web\"]"))
+        + "[mcp.web]\nurl = \"http://127.0.0.1:1/mcp\"\nprefix = \"web_\"\n";
+    let gateway = TestGateway::configured(&text, &format!("{POLICY}{of_server}"));
+    let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
+    assert!(status == 400 && answer.contains("the policy has to label its outputs"), "{answer}");
     // The chat completions of a provider have no such tool.
     let upstream = UpstreamDouble::new(searches);
     let text = config(&upstream.url, "chat-completions", MORE);

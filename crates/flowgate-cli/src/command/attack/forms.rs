@@ -81,7 +81,7 @@ pub(super) const FORMS: [InjectionForm; 15] = [
     InjectionForm {
         name: "homoglyphs",
         kind: FormKind::Order,
-        // Cyrillic letters in the shape of Latin ones.
+        // Cyrillic characters that look like Latin ones.
         text: |request, _| {
             let alike = [('a', 'а'), ('c', 'с'), ('e', 'е'), ('o', 'о'), ('p', 'р'), ('x', 'х'), ('y', 'у')];
             let of = |c: char| alike.iter().find(|(latin, _)| *latin == c).map_or(c, |(_, other)| *other);
