@@ -246,7 +246,8 @@ impl ModelRoutes {
         let outcome = outcome.and_then(|completion| persisted.map(|()| completion));
         if let Ok(completion) = &outcome {
             report.trace.set_completion(completion);
-            self.handed_calls.note(&client.spec.name, handle.name(), &completion.calls);
+            let (calls, tools) = (&completion.calls, &request.request.tools);
+            self.handed_calls.note(&client.spec.name, handle.name(), calls, tools);
         }
         // Sends the end of the reply.
         match (outcome, stream) {

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use axum::http::StatusCode;
-use flowgate_lm::chat::ToolCall;
+use flowgate_lm::chat::{ToolCall, ToolSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -42,6 +42,8 @@ struct ClientCalls {
 struct HandedCall {
     conversation: String,
     call: ToolCall,
+    /// The defaults of its arguments, as the schema of its tool states them.
+    defaults: Map<String, Value>,
 }
 
 /// A question of a hook about a call.
@@ -64,13 +66,17 @@ struct CallReport {
 }
 
 impl HandedCalls {
-    /// Notes the calls that a turn of a conversation hands to its client, in place of those of its earlier turns.
-    pub(super) fn note(&self, client: &str, conversation: &str, calls: &[ToolCall]) {
+    /// Notes the calls that a turn of a conversation hands to its client, in place of those of its earlier turns. `tools`
+    /// are the tools that the client has declared.
+    pub(super) fn note(&self, client: &str, conversation: &str, calls: &[ToolCall], tools: &[ToolSpec]) {
         let mut all = self.lock();
         let of_client = all.entry(client.to_owned()).or_default();
         of_client.calls.retain(|known| known.conversation != conversation);
-        let handed =
-            |call: &ToolCall| HandedCall { conversation: conversation.to_owned(), call: call.clone() };
+        let handed = |call: &ToolCall| HandedCall {
+            conversation: conversation.to_owned(),
+            call: call.clone(),
+            defaults: tools.iter().find(|tool| tool.name == call.name).map(defaults).unwrap_or_default(),
+        };
         of_client.calls.extend(calls.iter().map(handed));
         of_client.bytes = of_client.calls.iter().map(HandedCall::size).fold(0, usize::saturating_add);
         while of_client.bytes > MAX_BYTES {
@@ -86,9 +92,8 @@ impl HandedCalls {
         let calls = all.get(client).into_iter().flat_map(|of_client| &of_client.calls);
         let own = calls.filter(|known| key_of(&known.conversation) == key);
         let mut report = CallReport::default();
-        for HandedCall { call, .. } in own {
-            let arguments: Option<Map<String, Value>> = serde_json::from_str(&call.arguments).ok();
-            let is_equal = call.name == asked.tool && arguments.as_ref() == Some(&asked.arguments);
+        for handed in own {
+            let (call, is_equal) = (&handed.call, handed.is_equal_to(asked));
             if asked.id.as_ref().map_or(is_equal, |id| *id == call.id) {
                 report.handed_over = true;
                 report.is_equal |= is_equal;
@@ -103,11 +108,39 @@ impl HandedCalls {
     }
 }
 
+/// Returns the defaults of a tool's arguments, as its schema states them: by name, on the first level.
+fn defaults(tool: &ToolSpec) -> Map<String, Value> {
+    let properties = tool.parameters.get("properties").and_then(Value::as_object);
+    let defaults = properties.into_iter().flatten().filter_map(|(name, property)| {
+        let default = property.get("default")?;
+        Some((name.clone(), default.clone()))
+    });
+    defaults.collect()
+}
+
 impl HandedCall {
+    /// Returns whether a hook asks about this call: the tool and the arguments are the same, except that the agent may have
+    /// added defaults of arguments that the model left out.
+    fn is_equal_to(&self, asked: &AskedCall) -> bool {
+        let Ok(handed) = serde_json::from_str::<Map<String, Value>>(&self.call.arguments) else {
+            return false;
+        };
+        let is_added = |name: &String, value: &Value| {
+            !handed.contains_key(name) && self.defaults.get(name) == Some(value)
+        };
+        self.call.name == asked.tool
+            && handed.iter().all(|(name, value)| asked.arguments.get(name) == Some(value))
+            && asked.arguments.iter().all(|(name, value)| handed.contains_key(name) || is_added(name, value))
+    }
+
     /// Returns the number of bytes by which the call counts against [`MAX_BYTES`].
     fn size(&self) -> usize {
         let texts = [&self.conversation, &self.call.id, &self.call.name, &self.call.arguments];
-        texts.into_iter().map(String::len).fold(BYTES_PER_CALL, usize::saturating_add)
+        let defaults = Value::from(self.defaults.clone()).to_string().len();
+        texts
+            .into_iter()
+            .map(String::len)
+            .fold(BYTES_PER_CALL.saturating_add(defaults), usize::saturating_add)
     }
 }
 
@@ -153,9 +186,10 @@ mod tests {
             "a",
             "c1",
             &[call("1", "send", &json!({"to": "bob", "n": 1})), call("2", "read", &json!({}))],
+            &[],
         );
-        calls.note("a", "«fgk:k»c1", &[call("3", "send", &json!({"to": "ann"}))]);
-        calls.note("a", "c2", &[call("4", "send", &json!({"to": "eve"}))]);
+        calls.note("a", "«fgk:k»c1", &[call("3", "send", &json!({"to": "ann"}))], &[]);
+        calls.note("a", "c2", &[call("4", "send", &json!({"to": "eve"}))], &[]);
         let rows = [
             ("a", None, json!({"id": "1", "tool": "send", "arguments": {"n": 1, "to": "bob"}}), (true, true)),
             ("a", None, json!({"tool": "send", "arguments": {"n": 1, "to": "bob"}}), (true, true)),
@@ -186,11 +220,33 @@ mod tests {
         for (client, key, asked, expected) in rows {
             assert_eq!(found(&calls, client, key, &asked), expected, "{client} {key:?} {asked}");
         }
-        calls.note("a", "c1", &[]);
+        calls.note("a", "c1", &[], &[]);
         let asked = json!({"id": "1", "tool": "send", "arguments": {"n": 1, "to": "bob"}});
         assert_eq!(found(&calls, "a", None, &asked), (false, false));
         let other = json!({"id": "4", "tool": "send", "arguments": {"to": "eve"}});
         assert_eq!(found(&calls, "a", None, &other), (true, true));
+    }
+
+    /// Agents add defaults of arguments before their hooks see a call.
+    #[test]
+    fn added_defaults_change_no_call() {
+        let calls = HandedCalls::default();
+        let parameters = json!({"type": "object", "properties": {
+            "path": {"type": "string"}, "all": {"type": "boolean", "default": false}, "n": {"default": 1}}});
+        let tool =
+            ToolSpec { name: "edit".to_owned(), description: String::new(), parameters: parameters.into() };
+        calls.note("a", "c", &[call("1", "edit", &json!({"path": "x", "n": 2}))], &[tool]);
+        for (arguments, expected) in [
+            (json!({"path": "x", "n": 2}), true),
+            (json!({"path": "x", "n": 2, "all": false}), true),
+            (json!({"path": "x", "n": 2, "all": true}), false),
+            (json!({"path": "x", "n": 1}), false),
+            (json!({"path": "x"}), false),
+            (json!({"path": "x", "n": 2, "more": false}), false),
+        ] {
+            let asked = json!({"id": "1", "tool": "edit", "arguments": arguments});
+            assert_eq!(found(&calls, "a", None, &asked), (true, expected), "{asked}");
+        }
     }
 
     #[test]
@@ -198,7 +254,7 @@ mod tests {
         let calls = HandedCalls::default();
         let text = "x".repeat(MAX_BYTES / 2);
         for id in ["1", "2", "3"] {
-            calls.note("a", id, &[call(id, "send", &json!({"text": text}))]);
+            calls.note("a", id, &[call(id, "send", &json!({"text": text}))], &[]);
         }
         for (id, expected) in [("1", false), ("2", false), ("3", true)] {
             let asked = json!({"id": id, "tool": "send", "arguments": {}});
