@@ -82,6 +82,7 @@ fuzz_target!(|bytes: &[u8]| {
             screener: &model,
             filler: &model,
             tools: &Toolbox::external(),
+            provider_tools: None,
             approver: &mut nobody,
             clock: &|| Duration::ZERO,
             observer: &mut client,

@@ -12,11 +12,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Choices;
-use flowgate_lm::chat::{Completion, Message, Messages, OutputFormat, Part, Request, ToolCall};
-use flowgate_lm::json::{Json, items};
+use flowgate_lm::chat::{Completion, Message, OutputFormat, Part, Request, ToolCall};
+use flowgate_lm::json::Json;
 use flowgate_lm::sse::{EventSplitter, SseEvent};
-use flowgate_lm::wire::{AnswerStorage, 
-    Api, DecodeOptions, ONLY_FUNCTIONS, ResponseHead, chat_completions, messages::MAX_TOKENS,
+use flowgate_lm::wire::{
+    AnswerStorage, Api, ONLY_FUNCTIONS, ResponseHead, messages::MAX_TOKENS,
 };
 use flowgate_lm::{Delta, Error};
 use json::edit;
@@ -26,12 +26,7 @@ use serde_json::{Map, Value, json};
 fuzz_target!(|bytes: &[u8]| {
     let Some((kind, rest)) = bytes.split_first() else { return };
     match kind {
-        b'?' => {
-            each(request, &serde_json::from_slice(rest).unwrap_or_default());
-            if let Ok(text) = std::str::from_utf8(rest) {
-                parts(text);
-            }
-        }
+        b'?' => each(request, &serde_json::from_slice(rest).unwrap_or_default()),
         b'=' => each(response, &serde_json::from_slice(rest).unwrap_or_default()),
         b'~' => Api::ALL.iter().for_each(|api| stream(*api, rest)),
         _ => {
@@ -42,7 +37,6 @@ fuzz_target!(|bytes: &[u8]| {
                 edit(&mut body, &mut choices);
             }
             each(request, &body);
-            parts(&body.to_string());
             each(response, &body);
             events(body.as_array().unwrap_or(&vec![body.clone()]));
         }
@@ -99,31 +93,6 @@ fn request(api: Api, body: &Value) {
         }
         let [read, meant] = [again.request, asked.request.clone()].map(|request| carried(to, request));
         assert_eq!(read, meant, "{api:?} {to:?}: {sent}");
-    }
-}
-
-/// A chat that continues is parsed in parts: if the parts parse, the whole parses to the same value.
-fn parts(text: &str) {
-    let places = items(text, "messages").unwrap_or_default();
-    let (Some(first), Some(last)) = (places.first(), places.last()) else { return };
-    let others = [&text[..first.start], &text[last.end..]].concat();
-    let list = [r#"{"messages":["#, &text[first.start..last.end], "]}"].concat();
-    let (Ok(_), Ok(list)) = (Json::parse(&others), Json::parse(&list)) else { return };
-    let whole = Json::parse(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    assert_eq!(whole.get("messages"), list.get("messages"), "{text}");
-    for (place, item) in places.iter().zip(match list.get("messages") {
-        Some(Json::List(items)) => items.as_slice(),
-        _ => &[],
-    }) {
-        assert_eq!(Json::parse(&text[place.clone()]).as_ref().ok(), Some(item), "{text}");
-    }
-    let messages = chat_completions::decode_messages(&list, &DecodeOptions::default());
-    if let Ok(asked) = Api::ChatCompletions.decode_request(&whole) {
-        assert_eq!(
-            messages.map(|(messages, _)| Messages::from(messages)).as_ref(),
-            Ok(&asked.request.messages),
-            "{text}"
-        );
     }
 }
 
