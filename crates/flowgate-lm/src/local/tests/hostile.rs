@@ -43,7 +43,10 @@ fn configurations_that_do_not_fit() {
         json!({"num_hidden_layers": 0}),
         "`num_hidden_layers` must be a whole number from 1 to 1024; use the unchanged file of a supported model",
     );
-    check(json!({"num_hidden_layers": null}), "`num_hidden_layers` is missing");
+    check(
+        json!({"num_hidden_layers": null}),
+        "`num_hidden_layers` is missing; use a complete file of a supported model",
+    );
     check(
         json!({"vocab_size": -3}),
         "`vocab_size` must be a whole number from 1 to 4194304; use the unchanged file of a supported model",

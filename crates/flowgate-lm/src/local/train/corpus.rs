@@ -149,6 +149,7 @@ mod tests {
                 example.text()
             );
         }
-        assert!(kinds.len() == 3 && kinds.values().all(|count| *count > 30), "{kinds:?}");
+        // Of the first examples, an eighth asks a question, and an eighth calls a tool: 25 of 200 are expected.
+        assert!(kinds.len() == 3 && kinds.values().all(|count| *count > 15), "{kinds:?}");
     }
 }
