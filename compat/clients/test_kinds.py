@@ -39,7 +39,7 @@ def test_each_kind_is_refused(rows):
     for row in rows:
         *_, why = row.split(" | ", 4)
         is_named = re.match(r"`(messages|input|tools|tool_choice|thinking)\b[^`]*` is ", why)
-        assert is_named, f"{row}: the decoder does not refuse it. Name its class in known_fields.FORMS, and its fields in a `fields.rs`"
+        assert is_named, f"{row}: the decoder does not refuse it. Name its class in known_fields.FORMS, and its fields in the file of the form"
 
 
 def test_the_list_is_that_of_the_installed_clients(rows):
@@ -63,7 +63,7 @@ def test_each_field_of_the_clients_has_an_outcome(form):
     outcomes = kinds.rules(form)
     for title, classes in known_fields.FORMS[form].items():
         missing = [field for field in known_fields.fields(classes) if (title, field) not in outcomes]
-        assert not missing, f"{form}, {title}: the decoder refuses {missing} as unknown; give each a rule in the form's `fields.rs`"
+        assert not missing, f"{form}, {title}: the decoder refuses {missing} as unknown; give each a rule in the file of the form"
 
 
 def test_a_new_kind_is_noticed(monkeypatch):

@@ -59,7 +59,10 @@ fn every_field_of_the_official_clients_is_known() {
     for row in rows {
         let is_row =
             |(form, object, field): &(&str, &str, &str)| format!("{form} | {object} | {field}") == row;
-        assert!(known.iter().any(is_row), "{row} has no rule in its `fields.rs`: decide what becomes of it");
+        assert!(
+            known.iter().any(is_row),
+            "{row} has no rule in the file of its form: decide what becomes of it"
+        );
     }
 }
 

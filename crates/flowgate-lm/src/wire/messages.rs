@@ -1,5 +1,6 @@
 //! Encodes and decodes Anthropic's Messages API. The gateway and `RemoteModel` use the format as
 //! [`Api::Messages`](super::Api::Messages).
+//! This file contains the descriptor and the declared fields of requests; the modules below it encode and decode.
 //!
 //! Differences from the other formats:
 //!
@@ -17,7 +18,6 @@
 //!   answers. The reasoning in a client's request is dropped: the gateway has its own copy.
 
 mod content;
-mod fields;
 mod provider_tools;
 mod request;
 mod request_decoder;
@@ -29,12 +29,14 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
+use super::documents::FETCHED;
 use super::form::{Form, FormRoute, KeyHeader, TokenCountRequest, decode_stream};
+use super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
+use super::known_fields::{KnownFields, known_fields};
 use super::status::error_names;
 use crate::chat::{OutputFormat, Request};
 use crate::sse::SseEvent;
 
-use fields::OBJECTS;
 use provider_tools::{PROVIDER_TOOLS, remove_provider_items};
 pub use request::{MAX_TOKENS, encode_request};
 pub use request_decoder::{decode_count_request, decode_request};
@@ -92,7 +94,7 @@ fn unsupported_feature(request: &Request) -> Option<&'static str> {
 /// then repeat the request without it.
 fn encode_error(status: u16, message: &str) -> Value {
     let kind = error_names(status).anthropic;
-    let error = if message.contains(&format!("`thread` {}", fields::THREAD)) {
+    let error = if message.contains(&format!("`thread` {}", THREAD)) {
         let details = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
         json!({"type": kind, "message": message, "details": details})
     } else {
@@ -107,4 +109,229 @@ fn encode_model_list(names: &[&str], _owner: &str) -> Value {
     let model = |name: &&str| json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"});
     let models: Vec<Value> = names.iter().map(model).collect();
     json!({"first_id": names.first(), "last_id": names.last(), "has_more": false, "data": models})
+}
+
+// The fields of requests, for the decoder (`request_decoder`) and for `docs/wire-forms.md`.
+
+// Reasons that several fields share.
+const CITATIONS: &str = "is supported only when disabled: it would count positions in what the model was shown, not in what the client has";
+const CACHING: &str = "affects only caching and cost";
+const OWN_COPY: &str = "the gateway keeps the reasoning and returns it to the model itself";
+const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
+/// Why a request for a thread is refused: a conversation that the provider keeps.
+const THREAD: &str = "is kept by the provider, and what it adds has no label; send the whole conversation";
+const OPERATOR: &str = "is the operator's decision, not the client's; leave it out";
+const HIDDEN_TURNS: &str =
+    "lets the provider write or replace messages that the gateway does not see; leave it out";
+
+known_fields! {
+    REQUEST = "request" {
+        "model": Read("the model, if the client may ask for it"),
+        "max_tokens": Read("passed on"),
+        "system": Read("labelled as a system message"),
+        "messages": Read("labelled one by one"),
+        "tools": Read("labelled as tool descriptions"),
+        "tool_choice": Read("passed on for the first message of a turn"),
+        "temperature": Read("passed on"),
+        "top_p": Read("passed on"),
+        "stop_sequences": Read("passed on"),
+        "stream": Read("whether the reply is streamed"),
+        "thinking": Read("passed on"),
+        "output_config": Read("passed on"),
+        "metadata": Dropped("identifies the end user to the provider"),
+        "cache_control": Dropped(CACHING),
+        "context_management": Dropped("the gateway decides what of the chat the model is shown"),
+        "service_tier": Dropped("the operator's account decides on capacity"),
+        "output_format": Read("the older name of `output_config.format`"),
+        "top_k": Refused("is a kind of sampling that the gateway does not pass on; use `top_p`"),
+        "speed": Only(&[r#""standard""#], "is supported only as `standard`: others change the cost"),
+        "mcp_servers": Refused("lets the provider call servers that the gateway does not see; put the servers behind the gateway"),
+        "container": Refused(PROVIDER_STATE),
+        "thread": Refused(THREAD),
+        "compaction": Refused(HIDDEN_TURNS),
+        "fallbacks": Refused(OPERATOR),
+        "fallback_credit_token": Refused(OPERATOR),
+        "billing_policy": Refused(OPERATOR),
+        "inference_geo": Refused(OPERATOR),
+        "user_profile_id": Refused(PROVIDER_STATE),
+        "workspace_id": Refused(OPERATOR),
+        "diagnostics": Refused("asks for details of earlier requests, which may have shown hidden text; leave it out"),
+        "safeguards": Read("asks for verdicts on the calls of the answer: the gateway answers, see `safeguards` of a client"),
+    }
+    SAFEGUARD = "request.safeguards" {
+        "type": Read("`dangerous_tool_use`"),
+        "classifier_context": Dropped("the policy judges the calls, and no classifier"),
+    }
+    THINKING = "request.thinking" {
+        "type": Read("`disabled`, `adaptive` or `enabled`"),
+        "budget_tokens": Read("passed on"),
+        "display": Read("`summarized` or `omitted`"),
+        "block_binding": Refused("ties the reasoning to requests of the client; the gateway returns it itself"),
+    }
+    OUTPUT_CONFIG = "request.output_config" {
+        "effort": Read("passed on; in OpenAI's formats as the effort of the reasoning"),
+        "format": Read("the form of the reply; see below"),
+        "task_budget": Refused("counts tokens over requests of the client, and the gateway sends other ones; leave it out"),
+    }
+    SCHEMA_FORMAT = "request.output_config.format" {
+        "type": Read("`json_schema`"),
+        "schema": Read("labelled as a message of the role `response_format`"),
+    }
+    CHOICE = "request.tool_choice" {
+        "type": Read("`auto`, `any`, `none` or `tool`"),
+        "name": Read("the tool that must be called"),
+        "disable_parallel_tool_use": Read("passed on"),
+    }
+    TOOL = "tool" {
+        "type": Read("`custom`"),
+        "name": Read("the name of the tool"),
+        "description": Read("labelled as a tool description"),
+        "input_schema": Read("labelled as a tool description"),
+        "cache_control": Dropped(CACHING),
+        "strict": Dropped("arguments are checked before the call runs, whatever the server enforces"),
+        "eager_input_streaming": Dropped("arguments are sent after the call was judged"),
+        "defer_loading": Dropped("every tool is on offer from the start"),
+        "input_examples": Dropped("the schema describes the arguments"),
+        "allowed_callers": Only(&[r#"["direct"]"#], "is supported only as `[\"direct\"]`: code at the provider would make calls without a judgement"),
+    }
+    OF_PROVIDER = "tool that the provider runs" {
+        "type": Read("`web_search`, `web_fetch` or `code_execution`, with a date; see below"),
+        "name": Dropped("the tool has the name of its type"),
+        "allowed_domains": Read("passed on"),
+        "blocked_domains": Read("passed on"),
+        "max_uses": Dropped("each call is judged, and runs in a request of its own"),
+        "user_location": Dropped("describes the client to the provider"),
+        "max_content_tokens": Dropped("the output has the limit of an answer"),
+        "citations": Dropped("the addresses of the sources stand after the text of the output"),
+        "cache_control": Dropped(CACHING),
+        "defer_loading": Dropped("every tool is on offer from the start"),
+        "strict": Dropped("arguments are checked before the call runs, whatever the server enforces"),
+        "allowed_callers": Only(&[r#"["direct"]"#], "is supported only as `[\"direct\"]`: code at the provider would make calls without a judgement"),
+    }
+    MESSAGE = "message of the model or the system" {
+        "role": Read("`assistant` or `system`"),
+        "content": Read("a text or blocks"),
+        "output_config": Dropped("the `output_config` of the request holds for all of it"),
+        "clear_at": Only(&[r#""never""#], "is supported only as `never`: a system message stays in the chat"),
+    }
+    USER = "message of the user" {
+        "role": Read("`user`"),
+        "content": Read("a text or blocks"),
+        "flowgate": Read("the provenance of the message"),
+    }
+    TEXT = "text block" {
+        "type": Read("`text`"),
+        "text": Read("labelled with its message"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&["[]", r#"{"enabled":false}"#], "is supported only when empty: the gateway passes on no documents to cite"),
+    }
+    TEXT_OF_USER = "text block of the user" {
+        "type": Read("`text`"),
+        "text": Read("labelled by its provenance"),
+        "flowgate": Read("the provenance of the block"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&["[]", r#"{"enabled":false}"#], "is supported only when empty: the gateway passes on no documents to cite"),
+    }
+    IMAGE = "image block" {
+        "type": Read("`image`"),
+        "source": Read("the content in base64"),
+        "cache_control": Dropped(CACHING),
+        "transformations": Refused("changes the image at the provider; send the image that the model is to see"),
+    }
+    IMAGE_OF_USER = "image block of the user" {
+        "type": Read("`image`"),
+        "source": Read("the content in base64"),
+        "flowgate": Read("the provenance of the block"),
+        "cache_control": Dropped(CACHING),
+        "transformations": Refused("changes the image at the provider; send the image that the model is to see"),
+    }
+    DOCUMENT = "document block" {
+        "type": Read("`document`"),
+        "source": Read("a text, or a PDF in base64"),
+        "title": Read("the first line of the text"),
+        "context": Read("the next line of the text"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+    }
+    DOCUMENT_OF_USER = "document block of the user" {
+        "type": Read("`document`"),
+        "source": Read("a text, or a PDF in base64"),
+        "title": Read("the first line of the text"),
+        "context": Read("the next line of the text"),
+        "flowgate": Read("the provenance of the block; without it, a file"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+    }
+    SEARCH_RESULT = "search result block" {
+        "type": Read("`search_result`"),
+        "source": Read("the second line of the text"),
+        "title": Read("the first line of the text"),
+        "content": Read("texts"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+    }
+    SEARCH_RESULT_OF_USER = "search result block of the user" {
+        "type": Read("`search_result`"),
+        "source": Read("the second line of the text"),
+        "title": Read("the first line of the text"),
+        "content": Read("texts"),
+        "flowgate": Read("the provenance of the block; without it, a file"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+    }
+    URL = "source of an image or a document, by URL" {
+        "type": Read("`url`"),
+        "url": Refused(FETCHED),
+    }
+    FILE = "source of an image or a document, by a file" {
+        "type": Read("`file`"),
+        "file_id": Refused(PROVIDER_STATE),
+    }
+    BASE64 = "source of an image or a document, by content" {
+        "type": Read("`base64`"),
+        "media_type": Read("the media type; of a document `application/pdf`"),
+        "data": Read("the content"),
+    }
+    PLAIN_TEXT = "source of a document, by text" {
+        "type": Read("`text`"),
+        "media_type": Only(&[r#""text/plain""#], "is supported only as `text/plain`"),
+        "data": Read("labelled as a text in its place"),
+    }
+    TEXT_BLOCKS = "source of a document, by blocks" {
+        "type": Read("`content`"),
+        "content": Read("a text or text blocks, labelled as a text in its place"),
+    }
+    THOUGHT = "thinking block" {
+        "type": Read("`thinking`"),
+        "thinking": Dropped(OWN_COPY),
+        "signature": Dropped(OWN_COPY),
+        "cache_control": Dropped(CACHING),
+    }
+    REDACTED = "redacted thinking block" {
+        "type": Read("`redacted_thinking`"),
+        "data": Dropped(OWN_COPY),
+        "cache_control": Dropped(CACHING),
+    }
+    USE = "tool use block" {
+        "type": Read("`tool_use`"),
+        "id": Read("the id of the call"),
+        "name": Read("the tool"),
+        "input": Read("the arguments"),
+        "cache_control": Dropped(CACHING),
+        "caller": Only(&[r#"{"type":"direct"}"#], "is supported only as `direct`: code at the provider would make calls without a judgement"),
+        "toolset_name": Refused("names tools that the provider defines; declare them as custom tools"),
+    }
+    RESULT = "tool result block" {
+        "type": Read("`tool_result`"),
+        "tool_use_id": Read("the id of the call"),
+        "content": Read("labelled as the output of the tool"),
+        "is_error": Read("whether the tool failed"),
+        "cache_control": Dropped(CACHING),
+        "toolset_name": Refused("names tools that the provider defines; declare them as custom tools"),
+    }
+    REFERENCE = "tool reference block" {
+        "type": Read("`tool_reference`"),
+        "tool_name": Read("shown to the model as text: every tool is on offer already"),
+        "cache_control": Dropped(CACHING),
+    }
 }

@@ -8,7 +8,7 @@ use super::super::fields::{
 use super::super::known_fields::{DecodeOptions, KnownFields};
 use super::super::output_format::{read_format, read_named_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError, extension, parse_image_url};
-use super::fields::{
+use super::{
     ASSISTANT, CALL, CALLED, CHOICE, CHOSEN, FILE, FILE_PART, FILE_PART_OF_USER, FUNCTION, IMAGE_PART,
     IMAGE_PART_OF_USER, IMAGE_URL, JSON_FORMAT, JSON_SCHEMA, OUTPUT, PLAIN, REFUSAL_PART,
     REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS, TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER,

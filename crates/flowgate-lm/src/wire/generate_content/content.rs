@@ -4,7 +4,7 @@
 use super::super::documents;
 use super::super::fields::ObjectFields;
 use super::super::{MAX_CALLS, WireError, is_image, is_plain};
-use super::fields::{
+use super::{
     BLOB, CALL, CONTENT_OF_MODEL, CONTENT_OF_USER, OUTPUT, OUTPUT_PART, PART_OF_MODEL, PART_OF_SYSTEM,
     PART_OF_USER, SYSTEM,
 };

@@ -6,9 +6,9 @@ use super::super::known_fields::DecodeOptions;
 use super::super::output_format::{checked_schema, read_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError};
 use super::content::{ContentReader, read_system};
-use super::fields::{CONFIG, COUNT, REQUEST, THINKING};
 use super::schema::json_schema;
 use super::tools::{read_choice, read_tools};
+use super::{CONFIG, COUNT, REQUEST, THINKING};
 use crate::chat::{
     Effort, OutputFormat, OutputSchema, Reasoning, Request, Sampling, ThinkingDisplay, ThinkingMode,
 };

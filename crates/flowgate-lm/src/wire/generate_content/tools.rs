@@ -4,9 +4,9 @@
 use super::super::WireError;
 use super::super::fields::ObjectFields;
 use super::super::provider_tools::{accepted, add_provider_tools};
-use super::fields::{CHOICE, FUNCTION, OF_PROVIDER, TOOL, TOOL_CONFIG};
 use super::provider_tools::PROVIDER_TOOLS;
 use super::schema::json_schema;
+use super::{CHOICE, FUNCTION, OF_PROVIDER, TOOL, TOOL_CONFIG};
 use crate::chat::{ProviderToolUse, ToolChoice, ToolSpec};
 
 /// Decodes the field `tools`: the functions, with those for tools of the provider that the server runs, and these tools.

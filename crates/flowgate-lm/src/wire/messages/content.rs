@@ -5,9 +5,7 @@ use super::super::documents;
 use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_PART};
 use super::super::known_fields::KnownFields;
 use super::super::{NO_IMAGE, WireError, is_image, is_plain};
-use super::fields::{
-    BASE64, DOCUMENT, FILE, IMAGE, PLAIN_TEXT, REFERENCE, SEARCH_RESULT, TEXT, TEXT_BLOCKS, URL,
-};
+use super::{BASE64, DOCUMENT, FILE, IMAGE, PLAIN_TEXT, REFERENCE, SEARCH_RESULT, TEXT, TEXT_BLOCKS, URL};
 use crate::chat::Part;
 use crate::json::Json;
 

@@ -11,11 +11,11 @@ use super::super::{ReceivedRequest, ToolForms, WireError};
 use super::content::{
     blocks, read_document, read_part, read_part_with, read_parts, read_search_result, read_texts,
 };
-use super::fields::{
+use super::tools::{ReceivedTool, read_choice, read_tool};
+use super::{
     DOCUMENT_OF_USER, IMAGE_OF_USER, MESSAGE, OUTPUT_CONFIG, REDACTED, REQUEST, RESULT, SAFEGUARD,
     SCHEMA_FORMAT, SEARCH_RESULT_OF_USER, TEXT_OF_USER, THINKING, THOUGHT, USE, USER,
 };
-use super::tools::{ReceivedTool, read_choice, read_tool};
 use crate::chat::{
     Effort, Message, OutputFormat, OutputSchema, Part, Reasoning, Request, Sampling, Source, Sources,
     ThinkingDisplay, ThinkingMode, ToolCall,

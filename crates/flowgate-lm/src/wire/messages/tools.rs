@@ -4,8 +4,8 @@
 use super::super::WireError;
 use super::super::fields::{ObjectFields, UNKNOWN_TOOL, is_tool_type};
 use super::super::provider_tools::{accepted, provider_tool_problem};
-use super::fields::{CHOICE, OF_PROVIDER, TOOL};
 use super::provider_tools::PROVIDER_TOOLS as RUN_BY_SERVER;
+use super::{CHOICE, OF_PROVIDER, TOOL};
 use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 
 /// The types of tools that the provider runs, without the date at their end.

@@ -8,12 +8,12 @@ use super::super::output_format::{read_format, read_named_schema};
 use super::super::provider_tools::add_provider_tools;
 use super::super::tool_forms::custom_arguments;
 use super::super::{ReceivedRequest, WireError, add_call, extension, parse_image_url};
-use super::fields::{
+use super::tools::{ReceivedTools, called_name, read_choice};
+use super::{
     CALL, CUSTOM_CALL, FILE_PART, FILE_PART_OF_USER, IMAGE_PART, IMAGE_PART_OF_USER, JSON_FORMAT, MESSAGE,
     OUTPUT, REASONING, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS, TEXT,
     TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER, THOUGHT, USER,
 };
-use super::tools::{ReceivedTools, called_name, read_choice};
 use crate::chat::{
     Effort, Message, OutputFormat, Part, Reasoning, ReasoningSummary, Request, Sampling, Source, Sources,
     ToolCall, Verbosity,

@@ -8,8 +8,8 @@ use super::super::fields::{ALLOWED_TOOLS, ObjectFields, UNKNOWN_TOOL, is_tool_ty
 use super::super::provider_tools::{accepted, provider_tool_problem};
 use super::super::tool_forms::{ToolForm, custom_schema, qualified_name};
 use super::super::{ToolForms, WireError};
-use super::fields::{CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPACE, OF_PROVIDER};
 use super::provider_tools::PROVIDER_TOOLS as RUN_BY_SERVER;
+use super::{CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPACE, OF_PROVIDER};
 use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 use crate::json::Json;
 
