@@ -16,8 +16,11 @@ const CRATES: [&str; 4] = ["flowgate", "flowgate-detect", "flowgate-guard", "flo
 const PARTS: [&str; 3] = ["src", "data", "models/small/tokenizer.json"];
 
 fn main() -> Result<(), String> {
-    let variable =
-        |name: &str| std::env::var(name).map_err(|_| format!("cargo sets {name} for a build script"));
+    let variable = |name: &str| {
+        std::env::var(name).map_err(|error| {
+            format!("{name}: {error}; build the crate with cargo, in a folder whose path is valid UTF-8")
+        })
+    };
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let version = variable("CARGO_PKG_VERSION")?;
     println!("cargo::rerun-if-changed=build.rs");

@@ -20,7 +20,7 @@ fn main() -> Result<(), String> {
         }
         None => "&[]".to_owned(),
     };
-    let folder = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR for a build script")?;
+    let folder = std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set; build the crate with cargo")?;
     let included = Path::new(&folder).join("secret_rules.rs");
     std::fs::write(&included, rules).map_err(|error| format!("{}: {error}", included.display()))
 }

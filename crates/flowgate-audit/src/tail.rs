@@ -133,7 +133,8 @@ pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Audi
     let start = after_last_line_feed(file, end).map_err(AuditErrorKind::Read)?;
     let length = usize::try_from(end - start).unwrap_or(usize::MAX);
     if length > MAX_LINE {
-        return Err(AuditErrorKind::End(format!("a line is longer than {MAX_LINE} bytes")));
+        let position = format!("the line that begins at byte {start}");
+        return Err(AuditErrorKind::End(format!("{position} is longer than {MAX_LINE} bytes")));
     }
     let mut line = vec![0; length];
     file.seek(SeekFrom::Start(start)).map_err(AuditErrorKind::Read)?;

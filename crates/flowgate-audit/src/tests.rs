@@ -180,7 +180,8 @@ fn a_log_with_an_inconsistent_end_is_refused() {
         &[lines[0], &lines[1].replace("\"time\":1", "\"time\":2")],
         "the signature of the last line does not match the key",
     );
-    check(&[lines[0], &"x".repeat(20_000)], "a line is longer than 16384 bytes");
+    let second = format!("the line that begins at byte {} is longer than 16384 bytes", lines[0].len() + 1);
+    check(&[lines[0], &"x".repeat(20_000)], &second);
     let other =
         AuditLog::open(&folder.log(), AuditKey::from_seed([8; 32]), AuditOptions::default(), Timestamp(1));
     let error = other.unwrap_err().to_string();

@@ -180,7 +180,10 @@ fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification,
     let double = |name: &String| {
         let found = CopyingErrors::parse(name);
         found.ok_or_else(|| {
-            format!("line 1: there is no double `{}`; use a later version of Flowgate", name.escape_debug())
+            format!(
+                "line 1: `doubles`: there is no double `{}`; use the version of Flowgate that wrote the file",
+                name.escape_debug()
+            )
         })
     };
     let doubles: Vec<CopyingErrors> =

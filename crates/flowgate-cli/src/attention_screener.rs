@@ -62,8 +62,12 @@ pub(crate) fn save(
         "cases": screener.cases,
         "suite": screener.suite,
     });
-    std::fs::write(&path, format!("{description:#}\n"))
-        .map_err(|error| InputError(format!("{}: {error}", path.display())))
+    std::fs::write(&path, format!("{description:#}\n")).map_err(|error| {
+        InputError(format!(
+            "{}: the description of the screener cannot be written: {error}; check the folder and the disk",
+            path.display()
+        ))
+    })
 }
 
 /// Loads a screener from its folder, and the local model whose attention it reads. The result answers like a chat model

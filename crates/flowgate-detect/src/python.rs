@@ -102,7 +102,7 @@ fn parse_code(text: &str, ipython: bool) -> PythonCode {
     let mode = if ipython { Mode::Ipython } else { Mode::Module };
     let failed = |why: String| PythonCode { syntax_error: Some(why), ..PythonCode::default() };
     if let Err(why) = nesting_limit::check_nesting(text, mode) {
-        return failed(why.to_owned());
+        return failed(why);
     }
     match ruff_python_parser::parse(text, ParseOptions::from(mode)) {
         Ok(parsed) => calls::collect(text, parsed.syntax()),

@@ -10,10 +10,12 @@ pub(crate) fn reason(error: &io::Error) -> String {
             "there is no file of this name; relative paths begin at the folder of the configuration"
                 .to_owned()
         }
-        io::ErrorKind::PermissionDenied => "there is no permission to read the file".to_owned(),
-        io::ErrorKind::IsADirectory => "the path names a directory, not a file".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            "there is no permission to read the file: permit it to the user of the gateway".to_owned()
+        }
+        io::ErrorKind::IsADirectory => "the path names a directory: name a file in it".to_owned(),
         // Reported when the file is read as text.
-        io::ErrorKind::InvalidData => "the file is not valid UTF-8".to_owned(),
+        io::ErrorKind::InvalidData => "the file is not valid UTF-8: save it in UTF-8".to_owned(),
         _ => error.to_string(),
     }
 }

@@ -134,12 +134,9 @@ impl ViewBuilder<'_> {
         for item in self.items.iter().skip(items) {
             shown = shown.join(&self.item_label(item, &label));
             match item {
-                // The boolean says whether the client knows that the message exists.
-                ConversationItem::Message(event) => {
-                    messages.extend(self.message(*event, false, &label, &mut names))
-                }
-                ConversationItem::ClientMessage(event) => {
-                    messages.extend(self.message(*event, true, &label, &mut names))
+                ConversationItem::Message(event) | ConversationItem::ClientMessage(event) => {
+                    let is_known = matches!(item, ConversationItem::ClientMessage(_));
+                    messages.extend(self.message(*event, is_known, &label, &mut names))
                 }
                 ConversationItem::Step(step) if !step.label.flows_to(&label) => {
                     // Without a screener (`names.reader()` is `None`), the step is left out. A screener is shown it as
@@ -177,9 +174,10 @@ impl ViewBuilder<'_> {
     /// shows of it. That a message of the client exists contributes nothing, since the client knows it.
     fn item_label(&self, item: &ConversationItem, bound: &Label) -> Label {
         match item {
-            ConversationItem::Message(event) => self.event_label(*event, false, bound),
-            ConversationItem::ClientMessage(event) => self.event_label(*event, true, bound),
-            // A step above the bound is absent from the view, and so is everything in it.
+            ConversationItem::Message(event) => self.event_label(*event, bound),
+            ConversationItem::ClientMessage(event) => self.monitor.view_label(*event, bound),
+            // The model's view has nothing of a step above the bound. A screener's view can have a placeholder for it,
+            // but the label of such a view does not float, so the result is not used there.
             ConversationItem::Step(step) if !step.label.flows_to(bound) => Label::BOTTOM,
             ConversationItem::Step(step) => {
                 let answers = step.calls.iter().map(|step_call| self.answer_label(&step_call.answer, bound));
@@ -188,13 +186,10 @@ impl ViewBuilder<'_> {
         }
     }
 
-    /// Returns what an event contributes to the label of a view at `bound`. The existence of an event counts as well,
-    /// unless the reader of the view knows that the event exists (`is_known`).
-    fn event_label(&self, id: EventId, is_known: bool, bound: &Label) -> Label {
+    /// Returns what an event contributes to the label of a view at `bound`, whose reader learns from the view that the
+    /// event exists.
+    fn event_label(&self, id: EventId, bound: &Label) -> Label {
         let existence = self.monitor.trace().existence_label(id);
-        if is_known {
-            return self.monitor.view_label(id, bound);
-        }
         // A message whose existence is hidden is absent from the view.
         if existence.flows_to(bound) {
             existence.join(&self.monitor.view_label(id, bound))
@@ -219,8 +214,8 @@ impl ViewBuilder<'_> {
             // and one below shows nothing of them.
             CallOutcome::Looked(label) if label.flows_to(bound) => *label,
             CallOutcome::Looked(_) => Label::BOTTOM,
-            // `true`: that there is an answer follows from the step.
-            CallOutcome::Output(id) => self.event_label(*id, true, bound),
+            // That there is an answer follows from the step, so its existence does not count.
+            CallOutcome::Output(id) => self.monitor.view_label(*id, bound),
         }
     }
 

@@ -144,7 +144,7 @@ impl Proxy {
         };
         let (mut inputs, state) = match decode_inputs(answer, sent) {
             Ok(decoded) => decoded,
-            Err(class) => return self.end_failed_call(session, id, running, class),
+            Err(class) => return self.end_failed_call(session, id, running, &class),
         };
         for RequestedInput { method, .. } in &inputs {
             if !is_watching && !session.monitor().is_named(&self.tool(method)) {
@@ -385,56 +385,73 @@ impl Proxy {
 /// # Errors
 /// With the reason, for the operator, if the answer is malformed, exceeds a limit, or requests an input that the client
 /// did not declare.
-fn decode_inputs(
-    answer: &Value,
-    sent: &SentCall,
-) -> Result<(Vec<RequestedInput>, Option<Value>), &'static str> {
+fn decode_inputs(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>, Option<Value>), String> {
+    let malformed = |what: &str| format!("the server requests input, and {what}; check that server");
     let state = match answer.get(STATE) {
         Some(Value::String(state)) if state.len() > MAX_STATE_BYTES => {
-            return Err("the `requestState` in the server's answer is longer than 64 KiB");
+            return Err(malformed(&format!(
+                "its `requestState` is longer than {} KiB",
+                MAX_STATE_BYTES >> 10
+            )));
         }
         Some(Value::String(state)) => Some(Value::from(state.as_str())),
-        Some(_) => return Err("the `requestState` in the server's answer is not a string"),
+        Some(_) => return Err(malformed("its `requestState` is not a string")),
         None => None,
     };
     let none = Map::new();
     let requests = match answer.get(REQUESTS) {
         Some(Value::Object(requests)) => requests,
-        Some(_) => return Err("`inputRequests` in the server's answer is not a JSON object"),
+        Some(_) => return Err(malformed("its `inputRequests` are not a JSON object")),
         None if state.is_some() => &none,
-        None => {
-            return Err(
-                "the server's answer requests input, but has neither `inputRequests` nor `requestState`",
-            );
-        }
+        None => return Err(malformed("its answer has neither `inputRequests` nor `requestState`")),
     };
-    if requests.len() > MAX_INPUTS || sent.rounds >= MAX_ROUNDS {
-        return Err(
-            "the server requests too many inputs: at most 16 at once, and input at most 16 times for one call",
-        );
+    if requests.len() > MAX_INPUTS {
+        return Err(malformed(&format!(
+            "its `inputRequests` have {} items, more than {MAX_INPUTS}",
+            requests.len()
+        )));
     }
-    let inputs = requests.iter().map(|(key, request)| {
-        let method = request.get("method").and_then(Value::as_str);
-        let method = revision::server_request_methods().find(|name| method == Some(name));
-        let method = method
-            .ok_or("the server requests input by a method that MCP does not define; check that server")?;
-        if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
-            return Err("the server requests input by a method that the client did not declare");
-        }
-        let params = match request.get("params") {
-            None => Map::new(),
-            Some(Value::Object(params)) => params.clone(),
-            Some(_) => {
-                return Err("the `params` of an item of the server's `inputRequests` are not a JSON object");
-            }
-        };
-        match key.len() > MAX_KEY_BYTES {
-            true => Err("a key of the server's `inputRequests` is longer than 256 bytes"),
-            // The ID in the trace is set when the input is judged.
-            false => Ok(RequestedInput { key: key.clone(), method, params, call_id: String::new() }),
-        }
+    if sent.rounds >= MAX_ROUNDS {
+        return Err(malformed(&format!("it has done so {MAX_ROUNDS} times for one call")));
+    }
+    // An item is named by its position, from 1: its key is a text of the server, which may be long.
+    let inputs = requests.iter().zip(1..).map(|((key, request), number)| {
+        decode_input(key, request, sent).map_err(|(problem, advice)| {
+            format!("item {number} of the server's `inputRequests` {problem}; {advice}")
+        })
     });
     Ok((inputs.collect::<Result<_, _>>()?, state))
+}
+
+/// Returns an input that an answer to the call `sent` requests under `key`.
+///
+/// # Errors
+/// What is wrong with the item, and what the operator can do.
+fn decode_input(
+    key: &str,
+    request: &Value,
+    sent: &SentCall,
+) -> Result<RequestedInput, (&'static str, &'static str)> {
+    const CHECK: &str = "check that server";
+    let method = request.get("method").and_then(Value::as_str);
+    let method = revision::server_request_methods().find(|name| method == Some(name));
+    let method = method.ok_or(("has a method that MCP does not define", CHECK))?;
+    if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
+        return Err((
+            "has a method that the client did not declare",
+            "use a client that supports it, or check that server",
+        ));
+    }
+    let params = match request.get("params") {
+        None => Map::new(),
+        Some(Value::Object(params)) => params.clone(),
+        Some(_) => return Err(("has `params` that are not a JSON object", CHECK)),
+    };
+    if key.len() > MAX_KEY_BYTES {
+        return Err(("has a key that is too long", CHECK));
+    }
+    // The ID in the trace is set when the input is judged.
+    Ok(RequestedInput { key: key.to_owned(), method, params, call_id: String::new() })
 }
 
 /// Returns a requested input in the form in which it was judged.

@@ -1,8 +1,8 @@
-//! Defines pins, the records of the tools whose descriptions a person has read and approved, word for word.
+//! Defines pins, the records of the tools that a person has approved with their descriptions.
 //!
-//! A pin is the digest of the server's whole description of a tool, independent of the order of fields. A server that
-//! changes a word or adds a tool offers something that is not approved. The listing compares each tool with the pins;
-//! the gateway's store and the `flowgate mcp` command persist them.
+//! A pin is the digest of the whole description that the server gave of a tool, independent of the order of fields. So a
+//! tool that the server adds is not approved, and neither is one whose description it changes by a word. The listing
+//! compares each tool with the pins; the gateway's store and the `flowgate mcp` command persist them.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -60,7 +60,8 @@ fn refusal(verdict: &str, reasons: &[Value]) -> Value {
 }
 
 /// Returns the answer to a refused request. For a call of a tool, it is a result that the client's model can read; for
-/// any other request, it is a JSON-RPC error.
+/// any other request, it is a JSON-RPC error. `refusal` has the member `question` if a person has not decided yet:
+/// `elicitation` adds the name of the question there.
 pub(super) fn refusal_answer(id: &RequestId, kind: ProxyCallKind, refusal: &Value) -> ProxyAction {
     ProxyAction::Client(match kind {
         ProxyCallKind::Tool => {
@@ -68,9 +69,9 @@ pub(super) fn refusal_answer(id: &RequestId, kind: ProxyCallKind, refusal: &Valu
             // The revisions without sessions require `resultType`; the others ignore it.
             let mut answer = json!({"resultType": "complete", "content": [text], "isError": true});
             // Programs that wait for a person's decision can read the status here instead of parsing the text.
-            if let (Some(question), Some(answer)) = (refusal.get("question"), answer.as_object_mut()) {
+            if let (Some(question), Some(members)) = (refusal.get("question"), answer.as_object_mut()) {
                 let waits = json!({"flowgate/status": WAITING_STATUS, "flowgate/question": question});
-                answer.insert("_meta".to_owned(), waits);
+                members.insert("_meta".to_owned(), waits);
             }
             result(id, &answer)
         }

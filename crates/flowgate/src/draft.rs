@@ -71,7 +71,9 @@ pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDra
         // A tool that no statement can name safely gets only a comment.
         draft.text.push('\n');
         let problem = match pattern(&tool.tool) {
-            None => Some("its name is not a plain word, so a policy has to name it by a pattern"),
+            None => Some(
+                "its name is not a plain word; to open it, write statements that name it by a pattern, `tool:r\"...\"`",
+            ),
             Some(_) => ambiguous.get(&tool.tool).copied(),
         };
         if let Some(problem) = problem {

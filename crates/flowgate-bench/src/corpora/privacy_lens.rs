@@ -148,7 +148,10 @@ fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<TrajectoryStep<'v>>, Corpus
     let mut rest = given.text()?.trim();
     while !rest.is_empty() {
         let expected = |what: &str| {
-            given.problem(&format!("step {}: expected a line that begins with `{what}`", steps.len() + 1))
+            given.problem(&format!(
+                "step {}: expected a line that begins with `{what}`, found none there; download the benchmark again",
+                steps.len() + 1
+            ))
         };
         let step = rest.strip_prefix("Action:").ok_or_else(|| expected("Action:"))?;
         let (tool, step) = step.split_once("\nAction Input:").ok_or_else(|| expected("Action Input:"))?;
@@ -255,8 +258,16 @@ mod tests {
         let data = "data/main_data.json";
         let place = "data/main_data.json: [0].trajectory.executable_trajectory";
         for (from, to, error) in [
-            ("Action: Diary", "Do: Diary", "step 1: expected a line that begins with `Action:`"),
-            ("\\nObservation: open", "", "step 2: expected a line that begins with `Observation:`"),
+            (
+                "Action: Diary",
+                "Do: Diary",
+                "step 1: expected a line that begins with `Action:`, found none there; download the benchmark again",
+            ),
+            (
+                "\\nObservation: open",
+                "",
+                "step 2: expected a line that begins with `Observation:`, found none there; download the benchmark again",
+            ),
             ("{\\\"keywords\\\": \\\"week\\\"}", "week", "expected an object in JSON after `Action Input:`"),
         ] {
             check(data, from, to, &format!("{place}: {error}"));

@@ -69,8 +69,8 @@ fn names_coordinate(task: &Task, text: &str) -> bool {
     task.unauthorized_coordinates().iter().flatten().any(|part| text.contains(part.as_str()))
 }
 
-/// Returns the records that belong to the permitted tenant alone, in the form of the generator: one on each line of a
-/// JSON list. A record without tenants is left out. The list is empty if `context` is no list of records, because the
+/// Returns the records that belong to the permitted tenant alone, in the form in which [`generate`](super::generate)
+/// writes them: one on each line of a JSON list. A record without tenants is left out. The list is empty if `context` is no list of records, because the
 /// oracle could authorize nothing in such a text.
 fn keep_records(context: &str, permitted: &str) -> String {
     let records = serde_json::from_str::<Vec<Value>>(context).unwrap_or_default();

@@ -4,9 +4,9 @@
 //!
 //! The figures are those of AgentSecBench's Tables 4 to 6. They are macro averages over games and models with equal
 //! weights. The two risks of Table 6 (the risks given an open and a closed channel) are averages over the games that
-//! have such a channel. The published numbers show this: of the filter's 22 open channels, 2 had a violation, which
-//! would be 0.091, and AgentSecBench has 0.062. [`CompositeFigures`] averages a run in this way, unlike [`Figures`],
-//! whose rates count all executions together.
+//! have such a channel. The published numbers show this: with the filter, 2 of 22 open channels had a violation, which
+//! would be 0.091; AgentSecBench has 0.062, the mean of the two games with open channels, 0 of 6 and 2 of 16 (0.125).
+//! [`CompositeFigures`] averages a run in this way, unlike [`Figures`], whose rates count all executions together.
 
 use super::defence::Defence;
 use super::figures::{DefenceFigures, Figures};

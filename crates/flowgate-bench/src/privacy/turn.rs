@@ -1,5 +1,6 @@
-//! Drives the turns of a conversation with the tools of an environment: serves what the conversation needs, runs
-//! permitted calls, and answers in place of a model in the turns before the request. [`runner`](super::runner) calls it.
+//! Drives the turns of a conversation about a task: serves what the conversation needs, and runs permitted calls in the
+//! environment of the task (its flights, payments or shop: [`world`]). In the turns before the one with the task's
+//! request, a fixed script writes the messages in place of the model. [`runner`](super::runner) calls it.
 
 use flowgate::monitor::AuthorizedCall;
 use flowgate::trace::Tool;

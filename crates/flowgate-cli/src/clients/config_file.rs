@@ -59,12 +59,10 @@ impl ConfigText {
                 Ok(document) => Ok(Self::Toml(Box::new(document))),
                 Err(error) => {
                     let message = error.message().lines().next().unwrap_or_default().to_owned();
-                    // The lines before the error give its line number.
-                    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-                    Err(format!(
-                        "line {}: the file is not valid TOML: {message}",
-                        before.matches('\n').count() + 1
-                    ))
+                    // The lines before the error give its line number; an error without a position has none.
+                    let before = error.span().and_then(|span| text.get(..span.start));
+                    let line = before.map(|before| format!("line {}: ", before.matches('\n').count() + 1));
+                    Err(format!("{}the file is not valid TOML: {message}", line.unwrap_or_default()))
                 }
             };
         }

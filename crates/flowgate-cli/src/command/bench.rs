@@ -1,16 +1,19 @@
-//! Runs `flowgate bench`, whose operations are repeatable measurements.
+//! Runs `flowgate bench`. Its subcommands are repeatable measurements, and tools for them:
 //!
 //! * `agents` measures the methods of guarded conversations on tasks with injected instructions.
 //! * `detectors` compares detectors with a flow rule, on customer feedback with attacks.
-//! * `games` and `extended` measure defences in security games, `paper` those of AgentSecBench with its protocol.
+//! * `games` and `extended` measure defences in security games.
+//! * `paper` runs the defences of AgentSecBench in its games, with the protocol of that paper.
 //! * `privacy` measures defences on tasks with private data.
 //! * `propagation` measures how low the labels of answers about documents can be.
 //! * `screeners` measures screeners that read the attention of a model.
-//! * `corpus` measures a drafted policy on public benchmarks, and `injections` detectors on labelled texts;
-//!   `train-detector` trains one.
+//! * `corpus` measures a drafted policy on public benchmarks, and `injections` detectors on labelled texts.
+//! * `train-detector` trains the detector that ships, and writes its weights.
 //! * `agentdojo` and `replay` start the Python package, which has these measurements.
-//! * `model` provides the model of a measurement.
 //! * `compare` writes a page that compares recorded measurements, and `verify` repeats one.
+//!
+//! Two modules are no subcommands: `model` opens the model that a measurement asks, and prints what a run would cost;
+//! `python` starts the Python package.
 
 mod agents;
 mod attention;

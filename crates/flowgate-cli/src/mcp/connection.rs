@@ -189,7 +189,7 @@ fn strip_client_error(error: &str) -> String {
 /// Returns why the initialization of a server failed: a clause for an error message to the user.
 fn describe_initialize_error(error: &ClientInitializeError) -> String {
     match error {
-        ClientInitializeError::ConnectionClosed(_) => "the server ended before it answered `initialize`".to_owned(),
+        ClientInitializeError::ConnectionClosed(_) => "the server ended or closed the connection before it answered `initialize`".to_owned(),
         ClientInitializeError::TransportError { error, .. } => {
             escaping::excerpt(&strip_client_error(&error.error.to_string()), 200)
         }

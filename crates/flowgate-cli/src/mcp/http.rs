@@ -105,8 +105,9 @@ impl McpHttpClient {
     /// configured ones, and `session` is the id of the MCP session, if the server has opened one.
     ///
     /// # Errors
-    /// If there is no connection; if the server does not know the session any more; if it redirects, or answers with
-    /// another error status and no MCP error; or if its answer is too large, or neither JSON nor a stream.
+    /// If there is no connection; if the server does not know the session any more; if it requires authentication (401
+    /// or 403) or redirects, even if its answer is an MCP error; if it answers with another error status and no MCP
+    /// error; or if its answer is too large, or neither JSON nor a stream.
     fn post(
         &self,
         uri: &str,

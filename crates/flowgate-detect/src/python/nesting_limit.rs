@@ -31,7 +31,7 @@ struct BracketLevel {
 ///
 /// # Errors
 /// Returns the reason as a text for people. A bracket that is not closed and an invalid token are errors as well.
-pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> {
+pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), String> {
     let mut lexer = lex(text, mode);
     // The levels outside the innermost open bracket, and the level inside it.
     let mut outer: Vec<BracketLevel> = Vec::new();
@@ -42,9 +42,9 @@ pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> 
     loop {
         match lexer.next_token() {
             TokenKind::EndOfFile => {
-                return if outer.is_empty() { Ok(()) } else { Err("a bracket is not closed") };
+                return if outer.is_empty() { Ok(()) } else { Err("a bracket is not closed".to_owned()) };
             }
-            TokenKind::Unknown => return Err("invalid character, indentation or string"),
+            TokenKind::Unknown => return Err("invalid character, indentation or string".to_owned()),
             TokenKind::Indent => blocks += 1,
             TokenKind::Dedent => blocks = blocks.saturating_sub(1),
             // The end of a statement ends everything in it, a comma only the operators: a lambda's body continues after
@@ -95,8 +95,13 @@ pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> 
                 depth += 1;
             }
         }
-        if depth > MAX_DEPTH || blocks > MAX_BLOCKS {
-            return Err("the code is nested too deeply to be parsed");
+        if depth > MAX_DEPTH {
+            return Err(format!(
+                "an expression has more than {MAX_DEPTH} nested operators and brackets, so the code is not parsed"
+            ));
+        }
+        if blocks > MAX_BLOCKS {
+            return Err(format!("the code has more than {MAX_BLOCKS} nested blocks, so it is not parsed"));
         }
     }
 }

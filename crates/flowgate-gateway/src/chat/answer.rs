@@ -121,7 +121,7 @@ impl ModelRoutes {
         // Parts of user messages that the client has not marked with a provenance have the one that its header
         // declares.
         let messages = &request.request.messages;
-        let sources = with_default_provenance(request.sources.clone(), messages, received.unmarked);
+        let sources = with_default_provenance(request.sources.clone(), messages, received.default_source);
         // The beginning of the names of all conversations of the virtual key; empty without one.
         let key_scope = scope(received.virtual_key.as_ref().map(|key| key.id.as_str()));
         let named = received.conversation.as_deref();

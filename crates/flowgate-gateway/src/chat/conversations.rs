@@ -53,6 +53,8 @@ const HELD_ELSEWHERE_TIMEOUT: Duration = Duration::from_secs(120);
 const HELD_ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 /// A turn updates the stored time of last use only if that time is older than this interval, to save writes.
 const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
+/// The cause of a failure in the operator's log, if the labels of a tenant's stores cannot be read.
+const DAMAGED_TENANT: &str = "the tenant's record of labels was changed after it was written";
 /// The approximate memory of an empty conversation, in bytes.
 const MIN_CONVERSATION_BYTES: usize = 64 << 10;
 /// The approximate memory for each stored byte of input, in bytes. The factor was measured, and has a margin.
@@ -201,9 +203,10 @@ impl From<DatabaseError> for RequestError {
                 RequestErrorCause::Store("the witness of the audit log is too far behind")
             }
             DatabaseError::Timeout => RequestErrorCause::Store("the database did not answer in time"),
-            DatabaseError::Damaged(_) | DatabaseError::ExternalState { .. } => {
-                RequestErrorCause::Store("the stored conversation was changed after it was written")
+            DatabaseError::Damaged(_) | DatabaseError::DamagedKey { .. } => {
+                RequestErrorCause::Store("the stored data was changed after it was written")
             }
+            DatabaseError::ExternalState { .. } => RequestErrorCause::Store(DAMAGED_TENANT),
             DatabaseError::Bug(_) => RequestErrorCause::Store("the turn could not be stored"),
             DatabaseError::NoRandomBytes => {
                 RequestErrorCause::Store("the operating system returned no random bytes")
@@ -485,7 +488,7 @@ impl Conversations {
             let message =
                 "the labels of the tenant's external state cannot be read; the log of the gateway has the \
                 reason";
-            let cause = RequestErrorCause::Store("the stored conversation was changed after it was written");
+            let cause = RequestErrorCause::Store(DAMAGED_TENANT);
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_cause(cause).with_detail(error)
         })
     }

@@ -172,9 +172,10 @@ impl ModelRoutes {
         presence: &ClientPresence,
     ) -> Result<EmbeddingsResponse, Error> {
         let spending = self.begin_spending(&received.client, received.virtual_key.as_ref());
-        // The tokens are estimated from a chat request with the same texts, which is not sent.
+        // A chat request with the same texts, which is not sent: the tokens are estimated from it.
         let texts = request.texts.iter().map(|text| text.as_str().into()).collect();
         let sent = Request { messages: vec![Message::User(texts)].into(), ..Request::default() };
+        // `None` if neither the client nor its virtual key has a budget.
         let mut pending = spending.begin(&request.model, &sent);
         let outcome = tokio::select! {
             biased;
@@ -188,10 +189,11 @@ impl ModelRoutes {
                 }
                 // The server may have read the texts, so the estimate of their tokens counts.
                 Err(Error::Cancelled) => {}
+                // Counts nothing, since nothing of an answer has arrived.
                 Err(_) => pending.fail(),
             }
         }
-        // The use is added to `spending` when it is dropped.
+        // `pending` adds its tokens to `spending` when it is dropped.
         drop(pending);
         spending.record().await;
         outcome

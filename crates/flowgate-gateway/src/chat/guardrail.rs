@@ -160,7 +160,7 @@ impl ModelRoutes {
             return Err(RequestError::new(StatusCode::FORBIDDEN, message).into());
         }
         report.trace.set_model(names::GUARDRAIL, &received.client, &chat.model);
-        let replayed = RecordedChat::replay(&received.client, chat, received.unmarked, presence)
+        let replayed = RecordedChat::replay(&received.client, chat, received.default_source, presence)
             .and_then(RecordedChat::judge_request);
         // A chat without an answer has no new calls: the verdicts on its calls were recorded with earlier requests.
         self.record(received, replayed.map(|()| Vec::new()), report).await
@@ -173,7 +173,9 @@ impl ModelRoutes {
         self.approvals.check_frozen(&received.client.spec, &recorded_name(received)).await
     }
 
-    /// Judges an answer of the model to a chat.
+    /// Judges an answer of the model to a chat. In watch mode, the conversation runs under the permissive policy, so
+    /// `judged` objects only to what cannot be judged, and the objection has no effect on the client. `watched` are the
+    /// verdicts of the policy that the operator wrote, which are only recorded.
     ///
     /// # Errors
     /// Why the answer is stopped.
@@ -188,7 +190,7 @@ impl ModelRoutes {
         let client = &received.client;
         self.check_guardrail(received).await?;
         report.trace.set_model(names::GUARDRAIL, client, &chat.model);
-        let mut replayed = RecordedChat::replay(client, chat, received.unmarked, presence)?;
+        let mut replayed = RecordedChat::replay(client, chat, received.default_source, presence)?;
         // The verdicts on the chat were recorded with earlier requests, so they are dropped here.
         replayed.session.take_watched();
         let judged = replayed.judge_answer(answer);
@@ -198,17 +200,18 @@ impl ModelRoutes {
         }
         // Only the verdicts are needed from here on.
         drop(replayed);
-        let is_permitted = judged.is_ok();
+        // A stopped answer ends here: its report keeps the verdicts by which it was stopped.
         self.record(received, judged, report).await?;
-        // The report of a stopped answer keeps the verdicts by which it was stopped.
-        if client.spec.watch.is_some() && is_permitted {
+        if client.spec.watch.is_some() {
+            // `record` has reported the verdicts of the permissive policy; those of the operator's policy replace them.
             report.set_watched(&watched, client);
         }
         Ok(())
     }
 
     /// Records the verdicts on calls in the audit log and in `report`, and the replies that a rule withholds in the
-    /// audit log. A permitted call whose tool is frozen is stopped.
+    /// audit log. The model provider's key, if the request has one, is removed from what is recorded. A permitted call
+    /// whose tool is frozen is stopped.
     ///
     /// # Errors
     /// The refusal in `judged`, that a tool is frozen, or that the verdicts cannot be recorded.
@@ -225,15 +228,9 @@ impl ModelRoutes {
             Err(failed) => return Err(failed),
         };
         report.add_judged(&verdicts, client);
-        // Why the first frozen tool among the called ones is frozen.
-        let mut frozen = None;
-        for verdict in &verdicts {
-            let tool = verdict.tool.to_string();
-            frozen = self.approvals.freeze_reason(&client.spec, &name, &tool).await;
-            if frozen.is_some() {
-                break;
-            }
-        }
+        // The freezes are read before anything is recorded. They do not matter if the answer is stopped already.
+        let frozen =
+            if stopped.is_none() { self.freeze_of_called_tool(received, &verdicts).await } else { None };
         let entries =
             verdicts.into_iter().map(|verdict| recorder::judged_entry(&client.spec, &name, verdict));
         let withheld = stopped.iter().flat_map(|stopped| stopped.withheld.iter().cloned());
@@ -242,9 +239,27 @@ impl ModelRoutes {
         self.recorder.record_redacting(&entries, received.key.as_deref())?;
         match (stopped, frozen) {
             (Some(stopped), _) => Err(NotPermitted::Stopped(stopped)),
-            (None, Some(why)) => Err(NotPermitted::because(why)),
+            // A failure and not `Stopped`, since a freeze also holds in watch mode, in which `Stopped` has no effect.
+            (None, Some(why)) => Err(RequestError::new(StatusCode::FORBIDDEN, why).into()),
             (None, None) => Ok(()),
         }
+    }
+
+    /// Returns why a call may not run although it is permitted: the reason for the freeze of the first frozen tool
+    /// among the called ones. `None` if none is frozen.
+    async fn freeze_of_called_tool(
+        &self,
+        received: &ModelRouteRequest,
+        verdicts: &[CallVerdict],
+    ) -> Option<String> {
+        let (client, name) = (&received.client.spec, recorded_name(received));
+        for verdict in verdicts {
+            let why = self.approvals.freeze_reason(client, &name, &verdict.tool.to_string()).await;
+            if why.is_some() {
+                return why;
+            }
+        }
+        None
     }
 
     /// Reserves memory for a chat until the returned share is dropped.

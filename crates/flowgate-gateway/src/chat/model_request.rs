@@ -38,8 +38,8 @@ pub(crate) struct ModelRouteRequest {
     pub(crate) conversation: Option<String>,
     /// Whether the client asks for an explanation of what is hidden from the model.
     pub(super) explains: bool,
-    /// The provenance of unmarked parts of user messages, if the client declares a provenance.
-    pub(crate) unmarked: Option<Source>,
+    /// The provenance of the parts of user messages that have no mark of their own, if the client declares one.
+    pub(crate) default_source: Option<Source>,
     /// The features of the Messages API that the client asks for, as far as they are passed on.
     pub(crate) betas: Vec<&'static str>,
     /// The span of the client to which the request belongs, if the client names one and spans are recorded.
@@ -127,7 +127,7 @@ impl ModelRoutes {
                 "this client has reached its limit of open requests: wait until one of them is answered";
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).mark_logged());
         };
-        let unmarked =
+        let default_source =
             declared_default_source(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
         let conversation = named.map_err(|why| error_reply(api, StatusCode::BAD_REQUEST, &why))?;
         let explains =
@@ -140,7 +140,7 @@ impl ModelRoutes {
             virtual_key,
             key,
             conversation,
-            unmarked,
+            default_source,
             betas,
             explains,
             trace_parent,

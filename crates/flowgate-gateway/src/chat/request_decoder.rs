@@ -66,14 +66,14 @@ fn unsupported(api: Api, error: &WireError) -> String {
     )
 }
 
-/// Sets the provenance of message parts that their client did not mark to `unmarked`, if that is given.
+/// Sets the provenance of message parts that their client did not mark to `default_source`, if that is given.
 pub(crate) fn with_default_provenance(
     mut sources: Sources,
     messages: &[Message],
-    unmarked: Option<Source>,
+    default_source: Option<Source>,
 ) -> Sources {
-    if let Some(unmarked) = unmarked {
-        sources.fill_missing(messages, unmarked);
+    if let Some(default_source) = default_source {
+        sources.fill_missing(messages, default_source);
     }
     sources
 }

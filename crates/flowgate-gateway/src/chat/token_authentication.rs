@@ -1,4 +1,5 @@
-//! Authenticates the requests of clients that send a token of an issuer in place of a key. `authentication` calls it.
+//! Authenticates the requests of clients that send a token of an issuer in place of a key (`authentication` calls it),
+//! and keeps the keys up to date by which issuers sign tokens, those for people included.
 
 use std::sync::Arc;
 

@@ -33,6 +33,7 @@ impl ConfigReader<'_> {
         // Without `content-days`, no content is recorded.
         let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
         let (file, key) = (self.folder.join(file), self.folder.join(key));
+        // `witness` needs the path of the log to refuse it as the file of the witness.
         let witness = witness.map(|table| self.witness(table, &file)).transpose();
         let witness = witness.map_err(|why| format!(".witness: {why}"))?;
         Ok(AuditSpec { file, key, content, witness })

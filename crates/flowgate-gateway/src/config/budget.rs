@@ -44,10 +44,12 @@ impl Prices {
     pub(super) fn read(specs: BTreeMap<String, PriceSpec>) -> Result<Self, String> {
         let mut prices = BTreeMap::new();
         for (model, PriceSpec { input, output }) in specs {
-            if let Some(wrong) = [input, output].into_iter().find(|price| !(0.0..=MAX_PRICE).contains(price))
+            let of_tokens = [("input", input), ("output", output)];
+            if let Some((tokens, price)) =
+                of_tokens.into_iter().find(|(_, price)| !(0.0..=MAX_PRICE).contains(price))
             {
                 return Err(format!(
-                    "{model}: the price {wrong} is not between 0 and {MAX_PRICE:e}: correct it"
+                    "{model}: `{tokens}`: the price {price} is not between 0 and {MAX_PRICE:e}: correct it"
                 ));
             }
             prices.insert(model, ModelPrice { input, output });
@@ -160,9 +162,18 @@ mod tests {
     #[test]
     fn wrong_prices_and_budgets() {
         for (text, expected) in [
-            ("a = { input = -1, output = 0 }", "a: the price -1 is not between 0 and 1e9: correct it"),
-            ("a = { input = 1, output = inf }", "a: the price inf is not between 0 and 1e9: correct it"),
-            ("a = { input = nan, output = 1 }", "a: the price NaN is not between 0 and 1e9: correct it"),
+            (
+                "a = { input = -1, output = 0 }",
+                "a: `input`: the price -1 is not between 0 and 1e9: correct it",
+            ),
+            (
+                "a = { input = 1, output = inf }",
+                "a: `output`: the price inf is not between 0 and 1e9: correct it",
+            ),
+            (
+                "a = { input = nan, output = 1 }",
+                "a: `input`: the price NaN is not between 0 and 1e9: correct it",
+            ),
         ] {
             assert_eq!(prices(text), Err(expected.to_owned()));
         }

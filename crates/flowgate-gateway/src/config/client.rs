@@ -114,7 +114,8 @@ impl ConfigReader<'_> {
                 0 | 1 => String::new(),
                 count => {
                     let (more, path) = (count - 1, path.display());
-                    format!(" (and {more} more errors: run `flowgate check {path}`)")
+                    let errors = if more == 1 { "error" } else { "errors" };
+                    format!(" (and {more} more {errors}: run `flowgate check {path}`)")
                 }
             };
             format!("{}{more}", first.unwrap_or_default())

@@ -195,7 +195,10 @@ impl ConfigReader<'_> {
             None => Ok(false),
             Some((_, form)) if form == "gzip" => Ok(true),
             Some((_, form)) if form == "none" => Ok(false),
-            Some((name, _)) => Err(format!("{name} is neither `gzip` nor `none`: choose one of them")),
+            Some((name, form)) => Err(format!(
+                "{name} is neither `gzip` nor `none`, but `{}`: set it to one of them",
+                form.escape_debug()
+            )),
         }
     }
 

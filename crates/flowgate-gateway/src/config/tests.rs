@@ -139,7 +139,7 @@ fn problems_of_policies_are_named() {
     check(&replaced("p.flow", "imports.flow"), "");
     check(
         &replaced("p.flow", "imports-bad.flow"),
-        "clients.a: DIR/imports-bad.flow:3:1: expected a value, found the end of the policy (and 1 more errors: run `flowgate check DIR/imports-bad.flow`)",
+        "clients.a: DIR/imports-bad.flow:3:1: expected a value, found the end of the policy (and 1 more error: run `flowgate check DIR/imports-bad.flow`)",
     );
     check(
         &replaced("p.flow", "imports-none.flow"),

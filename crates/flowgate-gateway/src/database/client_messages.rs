@@ -51,6 +51,7 @@ impl DatabaseError {
             | Self::Unreadable(_)
             | Self::Unsealed(_)
             | Self::Damaged(_)
+            | Self::DamagedKey { .. }
             | Self::ExternalState { .. }
             | Self::Bug(_) => STORE,
         }
@@ -118,6 +119,7 @@ mod tests {
             (DatabaseError::Unwitnessed, WITNESS),
             (DatabaseError::NoRandomBytes, RANDOM),
             (DatabaseError::Damaged("secret"), STORE),
+            (DatabaseError::DamagedKey { id: "secret".to_owned() }, STORE),
             (DatabaseError::EncryptionKeyMissing { id: "secret".to_owned() }, STORE),
             (DatabaseError::EncryptionKeyOther { id: String::new(), given: "secret".to_owned() }, STORE),
             (DatabaseError::Unreadable("secret"), STORE),

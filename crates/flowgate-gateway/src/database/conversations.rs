@@ -305,11 +305,11 @@ impl Database {
     /// Deletes a conversation with its journal. The labels of its tenant's stores and the texts that its client was
     /// shown stay, since other conversations depend on them.
     pub(crate) async fn delete_conversation(&self, client: &str, name: &str) -> Result<(), DatabaseError> {
-        self.cache.forget_chat(client, name);
         let (cache, client, name) = (Arc::clone(&self.cache), client.to_owned(), name.to_owned());
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // Repeated, since a turn may have been persisted, and its chat cached, after the call above.
+                // In the transaction, so that no turn that was persisted before it is still cached. Before the
+                // deletion: if its outcome remains unknown, the cache must not contradict the database.
                 cache.forget_chat(&client, &name);
                 delete_named(tx, &client, &name).await
             })

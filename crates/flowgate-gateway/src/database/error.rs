@@ -66,6 +66,11 @@ pub enum DatabaseError {
     Unsealed(&'static str),
     /// The stored data is not what was written. The text says what was expected and what was found.
     Damaged(&'static str),
+    /// The row of a virtual key is not what was written.
+    DamagedKey {
+        /// The id of the key.
+        id: String,
+    },
     /// The stored labels of the external state of a tenant cannot be read.
     ExternalState {
         /// The name of the tenant.
@@ -183,6 +188,11 @@ impl fmt::Display for DatabaseError {
             Self::Damaged(what) => {
                 write!(f, "the stored data is damaged: {what}; restore a backup of the database")
             }
+            Self::DamagedKey { id } => write!(
+                f,
+                "the stored data of the virtual key `{id}` is damaged (table `virtual_keys`): a limit or the list of \
+                models is invalid; revoke the key, or restore a backup of the database"
+            ),
             Self::ExternalState { tenant, reason } => write!(
                 f,
                 "the stored data of the tenant `{tenant}` is damaged (table `tenants`): {reason}; restore a backup of the database"

@@ -294,78 +294,122 @@ impl TurnWrite {
     /// [`DatabaseError::Overtaken`] if another turn was persisted, the lease was lost or the conversation was deleted
     /// since the conversation was opened.
     async fn persist(self, tx: &mut DynTransaction<'_>) -> Result<(), DatabaseError> {
-        let Self { turn, holder, log, cache, cipher } = self;
+        let PersistedTurn { client, name, conversation, prefixes, carried, .. } = &self.turn;
         // Before the write: if its outcome remains unknown, the cache must not contradict the database.
-        cache.forget_prefixes(&turn.client, &turn.name, &turn.prefixes);
-        let (conversation, total) = (turn.conversation, turn.total_bytes());
-        let PersistedTurn { client, name, turns, inputs, prefixes, forgotten, longest, .. } = &turn;
-        // With a shared database, the lease must still be held, and is released. Otherwise there is no lease, and the
-        // time of last use is updated only if it is out of date.
-        if let Some(holder) = &holder {
-            let sql = "UPDATE conversations SET used = {used}, holder = '', held_until = 0 WHERE id = ?1 AND holder = ?2";
-            if tx.execute(sql, &[conversation.into(), holder.into()]).await? != 1 {
-                return Err(DatabaseError::Overtaken);
-            }
-        } else if turn.is_stale {
-            let sql = "UPDATE conversations SET used = {now} WHERE id = ?1";
-            tx.execute(sql, &[conversation.into()]).await?;
+        self.cache.forget_prefixes(client, name, prefixes);
+        self.renew_use(tx).await?;
+        if let Some(carried) = carried {
+            carried.persist(tx, (client, name), *conversation, &self.cipher).await?;
         }
-        if let Some(carried) = &turn.carried {
-            carried.persist(tx, (client, name), conversation, &cipher).await?;
-        }
-        // The preceding turn must exist, and this one must not.
-        // Two statements: SQLite journals the pages that a statement changes if it may insert any number of rows.
-        let sql = "SELECT 1 FROM turns WHERE conversation = ?1 AND number = ?2 - 1";
-        if *turns > 0 && tx.query(sql, &[conversation.into(), (*turns).into()]).await?.is_empty() {
-            return Err(DatabaseError::Overtaken);
-        }
-        let sql = "INSERT INTO turns (conversation, number, bytes, prefixes, inputs) \
-                   VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
-        let stored_prefixes: Vec<StoredDigest> =
-            prefixes.iter().map(|prefix| cipher.lookup(DigestColumn::ChatPrefix, client, prefix)).collect();
-        let joined = StoredDigest::joined(&stored_prefixes);
-        let inputs = cipher.seal(inputs, &ContentPlace::turn((client, name), conversation, *turns))?;
-        let values = [conversation.into(), (*turns).into(), total.into(), (&joined).into(), (&inputs).into()];
-        match tx.execute(sql, &values).await {
-            Ok(1) => {}
-            // Another request has stored a turn of this number.
-            Ok(_) => return Err(DatabaseError::Overtaken),
-            // The conversation was deleted.
-            Err(error) if error.is_constraint_violation() => return Err(DatabaseError::Overtaken),
-            Err(error) => return Err(error),
-        }
-        for prefix in
-            forgotten.iter().flat_map(|prefix| cipher.lookups(DigestColumn::ChatPrefix, client, prefix))
-        {
-            let sql = "DELETE FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation = ?3";
-            tx.execute(sql, &[client.into(), (&prefix).into(), conversation.into()]).await?;
-        }
-        for prefix in &stored_prefixes {
-            let sql = "INSERT INTO prefixes (client, prefix, conversation) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
-            tx.execute(sql, &[client.into(), prefix.into(), conversation.into()]).await?;
-        }
-        // The cache may find the conversation by its longest prefix only if no other conversation has that prefix.
-        let is_alone = match longest {
-            Some(longest) if holder.is_none() => {
-                let sql =
-                    "SELECT 1 FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation <> ?3 LIMIT 1";
-                let mut is_alone = true;
-                for longest in cipher.lookups(DigestColumn::ChatPrefix, client, longest) {
-                    let values = [client.into(), (&longest).into(), conversation.into()];
-                    is_alone &= tx.query(sql, &values).await?.is_empty();
-                }
-                is_alone
-            }
-            _ => false,
-        };
-        update_log_head(tx, log.as_ref()).await?;
-        if is_alone {
+        let stored: Vec<StoredDigest> = prefixes
+            .iter()
+            .map(|prefix| self.cipher.lookup(DigestColumn::ChatPrefix, client, prefix))
+            .collect();
+        self.insert_turn(tx, &stored).await?;
+        self.replace_prefixes(tx, &stored).await?;
+        let may_cache = self.may_cache_chat(tx).await?;
+        update_log_head(tx, self.log.as_ref()).await?;
+        if may_cache {
+            let Self { turn, cache, .. } = self;
             let PersistedTurn { client, name, prefixes, longest, .. } = turn;
             tx.on_commit(Box::new(move || {
                 cache.set_chat(&client, &name, &longest.unwrap_or_default(), &prefixes);
             }));
         }
         Ok(())
+    }
+
+    /// Updates the conversation's time of last use, and releases the lease, if there is one.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Overtaken`] if the lease was lost or the conversation was deleted.
+    async fn renew_use(&self, tx: &mut DynTransaction<'_>) -> Result<(), DatabaseError> {
+        let conversation = self.turn.conversation;
+        if let Some(holder) = &self.holder {
+            // Every turn changes the row here, since it releases the lease. `{used}` keeps the stored time if that is
+            // less than a minute old.
+            let sql = "UPDATE conversations SET used = {used}, holder = '', held_until = 0 WHERE id = ?1 AND holder = ?2";
+            if tx.execute(sql, &[conversation.into(), holder.into()]).await? != 1 {
+                return Err(DatabaseError::Overtaken);
+            }
+        } else if self.turn.is_stale {
+            // Without leases, the row is changed only if the stored time is out of date.
+            let sql = "UPDATE conversations SET used = {now} WHERE id = ?1";
+            tx.execute(sql, &[conversation.into()]).await?;
+        }
+        Ok(())
+    }
+
+    /// Inserts the row of the turn. `prefixes` are its new prefixes, as they are stored.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Overtaken`] if the preceding turn is not persisted or this one is, or if the conversation was
+    /// deleted.
+    async fn insert_turn(
+        &self,
+        tx: &mut DynTransaction<'_>,
+        prefixes: &[StoredDigest],
+    ) -> Result<(), DatabaseError> {
+        let PersistedTurn { client, name, turns, inputs, .. } = &self.turn;
+        let (conversation, total) = (self.turn.conversation, self.turn.total_bytes());
+        // The preceding turn must exist, and this one must not.
+        // Two statements: SQLite journals the pages that a statement changes if it may insert any number of rows.
+        let sql = "SELECT 1 FROM turns WHERE conversation = ?1 AND number = ?2 - 1";
+        if *turns > 0 && tx.query(sql, &[conversation.into(), (*turns).into()]).await?.is_empty() {
+            return Err(DatabaseError::Overtaken);
+        }
+        // The deletion of the conversation finds its prefixes by the column `prefixes`.
+        let sql = "INSERT INTO turns (conversation, number, bytes, prefixes, inputs) \
+                   VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
+        let prefixes = StoredDigest::joined(prefixes);
+        let inputs = self.cipher.seal(inputs, &ContentPlace::turn((client, name), conversation, *turns))?;
+        let values =
+            [conversation.into(), (*turns).into(), total.into(), (&prefixes).into(), (&inputs).into()];
+        match tx.execute(sql, &values).await {
+            Ok(1) => Ok(()),
+            // Another request has stored a turn of this number.
+            Ok(_) => Err(DatabaseError::Overtaken),
+            // The conversation was deleted.
+            Err(error) if error.is_constraint_violation() => Err(DatabaseError::Overtaken),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the prefixes by which the conversation is no longer found, in every form in which they may have been
+    /// stored, and inserts the new ones, `prefixes`, as they are stored now.
+    async fn replace_prefixes(
+        &self,
+        tx: &mut DynTransaction<'_>,
+        prefixes: &[StoredDigest],
+    ) -> Result<(), DatabaseError> {
+        let PersistedTurn { client, conversation, forgotten, .. } = &self.turn;
+        for prefix in
+            forgotten.iter().flat_map(|prefix| self.cipher.lookups(DigestColumn::ChatPrefix, client, prefix))
+        {
+            let sql = "DELETE FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation = ?3";
+            tx.execute(sql, &[client.into(), (&prefix).into(), (*conversation).into()]).await?;
+        }
+        for prefix in prefixes {
+            let sql = "INSERT INTO prefixes (client, prefix, conversation) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+            tx.execute(sql, &[client.into(), prefix.into(), (*conversation).into()]).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the cache may find the conversation by its longest prefix: no other conversation of the client
+    /// has that prefix in any stored form, and no other gateway uses the database. (With other gateways, the cache of
+    /// chats is not used.)
+    async fn may_cache_chat(&self, tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
+        let PersistedTurn { client, conversation, longest, .. } = &self.turn;
+        let Some(longest) = longest.as_ref().filter(|_| self.holder.is_none()) else { return Ok(false) };
+        let sql = "SELECT 1 FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation <> ?3 LIMIT 1";
+        for longest in self.cipher.lookups(DigestColumn::ChatPrefix, client, longest) {
+            let values = [client.into(), (&longest).into(), (*conversation).into()];
+            if !tx.query(sql, &values).await?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

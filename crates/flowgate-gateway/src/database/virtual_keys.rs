@@ -212,24 +212,24 @@ impl Database {
 /// Reads a row of [`COLUMNS`]. The table has no nulls: 0 means that the key does not expire, and -1 that a limit is
 /// absent or that the key was never used.
 fn read(row: &mut SqlRow) -> Result<StoredVirtualKey, DatabaseError> {
-    const DAMAGED: DatabaseError =
-        DatabaseError::Damaged("a row of the table `virtual_keys` has an invalid limit or list of models");
+    let id = row.text(0)?;
+    let damaged = || DatabaseError::DamagedKey { id: id.clone() };
     // An invalid number is an error, since it must not count as no limit.
     let limit = |value: i64| match value {
         -1 => Ok(None),
-        value => u64::try_from(value).map(Some).map_err(|_| DAMAGED),
+        value => u64::try_from(value).map(Some).map_err(|_| damaged()),
     };
-    let requests = limit(row.integer(9)?)?.map(u32::try_from).transpose().map_err(|_| DAMAGED)?;
+    let requests = limit(row.integer(9)?)?.map(u32::try_from).transpose().map_err(|_| damaged())?;
     // Columns 9 to 12 are the limits, 13 is the present time.
     let limits = KeyLimits {
         requests_per_minute: requests,
         tokens_per_day: limit(row.integer(10)?)?,
         cost_per_day: limit(row.integer(11)?)?,
-        models: serde_json::from_str(&row.text(12)?).map_err(|_| DAMAGED)?,
+        models: serde_json::from_str(&row.text(12)?).map_err(|_| damaged())?,
     };
     let (expires, last_day, now) = (row.integer(7)?, row.integer(8)?, row.integer(13)?);
     Ok(StoredVirtualKey {
-        id: row.text(0)?,
+        id,
         digest: row.text(1)?,
         client: row.text(2)?,
         tenant: row.text(3)?,
@@ -321,7 +321,8 @@ mod tests {
         assert_eq!(add(new_key("k5", "a", "one", None), 2).await, AddedKey::Added);
         // A limit that was changed to nonsense is an error, not the absence of a limit.
         database.execute_for_test("UPDATE virtual_keys SET tokens_per_day = -2").await.unwrap();
-        assert!(matches!(database.virtual_key("k5").await, Err(DatabaseError::Damaged(_))));
+        let damaged = database.virtual_key("k5").await;
+        assert!(matches!(&damaged, Err(DatabaseError::DamagedKey { id }) if id == "k5"), "{damaged:?}");
         database.close().await;
     }
 

@@ -239,7 +239,7 @@ impl GatewayService {
             ServiceRoute::Guardrail => return self.guardrail(request).await,
             ServiceRoute::ModelMethod(api) => return self.model_method(api, request).await,
             ServiceRoute::Server => return self.exchange(request).await,
-            ServiceRoute::EndConnection => self.end_connection(request).await,
+            ServiceRoute::EndMcpSession => self.end_mcp_session(request).await,
             ServiceRoute::Listen => return self.listen(request).await,
             ServiceRoute::Models => {
                 let api = implied_api(request.headers(), request.uri().path());
@@ -509,8 +509,8 @@ fn failed_order_reply() -> HttpReply {
     HttpReply::detail(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
-/// Protects the connection from being closed for another one: the client has shown a valid key, or has sent a complete
-/// request that needs none.
+/// Protects the network connection of a request from being closed in favour of a new one while all places for
+/// connections are taken. Called once the client has shown a valid key, or has sent a complete request that needs none.
 fn protect_connection(extensions: &Extensions) {
     if let Some(place) = extensions.get::<Arc<ConnectionPlace>>() {
         place.protect();

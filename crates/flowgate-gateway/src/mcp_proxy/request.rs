@@ -206,7 +206,7 @@ impl ModelRoutes {
 
     /// Ends the MCP session of a client at its server, unless a freeze stops the server. The conversation and its
     /// labels remain.
-    pub(crate) async fn end_connection(&self, request: &McpRequest) -> HttpReply {
+    pub(crate) async fn end_mcp_session(&self, request: &McpRequest) -> HttpReply {
         if let Some(why) = self.freeze_of_server(request).await {
             return error_reply(StatusCode::FORBIDDEN, &why);
         }

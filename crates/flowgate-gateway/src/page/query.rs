@@ -5,6 +5,9 @@ use axum::http::StatusCode;
 
 use crate::http::reply::HttpReply;
 
+/// The most characters of an unknown name in a message.
+const MAX_SHOWN_NAME: usize = 40;
+
 /// The names and values of a query.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Query(Vec<(&'static str, String)>);
@@ -20,7 +23,11 @@ impl Query {
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let Some(name) = known.iter().find(|known| **known == name) else {
-                return Err(refuse(format!("the query has an unknown name: use {}", known.join(", "))));
+                let name: String = name.escape_debug().take(MAX_SHOWN_NAME).collect();
+                return Err(refuse(format!(
+                    "the query has the unknown name `{name}`: leave it out, or use {}",
+                    known.join(", ")
+                )));
             };
             if read.text(name).is_some() {
                 return Err(refuse(format!("the query has `{name}` twice: leave one out")));
@@ -113,7 +120,7 @@ mod tests {
         check("from=-1", Err("`from` in the query is not a whole number"));
         check("from=99999999999", Err("`from` in the query is not a whole number"));
         check("name=a&name=b", Err("`name` twice"));
-        check("other=a", Err("unknown name: use name, from"));
+        check("other=a", Err("unknown name `other`: leave it out, or use name, from"));
         check("name=%f", Err("not percent-encoded"));
         check("name=%+f", Err("not percent-encoded"));
         check("name=%ff", Err("not percent-encoded"));

@@ -106,7 +106,9 @@ impl WasmPredicateSource {
                     std::thread::sleep(EPOCH_INTERVAL);
                 }
             })
-            .map_err(|error| format!("the module cannot be run: {error}"))?;
+            .map_err(|error| {
+                format!("the thread that stops slow calls of the module cannot be started: {error}: raise the limit on threads of the process")
+            })?;
         Ok(Self { module, name: name.to_owned() })
     }
 

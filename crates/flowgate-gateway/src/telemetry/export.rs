@@ -40,9 +40,11 @@ impl Exporter {
     pub(super) fn new(spec: &TelemetrySpec, resource: &Resource) -> Result<Self, String> {
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(CollectorClient::new(spec, spec.timeout))
+            // The exporter does not limit the time of a request that a client of ours sends, so the client does.
+            .with_http_client(CollectorClient::new(spec))
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&spec.endpoint)
+            // The exporter's own limit, on the retries of a batch; it would otherwise be read from the environment.
             .with_timeout(spec.timeout);
         let exporter =
             if spec.is_compressed { exporter.with_compression(Compression::Gzip) } else { exporter };

@@ -1,8 +1,6 @@
 //! Sends encoded spans to the collector. `export` hands it to the exporter of OpenTelemetry, which calls it on the
 //! thread of the queue; it may block this thread.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 
@@ -22,8 +20,8 @@ pub(super) struct CollectorClient {
 }
 
 impl CollectorClient {
-    /// Creates the client; a request may take at most `time`.
-    pub(super) fn new(spec: &TelemetrySpec, time: Duration) -> Self {
+    /// Creates the client; a request may take at most the time that `spec` sets.
+    pub(super) fn new(spec: &TelemetrySpec) -> Self {
         let config = ureq::Agent::config_builder()
             // The exporter checks the status itself.
             .http_status_as_error(false)
@@ -31,7 +29,7 @@ impl CollectorClient {
             .max_redirects(0)
             .proxy(None)
             .tls_config(tls_config(&spec.authorities))
-            .timeout_global(Some(time))
+            .timeout_global(Some(spec.timeout))
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
         Self { agent: ureq::Agent::new_with_config(config), headers: spec.headers.clone() }

@@ -89,8 +89,9 @@ impl Watcher {
         verdicts
     }
 
-    /// Returns the greatest label of a text that may be shown while every described tool can still be called; bottom if
-    /// no tool was described.
+    /// Returns the greatest label of a text that may be shown while every described tool can still be called. Bottom if
+    /// no tool was described, as under enforcement: the requirements of the tools that will be offered are not known
+    /// yet.
     fn greatest_showable_label(&self, running: &Monitor) -> Label {
         let tools: Vec<&Tool> = running
             .trace()

@@ -326,6 +326,9 @@ fn verdicts_are_recorded_and_freezes_hold() {
     assert_eq!(ask(&gateway, &response("a", &[], &[call("2", "send", TO_MALLORY)])), None);
     assert_eq!(ask(&gateway, &response("unknown", &[], &[])), None);
     assert_eq!(lines.next("turn")["permitted"], 0);
+    let freeze = json!({"kind": "tool", "what": "send", "frozen": true, "in_advance": true});
+    assert_eq!(PersonClient(&gateway, "bob").post("/api/v1/freezes", &freeze).0, 200);
+    check(&gateway, &response("a", &[], &[call("2", "send", TO_MALLORY)]), Some("frozen"));
     let freeze = json!({"kind": "client", "what": "agent", "frozen": true});
     assert_eq!(PersonClient(&gateway, "bob").post("/api/v1/freezes", &freeze).0, 200);
     check(&gateway, &request("b", &has_read(&[])), Some("frozen"));
@@ -336,7 +339,8 @@ fn verdicts_are_recorded_and_freezes_hold() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap())
         .map(|line| (line["tool"].clone(), line["outcome"].clone()))
         .collect();
-    assert_eq!(outcomes, [(json!("send"), json!("confirm"))], "{watched}");
+    let stopped = (json!("send"), json!("confirm"));
+    assert_eq!(outcomes, [stopped.clone(), stopped], "{watched}");
 }
 
 /// A policy whose stores would have to outlive a chat is refused, and so is an unknown tool of the history.

@@ -18,6 +18,10 @@ const MAX_EXCERPT_CHARS: usize = 400;
 impl Conversation {
     /// Builds the approval request for a question of the monitor. It has one excerpt for each region that a reason
     /// names. Its `times` is 1 and its `upcoming` is empty: no further questions are announced.
+    ///
+    /// It has labels of four kinds: `label` is that of the call. `decided` is that of the verdict, from which it can be
+    /// higher: a reader below it must not learn of the question. `reasons_carry` are those of the reasons, one by one.
+    /// `carries` is the join of `decided` and all of these: a reader of the whole question must be cleared for it.
     pub fn approval_request(&self, question: &Question) -> ApprovalRequest {
         let judgement = question.judgement();
         let call = question.call();
@@ -26,9 +30,9 @@ impl Conversation {
             let document = &event.document;
             let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
             // Of a list or a map, only the structure contributed the label; its contents may carry more.
-            let is_text = matches!(document.node(node)?.content, trace::NodeContent::Scalar(_));
+            let is_scalar = matches!(document.node(node)?.content, trace::NodeContent::Scalar(_));
             let value =
-                if is_text { document.to_value(node) } else { Value::String("(the structure)".to_owned()) };
+                if is_scalar { document.to_value(node) } else { Value::String("(the structure)".to_owned()) };
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let text = text.chars().take(MAX_EXCERPT_CHARS).collect();
             let source = self.excerpt_source(event);
@@ -40,6 +44,7 @@ impl Conversation {
                 excerpts.push(excerpt);
             }
         }
+        // A question always has a call with well-formed arguments: the monitor denies any other call.
         let arguments = call.and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
         let reasons_carry: Vec<Label> =
             judgement.reasons.iter().map(|reason| self.reason_label(reason, judgement.decided)).collect();
@@ -51,7 +56,7 @@ impl Conversation {
                 let sentences = [Some(question.summary(self.monitor.policy())), classes];
                 sentences.into_iter().flatten().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
             },
-            // A question that has no call is about a tool without a name.
+            // The default is not used either.
             tool: call.map_or_else(|| Tool::local(""), |call| call.tool.clone()),
             arguments: Value::Object(arguments),
             label: judgement.label.clone(),

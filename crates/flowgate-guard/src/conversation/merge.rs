@@ -207,11 +207,12 @@ impl Conversation {
 
     /// Returns the steps of the answer that the caller received.
     fn steps_of_answer(&self, history: &History) -> impl Iterator<Item = &ModelStep> {
-        let before = history.messages().last().map_or(0, |message| message.until);
-        // If the turn was postponed, the history has a message that states this after the step whose call a person then
-        // approved; that step belongs to this answer as well.
-        let before = self.turn.resumed.map_or(before, |resumed| resumed.min(before));
-        self.items.iter().skip(before).filter_map(|item| match item {
+        // The index after the last item that a message of the history represents.
+        let history_end = history.messages().last().map_or(0, |message| message.until);
+        // After a resumption, the answer begins with the step that a person's decision continued (`resumed`), although
+        // the message that told the caller to wait, or asked to continue, can represent that step in the history.
+        let first = self.turn.resumed.map_or(history_end, |resumed| resumed.min(history_end));
+        self.items.iter().skip(first).filter_map(|item| match item {
             ConversationItem::Step(step) => Some(step),
             _ => None,
         })

@@ -2,8 +2,10 @@
 //! client sends back keeps its label. `quotation_memory` looks the prepared messages up.
 //!
 //! Adjacent parts and messages are joined: a page whose lines are too short to be recognised alone is recognised as a
-//! whole. A client may insert its own words between the lines. Therefore further forms are compared: every second line
-//! alone, every third line alone, and all lines without the prefix or number that each begins with.
+//! whole. The texts are compared in each of their *readings*: as written, with their base64 decoded, and in ASCII (see
+//! `readings`). A client may insert its own words between the lines. Therefore the reading as written is compared in
+//! further forms: every second line alone, every third line alone, and all lines without the prefix or number that each
+//! begins with.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -89,7 +91,7 @@ impl JoinedText {
     }
 }
 
-/// Consecutive texts of a client's messages, in every normal form that is compared with the memory.
+/// Consecutive texts of a client's messages, in every normal form of every reading that is compared with the memory.
 #[derive(Debug)]
 pub(super) struct QuotationQuery {
     normalized_texts: Vec<JoinedText>,
@@ -98,7 +100,7 @@ pub(super) struct QuotationQuery {
 }
 
 impl QuotationQuery {
-    /// Computes the normal forms of consecutive texts, for each of their readings.
+    /// Computes the normal forms of consecutive texts, for each of their readings: as written, decoded, and in ASCII.
     pub(super) fn new(texts: &[&str]) -> Self {
         let readings_of_texts: Vec<Readings> =
             texts.iter().map(|text| Readings::of(text, ComparisonSide::Compared)).collect();
@@ -112,7 +114,10 @@ impl QuotationQuery {
                     .iter()
                     .zip(chars_of_texts)
                     .map(|(readings, chars)| chars.unwrap_or_else(|| readings.last()));
-                add_normalized(&complete.collect(), number == 0, &mut normalized_texts);
+                // Reading 0 is the texts as written. The forms by lines are of this reading only, as those of
+                // remembered texts are (`remembered_texts`).
+                let has_lines = number == 0;
+                add_normalized(&complete.collect(), has_lines, &mut normalized_texts);
             }
         }
         Self { normalized_texts, texts: texts.len() }

@@ -1,6 +1,6 @@
-//! Implements the estimator `introspection`: asks a model which regions a call needs, in the one-shot form of Permissive
-//! Information-Flow Analysis, section 4.3, without its example. The reply is a claim of the model about itself.
-//! [`super::estimated`] makes an influence method of it.
+//! Implements the estimator `introspection`: asks a model which regions a call needs, as the baseline of Permissive
+//! Information-Flow Analysis does (section 4.3), but without an example in the prompt (zero-shot). The reply is a claim
+//! of the model about itself. [`super::estimated`] makes an influence method of it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,13 +33,15 @@ impl LabelEstimator for IntrospectionEstimator {
         "the regions that a model names when it is asked which ones the call needs; a claim of the model"
     }
 
-    /// Returns the labels of the regions that the model names; the top for a reply of another form.
+    /// Returns the minimal labels of the sets of regions that the model names as sufficient for the call; the top for
+    /// a reply of another form.
     fn labels(&self, asked: &EstimatedCall<'_>) -> Result<Vec<SpanElement>, Error> {
         let documents: Vec<String> =
             asked.context.documents.iter().map(|document| document.text.clone()).collect();
+        // The regions play the part of the documents, and the call that of the answer.
         let question =
             AnsweredQuestion { documents: &documents, question: &asked.context.question, answer: asked.call };
-        // The request has no example (`None`).
+        // `None`: the prompt has no example.
         let request = introspection_request(None, question);
         let reply = block_on(self.model.complete(&request, &mut ignore_deltas))?;
         Ok(parse_introspection(&reply.text, asked.span).unwrap_or_else(|| vec![asked.span.top()]))

@@ -18,7 +18,7 @@ const NOT_IN_CHAT: Error = Error::Unsupported(
 const OVERLAP: Error = Error::Unsupported("the blocking of texts that overlap; block their union");
 /// The error if the chat template changes a blocked text or its ends.
 const MOVED: Error = Error::Unsupported(
-    "the blocking of a text that its chat template changes; block a text without white space at its ends, or the whole part",
+    "the blocking of a text that the model's chat template trims, changes or moves; block a text without white space at its ends, or the whole part",
 );
 
 /// A piece of a prompt.

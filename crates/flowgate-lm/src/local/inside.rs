@@ -1,14 +1,16 @@
 //! Computes hidden states, and attention with its gradients: implements [`HiddenStateModel`] and [`AttentionModel`] for
 //! local models.
 //!
-//! The gradient of the loss with respect to the attention shows how much the output depends on each entry of the
-//! attention. candle returns gradients only for variables. A variable, a tensor of zeros, is therefore added to the
-//! attention of each layer: its gradient equals that of the attention.
+//! A request for attention has a prompt and a continuation. The *loss* ([`AttentionLoss`]) measures how improbable the
+//! model finds the tokens of the continuation. Its gradient with respect to the attention shows how much these tokens
+//! depend on each entry of the attention; the screener *attention* of `flowgate_guard` reads from both which regions of
+//! a chat the next step depends on. candle returns gradients only for variables. A variable, a tensor of zeros, is
+//! therefore added to the attention of each layer: its gradient equals that of the attention.
 //!
-//! Only the evaluation of the tokens that generate the continuation has such variables. The attention of a token
-//! affects only this token and later ones, so the tokens before these are evaluated without a graph of gradients.
-//! Memory therefore grows with the product of the lengths of prompt and continuation, not with the square of the whole
-//! length.
+//! Only the evaluation of the tokens that generate the continuation has such variables: the last token of the prompt,
+//! and the tokens of the continuation except the last one. The attention of a token affects only this token and later
+//! ones, so the tokens before these are evaluated without a graph of gradients. Memory therefore grows with the product
+//! of the lengths of prompt and continuation, not with the square of the whole length.
 
 use candle_core::{D, DType, IndexOp, Tensor, Var};
 

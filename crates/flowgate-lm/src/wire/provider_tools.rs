@@ -1,5 +1,7 @@
-//! Declares the tools of the provider in the requests by which it runs them, and removes the traces of their calls from
-//! the answers. Also decides which of the tools that a client's request declares are accepted.
+//! Declares the tools of the provider, such as a web search, in the requests by which the provider runs them. From the
+//! answers to these requests, it removes the items in which the provider reports the calls and their results, and lists
+//! the sources that they name after the text. Also decides which tools of the provider are accepted in a client's
+//! request.
 //!
 //! Each format lists its tools in its descriptor ([`ProviderToolForm`]). `RemoteModel` uses [`declare`] and
 //! [`decode_answer`]; the decoders of requests use [`accepted`].
@@ -111,9 +113,9 @@ pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> b
     true
 }
 
-/// Decodes the answer to a request that declares a tool of the provider. Its text is that of the answer, followed by the
-/// sources that the answer names; an answer without a text has no sources either. An answer to any other request must
-/// not contain what this function removes.
+/// Decodes the answer to a request that declares a tool of the provider. The text of the result is that of the answer,
+/// followed by the sources that the answer names; an answer without a text has no sources either. An answer to any other
+/// request must not contain the items that this function removes.
 ///
 /// # Errors
 /// As for [`Api::decode_response`]; also if the answer has calls, since no function was offered, if it is incomplete, and
@@ -121,11 +123,19 @@ pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> b
 pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Error> {
     let ProviderItems { mut sources, results, failures } = (api.form().remove_provider_items)(&mut body);
     let mut completion = api.decode_response(&body)?;
-    if !completion.calls.is_empty() {
-        return Err(Error::Malformed("the answer calls a tool that was not offered"));
+    if !completion.calls.is_empty() || completion.stop == Stop::Calls {
+        return Err(Error::Malformed(
+            "the answer calls a function, although the request offers only a tool that the provider runs",
+        ));
     }
-    if completion.stop != Stop::End {
-        return Err(Error::ToolFailed("the answer was refused or cut off"));
+    match completion.stop {
+        Stop::Length => {
+            return Err(Error::ToolFailed("the answer was cut off at its limit of tokens; ask for less"));
+        }
+        Stop::Refused => {
+            return Err(Error::ToolFailed("the provider refused to answer; ask for something else"));
+        }
+        Stop::End | Stop::Calls => {}
     }
     match (results, failures) {
         (0, _) => return Err(Error::ToolFailed("it was not used")),
@@ -205,7 +215,10 @@ mod tests {
             "content": [{"type": "tool_use", "id": "t1", "name": "send", "input": {}}],
             "stop_reason": "tool_use",
         });
-        let expected = Error::Malformed("the answer calls a tool that was not offered").to_string();
+        let expected = Error::Malformed(
+            "the answer calls a function, although the request offers only a tool that the provider runs",
+        );
+        let expected = expected.to_string();
         check(Api::Messages, &body, &expected);
     }
 
@@ -216,7 +229,8 @@ mod tests {
             Error::ToolFailed(match why {
                 "error" => "the provider reports an error of it",
                 "unused" => "it was not used",
-                _ => "the answer was refused or cut off",
+                "refused" => "the provider refused to answer; ask for something else",
+                _ => "the answer was cut off at its limit of tokens; ask for less",
             })
         };
         let messages = |result: Value, stop: &str| {
@@ -228,6 +242,7 @@ mod tests {
         let error = json!({"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"});
         check(Api::Messages, &messages(error, "end_turn"), &failed("error").to_string());
         check(Api::Messages, &messages(json!([]), "max_tokens"), &failed("stop").to_string());
+        check(Api::Messages, &messages(json!([]), "refusal"), &failed("refused").to_string());
         let page = json!({"type": "web_fetch_result", "url": "https://a.example/"});
         check(Api::Messages, &messages(page, "end_turn"), "I know it.");
         let text = json!({"content": [{"type": "text", "text": "I know it."}], "stop_reason": "end_turn"});

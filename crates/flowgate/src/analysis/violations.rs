@@ -151,7 +151,7 @@ impl<'a> ViolationCollector<'a> {
             }
         }
         for item in &rule.query.items {
-            evaluator.mark(item.ex(), &mut frame)?;
+            evaluator.mark(item.expression(), &mut frame)?;
         }
         marks.extend(evaluator.marks.take().unwrap_or_default());
         let mut addresses: Vec<String> = Vec::with_capacity(marks.len());

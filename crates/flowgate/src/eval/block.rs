@@ -87,7 +87,7 @@ impl Evaluator<'_> {
                 }
                 evaluator.marks = Some(marks);
                 for item in &block.items {
-                    evaluator.mark(item.ex(), &mut frame.clone())?;
+                    evaluator.mark(item.expression(), &mut frame.clone())?;
                 }
             }
             Ok(matches >= deciding_count)

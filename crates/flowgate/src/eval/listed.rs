@@ -228,8 +228,9 @@ impl SearchedValue {
 }
 
 /// Returns the scalars of a document whose labels satisfy `may_list`, within nodes whose labels satisfy `may_enter`;
-/// and how many nodes were visited. The subtree of a node that may not be entered is skipped and costs no fuel, so that
-/// the fuel reveals nothing about it.
+/// and how many nodes were visited. A node that may not be entered counts as visited, since the list or map around it,
+/// which may be entered, shows that it exists. Its subtree is skipped and not counted, so that the fuel reveals nothing
+/// about the subtree.
 fn listed_nodes(
     document: &Document,
     may_enter: &impl Fn(&Label) -> bool,
@@ -239,6 +240,7 @@ fn listed_nodes(
     while let Some(node) = document.node(next) {
         visited += 1;
         if !may_enter(&node.label) {
+            // The index after the last node of the subtree.
             next = node.end;
             continue;
         }

@@ -392,8 +392,8 @@ impl Evaluator<'_> {
         node.text.is_none().then_some(&node.content)
     }
 
-    /// Records the occurrences of `part` in the texts of a value, as far as fewer than [`MAX_MARKS`] locations are
-    /// recorded in total.
+    /// Records the occurrences of `part` in the texts of a value, until [`MAX_MARKS`] locations are recorded for the
+    /// match.
     fn mark_parts(&mut self, part: &str, value: &Value) -> Result<()> {
         for piece in self.pieces(value)? {
             self.spend(piece.text.len() / BYTES_PER_STEP)?;

@@ -1,24 +1,24 @@
 //! Stores grants, the approvals that a person gives for the rest of a session, and applies them to later calls. The
 //! program that asks people calls [`Monitor::approve_for_session`]; `call_examination` applies the grants to each call.
 //!
-//! A grant covers equal calls: the same tool, the same values, and only reasons that the person was shown. The value of
-//! a payload argument may differ, if no reason is about that argument and no rule asked (the rule may have read the
-//! value). A call with another value, reason or label is a new question.
+//! A grant covers equal calls: the same tool, the same values, and only reasons that the person was shown. A call with
+//! another value, reason or label is a new question. Two kinds of arguments may have another value, unless a reason is
+//! about them:
 //!
-//! Where every reason comes from a statement with `by class`, the value of an argument that an `endorse` statement
-//! describes may differ as well, as long as the same statement endorses the new value. Which statements describe a
-//! class that a grant may cover is decided by `policy::compile::value_class`: a recipient is open only within the
-//! values that a trusted answer lists. If several statements describe classes of one argument, it stays fixed, since a
-//! question names one class. An argument that a reason is about stays fixed in any case.
+//! * a payload argument, if no rule asked (the rule may have read the value);
+//! * an argument with a *class of values*: the values that one `endorse` statement accepts for it, such as dates, or the
+//!   values that a trusted answer lists. The new value must be in the same class, and every reason must come from a
+//!   statement with `by class`. `policy::compile::value_class` decides which statements describe a class. An argument
+//!   with several classes stays fixed, since a question names one class.
 //!
 //! A question can be answered with a grant only if each of its reasons comes from a statement with the scope `grant
-//! conversation` or a longer one. A reason of a rule that matched other events as well prevents it. A call of a tool
-//! that can read external state, such as a draft by its id, cannot be granted: with the same arguments, it can mean
-//! something else later. A tool that no `store` statement mentions can read the store of its server. Whether a
-//! question can be granted depends on the policy alone, and not on the data that was read, which could be hidden from
-//! an observer of the question. A grant has the label of the question that it answered, and covers a call only if this
-//! label flows to the label of the verdict on the call. So an observer who may see that verdict may know that there is
-//! a grant.
+//! conversation` or a longer one, and no reason is of a rule that matched other events as well. A call of a tool that
+//! can read external state, such as a draft by its id, cannot be granted: with the same arguments, it can mean something
+//! else later. (A tool that no `store` statement mentions can read the store of its server.) All this depends on the
+//! policy alone, and not on the data that was read, which could be hidden from an observer of the question.
+//!
+//! A grant has the label of the question that it answered, and covers a call only if this label flows to the label of
+//! the verdict on the call. So an observer who may see that verdict may know that there is a grant.
 
 use serde_json::{Map, Value};
 

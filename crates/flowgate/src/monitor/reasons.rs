@@ -126,12 +126,16 @@ impl MatchReceiver for ReasonCollector<'_> {
 /// If the fuel is spent.
 fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<String, EvalError> {
     let Some(first) = rule.args.first() else { return Ok("a rule matches".to_owned()) };
-    let value =
-        match evaluator.evaluate(first, &mut frame.clone()).and_then(|value| evaluator.resolve(&value)) {
-            Err(EvalError::Fuel) => return Err(EvalError::Fuel),
-            Err(error) => return Ok(format!("a rule matches, but its message cannot be computed: {error}")),
-            Ok(value) => value,
-        };
+    let value = evaluator.evaluate(first, &mut frame.clone()).and_then(|value| evaluator.resolve(&value));
+    let value = match value {
+        Err(EvalError::Fuel) => return Err(EvalError::Fuel),
+        Err(error) => {
+            return Ok(format!(
+                "a rule matches, but its message (the value that it raises or asks with) cannot be computed: {error}"
+            ));
+        }
+        Ok(value) => value,
+    };
     Ok(value.as_text().map_or_else(|| format!("a rule matches ({})", value.type_name()), str::to_owned))
 }
 

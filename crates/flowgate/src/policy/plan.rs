@@ -358,9 +358,9 @@ impl Plan {
 
 impl QueryItem {
     /// Returns the condition, or the value that is given a name.
-    pub(crate) fn ex(&self) -> &CompiledExpr {
+    pub(crate) fn expression(&self) -> &CompiledExpr {
         match self {
-            Self::Test(ex) | Self::Let(_, ex) => ex,
+            Self::Test(expression) | Self::Let(_, expression) => expression,
         }
     }
 }
@@ -369,7 +369,7 @@ impl CompiledQuery {
     /// Returns the lists that its variables range over, and its conditions and definitions.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &CompiledExpr> {
         let domains = self.variables.iter().filter_map(|variable| variable.domain.as_ref());
-        domains.chain(self.items.iter().map(QueryItem::ex))
+        domains.chain(self.items.iter().map(QueryItem::expression))
     }
 
     /// Returns whether each of its conditions only tests which tool the event is about.

@@ -134,7 +134,7 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
             let mut items = run.remove("messages").unwrap_or_default();
             // A log of AgentDojo is first brought into OpenAI's form.
             if agentdojo::is_log(&run) {
-                agentdojo::rename_fields(&mut run);
+                agentdojo::add_common_fields(&mut run);
                 items = agentdojo::messages(items.as_array().map_or(&[], Vec::as_slice))?.into();
             }
             let mut entries = Vec::new();

@@ -156,6 +156,8 @@ impl TextEmbedder for ServerEmbedder {
                         "the server gave an embedding that is no list of numbers".to_owned(),
                     ));
                 };
+                // A number without a value as a float becomes NaN: the caller reports vectors with a number that is not
+                // finite.
                 vectors.push(numbers.iter().map(|number| number.as_f64().unwrap_or(f64::NAN)).collect());
             }
         }

@@ -1,6 +1,9 @@
 //! Ranks the harm that a suggested statement could do, by what an attacker would gain from it. `candidates` sorts the
-//! statements that it computes for `flowgate explain` by this rank. Also decides what `candidates` must not trust:
-//! arguments that decide too much, and texts in which an instruction fits.
+//! statements that it computes for `flowgate explain` by this rank.
+//!
+//! Also makes the guesses by which `candidates` decides what it suggests: from its name and role, whether an argument
+//! is a sum of money or selects an object; from its name, whether a tool only reads; and from its lines and words,
+//! whether a text may hold an instruction.
 
 use flowgate::policy::{ArgumentRole, name_words};
 

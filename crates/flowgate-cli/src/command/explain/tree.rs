@@ -125,10 +125,11 @@ fn parts(call: &JudgedCall, run: &ReplayedRun) -> Vec<(String, String)> {
     let Some(event) = call.event.and_then(|id| run.monitor.trace().event(id)) else { return Vec::new() };
     let document = &event.document;
     let words = |label| run.monitor.describe(&label).join(", ");
-    // The root of a call's document has the label of the decision to call.
+    // The root of a call's document has the label of the decision to call, without the labels of the arguments.
     let mut parts =
         vec![("decision".to_owned(), document.node(0).map_or(String::new(), |node| words(node.label)))];
     for child in document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments)) {
+        // An argument has the join of the labels of everything in it.
         parts.push((document.path(child).to_string(), words(document.label_of(child))));
     }
     parts

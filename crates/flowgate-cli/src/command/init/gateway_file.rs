@@ -1,5 +1,5 @@
 //! Writes the configuration of the gateway for `flowgate init --gateway`: it names the drafted policy and the model's
-//! server, and pins the system messages of the agent.
+//! server, and lists the system messages of the agent under `pinned`, so that the gateway shows them to the model.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use toml_edit::Value;
 use crate::args::InitArgs;
 
 /// Returns the configuration for the policy and the model's server that `options` name, in TOML. `instructions` are the
-/// system messages of the agent that the configuration pins; the gateway hides all other system messages from the
-/// model.
+/// system messages of the agent, which the configuration lists under `pinned`; the gateway hides all other system
+/// messages from the model.
 pub(super) fn text(options: &InitArgs, instructions: &[String]) -> String {
     // The path of the policy, from the folder of the configuration if that is written to a file.
     let policy = options

@@ -1,10 +1,11 @@
 //! Shortens the command lines of servers and hooks to what `flowgate scan` shows of them: a program, a package or a host.
-//! Their arguments can be keys, and are never returned.
+//! Their arguments can be keys, so none is returned except the name of a package.
 
 use crate::clients::config_file::{ConfiguredServer, ConfiguredTransport};
 use crate::escaping;
 
-/// Returns the program or the host of a server, without arguments, which can be secret, except the name of a package.
+/// Returns the program or the host of a server; for a program that starts packages, such as `npx`, also the name of the
+/// package. Other arguments can be secret and are left out.
 pub(super) fn program(server: &ConfiguredServer) -> String {
     match &server.transport {
         ConfiguredTransport::Url(url) => {

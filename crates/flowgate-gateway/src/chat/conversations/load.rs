@@ -1,6 +1,10 @@
-//! Loads a conversation: opens it in the database, and replays the turns that are not in memory through its monitor.
+//! Loads a conversation: opens it in the database, and replays the turns that are not in memory through its monitor. A
+//! conversation whose replay diverges, or that cannot be carried over to a changed policy, is deleted, and begins anew
+//! under its name.
 //!
-//! [`Conversations::lock`] loads the conversation of a request, and `recheck` replays every stored conversation.
+//! [`Conversations::lock`] loads the conversation of a request, and `recheck` replays every stored conversation. This
+//! module also creates the conversations of requests that belong to none ([`one_off`], [`recorded_elsewhere`]), which
+//! are never stored.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -37,7 +37,8 @@ const TOO_LONG: &str = "the chat is too long to be judged: begin a new one";
 pub(super) enum NotPermitted {
     /// The policy stops it, or it cannot be judged.
     Stopped(StoppedChat),
-    /// The gateway failed, or the client has disconnected.
+    /// A freeze or a limit prevents it, the gateway failed, or the client has disconnected. Unlike `Stopped`, this also
+    /// has an effect in watch mode.
     Failed(RequestError),
 }
 
@@ -81,20 +82,20 @@ pub(super) struct RecordedChat<'c> {
 }
 
 impl<'c> RecordedChat<'c> {
-    /// Replays a chat. Unmarked parts of user messages have the provenance `unmarked`, if that is given. Stops early if
-    /// the client has disconnected.
+    /// Replays a chat. Unmarked parts of user messages have the provenance `default_source`, if that is given. Stops
+    /// early if the client has disconnected.
     ///
     /// # Errors
     /// If the policy stops a message or does not permit an earlier call, the chat is no complete one, or it is too long.
     pub(super) fn replay(
         client: &'c ClientState,
         received: &ReceivedRequest,
-        unmarked: Option<Source>,
+        default_source: Option<Source>,
         presence: &ClientPresence,
     ) -> Result<Self, NotPermitted> {
         let messages: &[Message] = &received.request.messages;
         check_completeness(messages)?;
-        let sources = with_default_provenance(received.sources.clone(), messages, unmarked);
+        let sources = with_default_provenance(received.sources.clone(), messages, default_source);
         let mut session = recorded_elsewhere(client)?;
         session.begin_watching(&client.spec);
         let tools = offered_tools(client, received);
@@ -169,7 +170,7 @@ impl<'c> RecordedChat<'c> {
     /// the model continues after its last message.
     ///
     /// # Errors
-    /// If the conversation has no room.
+    /// If the conversation has no room, or its history lacks one of the messages before the new ones.
     fn accept(
         &mut self,
         messages: &[Message],
@@ -187,8 +188,12 @@ impl<'c> RecordedChat<'c> {
         let sent = SentChat::continuing(&self.digests, full).with_sources(sources.starting_at(self.covered));
         (self.digests, self.covered) = (sent.message_digests(), new.end);
         let merged = conversation.accept_chat(&mut self.profile, history, &sent)?;
-        let merged =
-            merged.ok_or_else(|| NotPermitted::because("the chat cannot be replayed: begin a new one"))?;
+        let merged = merged.ok_or_else(|| {
+            NotPermitted::because(format!(
+                "the chat cannot be replayed from message {} on, since a message before it is missing: begin a new chat",
+                new.start + 1
+            ))
+        })?;
         // The bits that the choice of hidden regions may have leaked, which the gateway counts for each client.
         self.client.add_leaked_bits(merged.bits);
         Ok(())

@@ -225,16 +225,16 @@ impl GatewayService {
         self.respond(&STREAMS, for_mcp_proxy(), answer).await
     }
 
-    /// Ends the connection of an agent to an MCP server. Returns the error to send if the request is refused, or the
-    /// task that ends the connection cannot be started or fails.
-    pub(super) async fn end_connection(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
+    /// Ends the MCP session of an agent with the server that the last segment of the path names. Returns the error to
+    /// send if the request is refused, or the task that ends the session cannot be started or fails.
+    pub(super) async fn end_mcp_session(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
         let routes = self.servers()?;
         let received = routes
             .receive_for(last_segment(request.uri()), request.headers(), certificate_of(request.extensions()))
             .await?;
         protect_connection(request.extensions());
         let client = received.client_name().to_owned();
-        let end = async move { routes.end_connection(&received).await };
+        let end = async move { routes.end_mcp_session(&received).await };
         // A task that failed is answered as one for which there is no room: the agent tries again.
         self.exchanges.run(&client, end).await.map_err(|_| busy_reply())
     }

@@ -62,7 +62,16 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
     };
     let vocabulary = match file.shape("token_embd.weight") {
         Some(&[rows, _]) if (1..=MAX_VOCABULARY).contains(&rows) => rows,
-        _ => return Err(fields.error("tensor `token_embd.weight` is missing or not a matrix, so the file is incomplete; download it again")),
+        Some(&[rows, _]) if rows > MAX_VOCABULARY => {
+            return Err(fields.error(format_args!(
+                "tensor `token_embd.weight` has {rows} rows, one for each token, and a model may have at most {MAX_VOCABULARY} tokens; use another model"
+            )));
+        }
+        _ => {
+            return Err(fields.error(
+                "tensor `token_embd.weight` is missing, empty or not a matrix, so the file is damaged or incomplete; download it again",
+            ));
+        }
     };
     let context = context.unwrap_or_else(|| original.unwrap_or(longest)).min(longest);
     // A file without an output matrix uses the embedding.

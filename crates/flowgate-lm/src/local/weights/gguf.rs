@@ -267,7 +267,7 @@ impl HeaderReader<'_> {
         let kind = self.u32()?;
         let data_type = data_type(kind).ok_or_else(|| {
             let problem = format_args!(
-                "has the unsupported quantisation {kind}; use Q4_0 to Q8_0, Q2_K to Q6_K, F16, BF16 or F32"
+                "has the data type number {kind} of GGUF, which is not supported; use a file in Q4_0 to Q8_0, Q2_K to Q6_K, F16, BF16 or F32"
             );
             LoadError::of_tensor(self.path, &name, problem)
         })?;

@@ -167,11 +167,14 @@ impl StreamDecoder {
                 .get(index)
                 .ok_or(Error::Malformed("the indices of the tool calls are not consecutive"))?;
             let call = self.assembly.completion.calls.get(index);
-            let other_id = !id.is_empty() && id != known_id;
-            let other_name = !name.is_empty() && call.is_none_or(|call| call.name != name);
-            if other_id || other_name {
+            if !id.is_empty() && id != known_id {
                 return Err(Error::Malformed(
-                    "two tool calls with different ids or names have the same `index`",
+                    "two pieces of one tool call (the same `index`) have different ids",
+                ));
+            }
+            if !name.is_empty() && call.is_none_or(|call| call.name != name) {
+                return Err(Error::Malformed(
+                    "two pieces of one tool call (the same `index`) have different names",
                 ));
             }
         }
@@ -262,8 +265,14 @@ mod tests {
         let other = call(r#"{"index":0,"id":"d","function":{"name":"f","arguments":"{}"}}"#);
         check(
             &[&begin, &other],
-            "the model server sent an answer that cannot be read: two tool calls with different ids or names \
-            have the same `index`; check the address and the API of the model server",
+            "the model server sent an answer that cannot be read: two pieces of one tool call (the same `index`) \
+            have different ids; check the address and the API of the model server",
+        );
+        let renamed = call(r#"{"index":0,"id":"c","function":{"name":"g","arguments":"{}"}}"#);
+        check(
+            &[&begin, &renamed],
+            "the model server sent an answer that cannot be read: two pieces of one tool call (the same `index`) \
+            have different names; check the address and the API of the model server",
         );
         let later = call(r#"{"index":2,"id":"d","function":{"name":"f","arguments":"{}"}}"#);
         check(

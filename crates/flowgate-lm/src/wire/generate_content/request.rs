@@ -226,7 +226,7 @@ fn encode_parts(parts: &[Part]) -> Vec<Value> {
     if parts.is_empty() { vec![json!({"text": ""})] } else { parts.iter().map(encode_part).collect() }
 }
 
-/// Encodes a text, an image or a PDF.
+/// Encodes a text, an image or a PDF, which is image data with another media type.
 fn encode_part(part: &Part) -> Value {
     match part {
         Part::Text(text) => json!({"text": text}),

@@ -63,6 +63,28 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
     }
 }
 
+/// Returns the variables outside of a block that it needs, as bits by their slots: those that its lines use and do not
+/// bind, and those in the bounds of `count`, which are evaluated outside of the block.
+fn outer_slots(block: &CompiledQuery, how: &QuantifierKind) -> u64 {
+    let slot_bit = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
+    let variables = block.variables.iter().map(|variable| slot_bit(variable.slot));
+    let definitions = block.items.iter().map(|item| match item {
+        QueryItem::Let(slot, _) => slot_bit(*slot),
+        QueryItem::Test(_) => 0,
+    });
+    let bound = variables.chain(definitions).fold(0, |slots, slot| slots | slot);
+    let in_bounds = match how {
+        QuantifierKind::Count { min, max } => slots_used_by(min.iter().chain(max)),
+        QuantifierKind::ForAll { .. } | QuantifierKind::NotForAll => 0,
+    };
+    (slots_used_by(block.expressions()) & !bound) | in_bounds
+}
+
+/// Returns the variables that expressions use, as bits by their slots.
+fn slots_used_by<'e>(expressions: impl Iterator<Item = &'e CompiledExpr>) -> u64 {
+    expressions.fold(0, |slots, expression| slots | expression.required_slots())
+}
+
 /// The names that are visible in a body, and the query that its lines are compiled to.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
@@ -170,36 +192,17 @@ impl Compiler<'_> {
         // The block and the statement share one frame, so the slots of the block count for the statement as well.
         scope.query.slots = inner.query.slots;
         compiled?;
+        let needs = outer_slots(&inner.query, &how);
         let CompiledQuery { variables, items, .. } = inner.query;
-        // The variables outside of the block that it needs: those that it uses, without those that it binds itself.
-        let bit_of = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
-        let bound_here = variables.iter().map(|variable| bit_of(variable.slot)).chain(items.iter().map(
-            |item| match item {
-                QueryItem::Let(slot, _) => bit_of(*slot),
-                QueryItem::Test(_) => 0,
-            },
-        ));
-        let bound_here = bound_here.fold(0, |bits, bit| bits | bit);
-        let used = variables
-            .iter()
-            .filter_map(|variable| variable.domain.as_ref())
-            .chain(items.iter().map(QueryItem::ex))
-            .fold(0, |bits, ex| bits | ex.required_slots());
-        let bounds = match &how {
-            QuantifierKind::Count { min, max } => {
-                min.iter().chain(max).fold(0, |bits, ex| bits | ex.required_slots())
-            }
-            _ => 0,
-        };
-        let needs = (used & !bound_here) | bounds;
         // `forall` is tested by a search for a counterexample: the conditions form one test, evaluated when all
         // variables are bound.
         let ops = match how {
             QuantifierKind::Count { .. } => order_conditions(&variables, &items, needs),
+            // A `not` around the block turns `ForAll` into `NotForAll` later, and keeps this search.
             QuantifierKind::ForAll { .. } | QuantifierKind::NotForAll => {
                 let (tests, lets): (Vec<QueryItem>, Vec<QueryItem>) =
                     items.iter().cloned().partition(|item| matches!(item, QueryItem::Test(_)));
-                let tests = tests.into_iter().map(|test| test.ex().clone()).collect();
+                let tests = tests.into_iter().map(|test| test.expression().clone()).collect();
                 let mut ops = order_conditions(&variables, &lets, needs);
                 ops.push(SearchOp::Test(CompiledExpr::Not(Box::new(CompiledExpr::And(tests)))));
                 ops

@@ -246,7 +246,7 @@ pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Re
 /// list.
 fn contains_nested_list(item: &QueryItem) -> bool {
     let mut found = false;
-    item.ex().walk(&mut |ex| found |= matches!(ex, CompiledExpr::Listed(..)));
+    item.expression().walk(&mut |ex| found |= matches!(ex, CompiledExpr::Listed(..)));
     found && !matches!(item, QueryItem::Test(CompiledExpr::Listed(..)))
 }
 

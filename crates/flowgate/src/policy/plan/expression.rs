@@ -198,7 +198,7 @@ impl CompiledExpr {
                     .into_iter()
                     .flatten()
                     .chain(domains)
-                    .chain(block.items.iter().map(QueryItem::ex))
+                    .chain(block.items.iter().map(QueryItem::expression))
                     .collect()
             }
         }

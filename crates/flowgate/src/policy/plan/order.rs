@@ -17,7 +17,7 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
     loop {
         // First a condition or definition whose variables all have values.
         let can_evaluate = |needs: u64| needs & !bound == 0;
-        if let Some(index) = items.iter().position(|item| can_evaluate(item.ex().required_slots())) {
+        if let Some(index) = items.iter().position(|item| can_evaluate(item.expression().required_slots())) {
             match items.remove(index) {
                 QueryItem::Test(ex) => ops.push(SearchOp::Test(ex.clone())),
                 QueryItem::Let(slot, ex) => {

@@ -3,7 +3,7 @@
 //!
 //! The messages are OpenAI's with other names: a call has `function` and `args`, a text block has `content`, and an
 //! answer repeats its call. A call may have no id; an answer then belongs to the earliest open call that is equal to
-//! the repeated one. The benchmark's fields get the names that other corpora use.
+//! the repeated one. The benchmark's fields are also given under the names that other corpora use.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -20,7 +20,7 @@ pub(super) fn is_log(run: &Map<String, Value>) -> bool {
 /// Adds the benchmark's fields under the names that other corpora use: `suite`, `attack` and `attack_succeeded`. In the
 /// log, `security` is true if the attack succeeded; without an attack it means nothing and is not used. If the log
 /// names no attack, `attack` is `none`.
-pub(super) fn rename_fields(run: &mut Map<String, Value>) {
+pub(super) fn add_common_fields(run: &mut Map<String, Value>) {
     let suite = run.get("suite_name").cloned().unwrap_or_default();
     let attack = run.get("attack_type").filter(|attack| attack.is_string()).cloned();
     let succeeded = run.get("security").and_then(Value::as_bool).filter(|_| attack.is_some());
@@ -243,7 +243,7 @@ mod tests {
                 ("pipeline_name".to_owned(), json!("p")),
             ]);
             assert!(is_log(&log));
-            rename_fields(&mut log);
+            add_common_fields(&mut log);
             assert_eq!((log["suite"].as_str(), log["attack"].as_str()), (Some("banking"), Some(attack)));
             assert_eq!(log.get("attack_succeeded").and_then(Value::as_bool), succeeded);
         }
