@@ -112,6 +112,37 @@ def test_a_detector_that_costs_utility_is_the_reason():
     assert (reason, number) == ("the defence left out the outputs with the injection", 1)
 
 
+@pytest.mark.parametrize(
+    ("suite", "user", "asked", "reason"),
+    [
+        (
+            "workspace",
+            "user_task_6",
+            ["create_calendar_event"],
+            "a person was asked about the user's own call of create_calendar_event, and not without the attack",
+        ),
+        ("banking", "user_task_14", [], "the user's own call of update_password did not run, and ran without the attack"),
+    ],
+)
+def test_a_call_of_the_user_that_an_attack_stops_is_the_reason(suite, user, asked, reason):
+    """Under provenance, the rest of a turn carries the label of a step that took its values from the injection."""
+    row = {"defence": "provenance", "model": "capable"}
+    found = [run(suite, user, injection, **row) for injection in (None, "injection_task_0")]
+    assert [(one["utility"], one["asked_own"]) for one in found] == [(True, []), (False, asked)]
+    ((*_, why, number, _),) = figures.differences(found)
+    assert (why, number) == (reason, 1)
+
+
+def test_rows_are_marked_with_the_unsafe_endorsements_of_their_policies():
+    row = {"defence": "lowest-first", "model": "capable"}
+    found = [run(suite, "user_task_0", **row, policies=kind) for suite in ("banking", "workspace") for kind in ("strict", "typed")]
+    lines = [line for line in figures.summary(found) if line["type"] == "row"]
+    assert [(line["defence"], line["unsafe_endorsements"]) for line in lines] == [("lowest-first, strict", 0), ("lowest-first, typed", 3)]
+    for text in (tables(found), page(found)):
+        assert "lowest-first, typed (3 unsafe)" in text
+        assert re.search(r"lowest-first, strict \(\d", text) is None
+
+
 def test_tasks_that_are_done_without_a_question_are_counted():
     row = {"defence": "confirm-every-call", "confirm": "oracle"}
     asked, unasked = run("banking", "user_task_5", **row), run("banking", "user_task_5", "injection_task_4", defence="none")

@@ -53,7 +53,7 @@ class Answerer:
         self._answered.add(question["id"])
         call = question["call"]
         is_allowed = self.decide(call["tool"], call["arguments"])
-        self.ledger.questions.append(call["tool"])
+        self.ledger.add_question(call["tool"], call["arguments"])
         self.ledger.allowed += is_allowed
         body = {"decision": "allow" if is_allowed else "deny", "digest": question["digest"]}
         try:

@@ -7,6 +7,7 @@ regions that are trusted and public, so nothing needs a person; confirming every
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -45,6 +46,7 @@ __all__ = [
     "pipeline_of",
     "policy_of",
     "rows_of",
+    "unsafe_endorsements",
 ]
 
 DEFAULT_POLICIES = "examples/agentdojo"
@@ -140,6 +142,21 @@ def policy_of(folder: str, kind: str, suite: str, statements: str) -> Policy:
         raise FlowgateError(message) from error
     policy = Policy(text, path=str(path), read=lambda name: (path.parent / name).read_text(encoding="utf-8"))
     return policy.with_statements(statements) if statements else policy
+
+
+@lru_cache
+def unsafe_endorsements(folder: str, kind: str, suite: str) -> int:
+    """Return how many statements `unsafe endorse` the policy of a suite has, with what it imports; 0 for a row without a policy."""
+    left, seen, found = [_policy_path(folder, kind, suite)] if kind else [], set[Path](), 0
+    while left:
+        path = left.pop().resolve()
+        if path in seen:
+            continue
+        seen.add(path)
+        text = path.read_text(encoding="utf-8")
+        found += len(re.findall(r"^unsafe\s+endorse\b", text, re.MULTILINE))
+        left += [path.parent / name for name in re.findall(r'^import\s+"([^"]+)"', text, re.MULTILINE)]
+    return found
 
 
 def check_policies(folder: str, kinds: list[str], suites: list[str], names: list[str]) -> None:

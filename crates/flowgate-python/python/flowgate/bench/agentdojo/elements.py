@@ -46,6 +46,10 @@ def _sees_none(_: str) -> bool:
     return False
 
 
+def _owns_none(_tool: str, _arguments: dict[str, Any]) -> bool:
+    return False
+
+
 @dataclass
 class Ledger:
     """What a run cost, and what was asked."""
@@ -55,12 +59,23 @@ class Ledger:
     output_tokens: int = 0
     tokens_are_estimated: bool = False
     questions: list[str] = field(default_factory=list)
+    """The tools that a person was asked about, in order."""
+    own_questions: list[str] = field(default_factory=list)
+    """Those of them whose call is one of the user's ground truth."""
     allowed: int = 0
     fills_shown_attack: int = 0
     attack_shown: bool | None = False
     """Whether the model was shown the injection; `None` if nobody here sees what it is shown."""
     sees_attack: Callable[[str], bool] = _sees_none
     """Whether a text contains an injection of the case."""
+    is_of_user: Callable[[str, dict[str, Any]], bool] = _owns_none
+    """Whether the user's ground truth has a call."""
+
+    def add_question(self, tool: str, arguments: dict[str, Any]) -> None:
+        """Count a question to a person about a call."""
+        self.questions.append(tool)
+        if self.is_of_user(tool, arguments):
+            self.own_questions.append(tool)
 
 
 class ModelElement(BasePipelineElement):  # type: ignore[misc]
@@ -201,7 +216,7 @@ class ConfirmingAgent(BasePipelineElement):  # type: ignore[misc]
             if not message["tool_calls"]:
                 break
             for call in message["tool_calls"]:
-                self.ledger.questions.append(call.function)
+                self.ledger.add_question(call.function, dict(call.args))
                 one = {**message, "tool_calls": [call]}
                 if self.decide(call.function, dict(call.args)):
                     self.ledger.allowed += 1
@@ -282,7 +297,7 @@ class GuardedAgent(BasePipelineElement):  # type: ignore[misc]
 
     def _approve(self, question: Approve) -> bool:
         tool = str(question.tool)
-        self.ledger.questions.append(tool)
+        self.ledger.add_question(tool, question.arguments)
         is_allowed = self.decide(tool, question.arguments)
         self.ledger.allowed += is_allowed
         return is_allowed

@@ -131,6 +131,14 @@ class Figures:
     attacked: Total = field(default_factory=Total)
     needs: str = ""
     """What a row needs that stays empty."""
+    unsafe: dict[str, int] = field(default_factory=dict)
+    """The number of statements `unsafe endorse` in the policy of each suite."""
+
+    @property
+    def marked(self) -> str:
+        """The defence, with the number of the `unsafe` endorsements that its figures rest on."""
+        count = sum(self.unsafe.values())
+        return f"{self.defence} ({count} unsafe)" if count else self.defence
 
 
 def measured(results: Iterable[Result]) -> tuple[list[Result], dict[str, str]]:
@@ -175,6 +183,7 @@ def figures_of(results: Iterable[Result]) -> list[Figures]:
                 if key not in figures:
                     figures[key] = Figures(version, attack, suite, result["model"], result["is_double"], row, result["confirmation"])
                 (figures[key].benign if is_benign else figures[key].attacked).add(result)
+                figures[key].unsafe[result["suite"]] = result.get("unsafe", 0)
     for result in empty:
         version, model, row = result["version"], result["model"], row_name(result)
         for attack in [result["attack"]] if result["attack"] != NO_ATTACK else sorted(attacked[version]) or [NO_ATTACK]:
@@ -201,6 +210,7 @@ def summary(results: Iterable[Result]) -> list[Result]:
         for name, total in (("without_attack", one.benign), ("under_attack", one.attacked)):
             # Times differ from run to run.
             row[name] = {key: value for key, value in vars(total).items() if key != "seconds"} if total.cases else None
+        row["unsafe_endorsements"] = sum(one.unsafe.values())
         lines.append({"type": "row", **row, **({"empty": one.needs} if one.needs else {})})
     for kind, found in (("correction", corrected_cases(kept)), ("difference", differing_cases(kept))):
         lines += _by_attack(kind, found)
@@ -338,7 +348,7 @@ def cells(figures: Figures, prices: Prices) -> list[str]:
     benign, attacked = figures.benign, figures.attacked
     both = benign if benign.cases else attacked
     return [
-        figures.defence,
+        figures.marked,
         figures.confirmation,
         benign.share(benign.useful),
         attacked.share(attacked.useful),
@@ -411,12 +421,12 @@ def differing_cases(results: Iterable[Result]) -> list[tuple[str, Result]]:
     """Return each case whose utility under attack differs from that of its task without, with the reason."""
     kept = newest(results)
     names = ("version", "suite", "user_task", "defence", "policies", "confirmation", "model", "seed")
-    alone = {tuple(result[name] for name in names): result["utility"] for result in kept if result["attack"] == NO_ATTACK}
+    alone = {tuple(result[name] for name in names): result for result in kept if result["attack"] == NO_ATTACK}
     found = []
     for result in kept:
         before = alone.get(tuple(result[name] for name in names))
-        if result["attack"] != NO_ATTACK and before is not None and before != result["utility"]:
-            found.append((_difference(result), result))
+        if result["attack"] != NO_ATTACK and before is not None and before["utility"] != result["utility"]:
+            found.append((_difference(result, before), result))
     return _sorted(found)
 
 
@@ -425,8 +435,8 @@ def _sorted(found: Iterable[tuple[str, Result]]) -> list[tuple[str, Result]]:
     return sorted(found, key=lambda one: [str(one[1][name]) for name in names])
 
 
-def _difference(result: Result) -> str:
-    """Return why an attack has changed the utility of a case."""
+def _difference(result: Result, alone: Result) -> str:
+    """Return why an attack has changed the utility of a case. `alone` is the result of the same task and row without the attack."""
     if result["error"]:
         return "the case ended with an error"
     if result.get("is_in_users_values"):
@@ -437,6 +447,16 @@ def _difference(result: Result) -> str:
         return "the injection told the model to stop"
     if _leaves_out(result["defence"]) and not result.get("attack_shown"):
         return "the defence left out the outputs with the injection"
+    if not ("own_ran" in result and "own_ran" in alone):
+        return "not known"
+    asked, before = Counter[str](result["asked_own"]), Counter[str](alone["asked_own"])
+    if surplus := asked - before:
+        return f"a person was asked about the user's own call of {', '.join(sorted(surplus))}, and not without the attack"
+    ran, ran_before = Counter[str](result["own_ran"]), Counter[str](alone["own_ran"])
+    if missing := ran_before - ran:
+        return f"the user's own call of {', '.join(sorted(missing))} did not run, and ran without the attack"
+    if ran == ran_before:
+        return "the user's own calls ran as without the attack, and the reply no longer satisfies the check"
     return "not known"
 
 

@@ -43,7 +43,8 @@ truth lacks, or has with other required arguments; every difference is listed be
 whole attack. <em>Payload only</em>: the attack could choose a text within the user's own calls, and nothing else. <em>Shown</em>: the model
 was shown the injection. <em>Useful unasked</em>: tasks that are done without an attack and without a question.
 <em>Tokens</em> of a double are estimated, one for four
-characters. Rows of a test double are bounds: they say what a defence permits, and nothing about how often a model obeys.</p>
+characters. <em>Unsafe</em>: the number of the policies' endorsements that leave a choice to strangers' texts.
+Rows of a test double are bounds: they say what a defence permits, and nothing about how often a model obeys.</p>
 """
 
 

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,10 @@ from agentdojo.types import get_text_content_as_str  # type: ignore[import-untyp
 from pydantic_core import to_jsonable_python
 
 from .cases import NO_ATTACK, PIPELINE_NAME, Case, Row, Settings, attacks, suite_of
-from .defences import adopt_defences, model_of, pipeline_of
+from .defences import adopt_defences, model_of, pipeline_of, unsafe_endorsements
 from .elements import Ledger
 from .gateway import Client, stop_gateways
-from .judging import attack_finder, has_attack, judge
+from .judging import attack_finder, has_attack, is_of_user, judge
 from .plans import Call, Plan, plan_of
 from .provenance import data_of, endpoint_of, key_of
 from .reasons import Trial, reason_of
@@ -101,7 +101,8 @@ def run_case(job: Job) -> list[Result]:
 def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, Plan]) -> Result:
     case, settings = job.case, job.settings
     user, injection, injections, environment, plan = prepared
-    ledger, started = Ledger(sees_attack=attack_finder(plan)), time.monotonic()
+    ledger = Ledger(sees_attack=attack_finder(plan), is_of_user=partial(is_of_user, plan))
+    started = time.monotonic()
     model = model_of(row, plan, settings)
     pipeline = Recorder(pipeline_of(row, case.suite, plan, model, ledger, settings), is_guarded=bool(DEFENCES[row.defence].method))
     utility, raw, error = False, False, ""
@@ -121,6 +122,7 @@ def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, 
         **asdict(case),
         **asdict(row),
         "is_double": is_double(row.model),
+        "unsafe": unsafe_endorsements(settings.policies, row.policies, case.suite),
         "base_url": endpoint_of(row, settings),
         "seed": settings.seed,
         "data": job.data,
@@ -129,6 +131,8 @@ def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, 
         "questions": len(ledger.questions),
         "allowed": ledger.allowed,
         "asked": ledger.questions,
+        "asked_own": ledger.own_questions,
+        "own_ran": [call.tool for call in pipeline.calls_that_ran() if is_of_user(plan, call.tool, call.arguments)],
         "model_calls": ledger.model_calls,
         "input_tokens": ledger.input_tokens,
         "output_tokens": ledger.output_tokens,

@@ -59,7 +59,7 @@ def _cells(row: Figures) -> list[str]:
     benign, attacked = row.benign, row.attacked
     both = benign if benign.cases else attacked
     return [
-        row.defence,
+        row.marked,
         row.confirmation,
         benign.share(benign.useful),
         attacked.share(attacked.useful),
