@@ -76,7 +76,14 @@ fn games_repeat_in_every_format() {
     let figures = document.get("figures").and_then(serde_json::Value::as_array).unwrap();
     assert_eq!((figures.len(), document.get("interrupted")), (8, Some(&false.into())));
     assert_eq!(run(&["--format", "csv"]).lines().count(), 9);
-    let searched = values(&run(&["--format", "jsonl", "--queries", "3"]));
+    let recorded = run(&["--format", "jsonl", "--queries", "3"]);
+    let kept = file("games-search.jsonl", recorded.as_bytes());
+    check(&["bench", "verify", name(&kept)], 0, "not compared: 12 lines of searches, which `--searches` repeats");
+    let all = format!("this program repeats the run: {} lines", recorded.lines().count());
+    check(&["bench", "verify", name(&kept), "--searches"], 0, &all);
+    let none = file("games-no-search.jsonl", run(&["--format", "jsonl"]).as_bytes());
+    check(&["bench", "verify", name(&none), "--searches"], 2, "the run records no search for attacks");
+    let searched = values(&recorded);
     assert_eq!((count(&searched, "search"), count(&searched, "execution")), (12, 24));
     assert!(run(&["--queries", "3"]).contains("at most 3 queries for each task"));
     assert!(run(&["--double", "immune"]).contains("model immune"));
@@ -245,7 +252,14 @@ fn agents_and_detectors_repeat_in_every_format() {
             assert_eq!(first, run(format, "1"), "{format}: the same seed, the same bytes");
             assert!(first.contains("link") || first.contains("lowest-first"), "{format}: {first}");
         }
+        // The document has the comparisons, as the lines have.
+        let document: serde_json::Value = serde_json::from_str(&run("json", "1")).unwrap();
+        let compared = document["comparisons"].as_array().or_else(|| document["lines"].as_array()).unwrap();
         let recorded = run("jsonl", "1");
+        for line in recorded.lines().filter(|line| line.contains("\"type\":\"comparison\"")) {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(compared.contains(&line), "{line}");
+        }
         assert_eq!(recorded.lines().count(), lines, "{suite:?}");
         assert_ne!(recorded, run("jsonl", "2"), "the manifest names the seed");
         let kept = file("suite-run.jsonl", recorded.as_bytes());
