@@ -290,9 +290,7 @@ mod tests {
             json!({"type": "roc", "set": "calls", "screener": "network", "points": [[0.0, 0.5], [1.0, 1.0]]});
         check(vec![figures, roc], 1, &["ROC: calls", "r: network", "<td>0.900</td>"]);
         let figures = json!({"type": "figures", "defence": "none", "game": "all", "input_tokens": 10.5});
-        let search = |game: &str, at: Option<u32>, questions: Option<u32>| {
-            json!({"type": "search", "defence": "none", "game": game, "opened_at": 1, "executed_at": at, "questions": questions})
-        };
+        let search = |game: &str, at: Option<u32>, questions: Option<u32>| json!({"type": "search", "defence": "none", "game": game, "opened_at": 1, "executed_at": at, "questions": questions});
         // A row for each game, with the questions of all of its searches; an earlier version recorded none.
         check(
             vec![

@@ -349,10 +349,8 @@ mod tests {
         let mut extended = extended_run();
         let (suite, defence) = (ExtendedSuite { seed: 4, seeds: 2, instances: 1 }, games::Defence::Combined);
         let runner = games::Runner::new(&ModelDouble::Gullible, None).unwrap();
-        let (game, settings) = (
-            ExtendedGame::parse("memory/base64").unwrap(),
-            SearchSettings { queries: 3, author: None },
-        );
+        let (game, settings) =
+            (ExtendedGame::parse("memory/base64").unwrap(), SearchSettings { queries: 3, author: None });
         let found = search_extended(&suite, game, &runner, defence, settings, &mut || false).unwrap();
         let found: Vec<Value> = found.unwrap().iter().map(|search| search.to_json("gullible")).collect();
         // The searches follow the executions of both seeds.
@@ -379,8 +377,14 @@ mod tests {
                 let error = verify(&changed, settings).unwrap_err();
                 assert!(error.contains(expected), "{error}");
             };
-            refused(&|manifest| manifest["search"]["queries"] = json!(0), "`queries` is not from 1 to 1000000");
-            refused(&|manifest| manifest["search"]["queries"] = json!(10_000_000), "`queries` is not from 1 to");
+            refused(
+                &|manifest| manifest["search"]["queries"] = json!(0),
+                "`queries` is not from 1 to 1000000",
+            );
+            refused(
+                &|manifest| manifest["search"]["queries"] = json!(10_000_000),
+                "`queries` is not from 1 to",
+            );
             refused(
                 &|manifest| manifest["search"]["attacker"] = json!("qwen"),
                 "the model `qwen` has driven the attacker",
@@ -401,9 +405,16 @@ mod tests {
         let result = verify(&run, VerifySettings::default()).unwrap();
         assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
         run[2]["detectors"]["injection"]["score"] = json!(0.123);
-        assert!(verify(&run, VerifySettings::default()).unwrap().differences[0].contains("line 3: detectors.injection differs"));
+        assert!(
+            verify(&run, VerifySettings::default()).unwrap().differences[0]
+                .contains("line 3: detectors.injection differs")
+        );
         run[0]["policy"] = json!("mine.flow");
-        assert!(verify(&run, VerifySettings::default()).unwrap_err().contains("`mine.flow`, which is a file of the user"));
+        assert!(
+            verify(&run, VerifySettings::default())
+                .unwrap_err()
+                .contains("`mine.flow`, which is a file of the user")
+        );
     }
 
     #[test]
@@ -412,10 +423,15 @@ mod tests {
         let result = verify(&run, VerifySettings::default()).unwrap();
         assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
         run[1]["exact_of"] = json!(99);
-        assert!(verify(&run, VerifySettings::default()).unwrap().differences[0].contains("line 2: exact_of differs"));
+        assert!(
+            verify(&run, VerifySettings::default()).unwrap().differences[0]
+                .contains("line 2: exact_of differs")
+        );
         run[0]["model"] = json!("Qwen3-0.6B");
         assert!(
-            verify(&run, VerifySettings::default()).unwrap_err().contains("the run of the model `Qwen3-0.6B` cannot be repeated")
+            verify(&run, VerifySettings::default())
+                .unwrap_err()
+                .contains("the run of the model `Qwen3-0.6B` cannot be repeated")
         );
     }
 

@@ -73,7 +73,8 @@ fn tools(scenario: &LocatedValue<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
 fn case(scenario: &LocatedValue<'_>, set: &ToolSet, tool_set: usize) -> Result<CorpusCase, CorpusError> {
     let kind = scenario.field("propagation")?;
     if !PROPAGATIONS.contains(&kind.text()?) {
-        return Err(kind.expected(&format!("one of {}", PROPAGATIONS.join(", "))));
+        let (names, found) = (PROPAGATIONS.join(", "), kind.text()?.escape_debug());
+        return Err(kind.problem(&format!("expected one of {names}; found `{found}`")));
     }
     let tainted = truth(&scenario.field("tainted")?)?;
     // The framework names no group: twenty frameworks would leave few scenarios in each.
@@ -120,10 +121,7 @@ fn case(scenario: &LocatedValue<'_>, set: &ToolSet, tool_set: usize) -> Result<C
 }
 
 /// Reads a call: its tool, which the scenario must describe, and its arguments.
-fn call<'v>(
-    call: &LocatedValue<'v>,
-    set: &ToolSet,
-) -> Result<(&'v str, Map<String, Value>), CorpusError> {
+fn call<'v>(call: &LocatedValue<'v>, set: &ToolSet) -> Result<(&'v str, Map<String, Value>), CorpusError> {
     let tool = call.field("tool")?;
     let name = tool.text()?;
     if set.tool(name).is_none() {
@@ -174,7 +172,10 @@ mod tests {
         assert_eq!((corpus.tool_sets.len(), corpus.files.len()), (2, 2));
         let [tainted, clean] = corpus.cases.as_slice() else { panic!("{corpus:?}") };
         assert_eq!(tainted.name, "scenarios/a.json (example-framework)");
-        assert_eq!((tainted.group.as_str(), clean.group.as_str()), ("explicit, tainted", "memory, not tainted"));
+        assert_eq!(
+            (tainted.group.as_str(), clean.group.as_str()),
+            ("explicit, tainted", "memory, not tainted")
+        );
         assert_eq!((tainted.tool_set, clean.tool_set), (0, 1));
         let purposes = |case: &CorpusCase| case.calls.iter().map(|call| call.purpose).collect::<Vec<_>>();
         assert_eq!(purposes(tainted), [CallPurpose::Task, CallPurpose::Attack]);
@@ -206,35 +207,39 @@ mod tests {
 
     #[test]
     fn other_shapes_are_refused() {
-        let check = |from: &str, to: &str, error: &str| {
-            let path = "scenarios/a.json";
-            super::super::tests::check_change(Benchmark::TaintBench, folder(), path, (from, to), error);
+        let check = |change: &dyn Fn(&mut Value), error: &str| {
+            let mut changed = scenario("explicit", true);
+            change(&mut changed);
+            let folder = BTreeMap::from([("scenarios/a.json".to_owned(), changed.to_string())]);
+            assert_eq!(load(Benchmark::TaintBench, &folder).unwrap_err().to_string(), error);
         };
         check(
-            "\"explicit\"",
-            "\"magic\"",
-            "scenarios/a.json: propagation: expected one of explicit, semantic, causal, memory, found a text",
+            &|scenario| scenario["propagation"] = json!("magic"),
+            "scenarios/a.json: propagation: expected one of explicit, semantic, causal, memory; found `magic`",
         );
         check(
-            "\"source\":true",
-            "\"source\":false",
+            &|scenario| scenario["steps"][0]["source"] = json!(false),
             "scenarios/a.json: the scenario is tainted, so one of `steps` must have `source` true; none has",
         );
-        check("\"source\":true", "\"source\":1", "scenarios/a.json: steps[0].source: expected true or false, found a number");
         check(
-            "{\"arguments\":{\"to\":\"Eve\"},\"tool\":\"send_money\"}",
-            "{\"arguments\":{\"to\":\"Eve\"},\"tool\":\"burn_money\"}",
+            &|scenario| scenario["steps"][0]["source"] = json!(1),
+            "scenarios/a.json: steps[0].source: expected true or false, found a number",
+        );
+        check(
+            &|scenario| scenario["sink"]["tool"] = json!("burn_money"),
             "scenarios/a.json: sink.tool: the tool `burn_money` is not described in `tools`",
         );
         check(
-            "{\"arguments\":{\"to\":\"Eve\"},\"tool\":\"send_money\"}",
-            "{\"arguments\":{\"id\":\"7\"},\"tool\":\"read_page\"}",
+            &|scenario| scenario["sink"] = json!({"tool": "read_page", "arguments": {"id": "7"}}),
             "scenarios/a.json: sink: expected a call that is no step; the call is one of `steps`",
         );
         check(
-            "\"name\":\"send_money\"",
-            "\"name\":\"read_page\"",
+            &|scenario| scenario["tools"][1]["name"] = json!("read_page"),
             "scenarios/a.json: tools[1]: the tool `read_page` is described twice",
+        );
+        check(
+            &|scenario| scenario["tools"][1]["parameters"] = json!([]),
+            "scenarios/a.json: tools[1].parameters: expected an object, found a list",
         );
         let error = load(Benchmark::TaintBench, &BTreeMap::new()).unwrap_err().to_string();
         assert!(error.starts_with("scenarios: there are no scenarios; the folder must have"), "{error}");

@@ -112,9 +112,8 @@ pub fn search_pair(
     let game = Game::ALL.get(of_games % Game::ALL.len()).copied().unwrap_or(first);
     let build =
         |attack: &AttackTemplate, variant| generate_pair(game, seed, number, variant, attack).adversarial;
-    let run = |attack: &AttackTemplate, variant| {
-        runner.run(&build(attack, variant), Side::Adversarial, defence)
-    };
+    let run =
+        |attack: &AttackTemplate, variant| runner.run(&build(attack, variant), Side::Adversarial, defence);
     let id = format!("{}-{number:04}", game.name());
     let target = Target {
         id: if suite.seeds() > 1 { format!("{seed}/{id}") } else { id },

@@ -133,7 +133,8 @@ fn prompts(pairs: &[TaskPair], defences: &[Defence]) -> Vec<String> {
 fn extended_prompts(suite: &ExtendedSuite, games: &[ExtendedGame], defences: &[Defence]) -> Vec<String> {
     let of_game = |game: &ExtendedGame| match *game {
         ExtendedGame::Variant(variant, game) => {
-            let pairs = suite.all_seeds().flat_map(|seed| generate_pairs(game, seed, suite.instances, variant));
+            let pairs =
+                suite.all_seeds().flat_map(|seed| generate_pairs(game, seed, suite.instances, variant));
             prompts(&pairs.collect::<Vec<_>>(), defences)
         }
         ExtendedGame::Journey(game, _) => {

@@ -414,8 +414,9 @@ fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Tabl
         row
     };
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let title =
-        format!("{title}: false negatives, false positives, exact categories, utility if the person refuses and if the person allows");
+    let title = format!(
+        "{title}: false negatives, false positives, exact categories, utility if the person refuses and if the person allows"
+    );
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -481,7 +482,10 @@ mod tests {
         for (row, results) in by_suite.rows.iter().zip(all.iter().flat_map(|one| [one; 3])) {
             let suite = Suite::ALL.into_iter().find(|suite| suite.name() == row[1]).unwrap();
             let figures = results.figures(TaskGroup::Suite(suite));
-            assert_eq!([&row[2], &row[5]], [&counted(figures.utility_refused), &counted(figures.utility_allowed)]);
+            assert_eq!(
+                [&row[2], &row[5]],
+                [&counted(figures.utility_refused), &counted(figures.utility_allowed)]
+            );
             assert_eq!(row[4], interval_cell(figures.utility_refused), "{row:?}");
         }
         // The empty row of what was not measured, and the rows that swap the rates, in every format.

@@ -41,7 +41,9 @@ impl RecordedSearch {
         let queries = number(search, "queries")?;
         let in_range = u32::try_from(queries).ok().filter(|queries| (1..=MAX_QUERIES).contains(queries));
         let queries = in_range.and_then(|queries| usize::try_from(queries).ok()).ok_or_else(|| {
-            format!("line 1: `queries` is not from 1 to {MAX_QUERIES}; give a file that `flowgate bench` wrote")
+            format!(
+                "line 1: `queries` is not from 1 to {MAX_QUERIES}; give a file that `flowgate bench` wrote"
+            )
         })?;
         let attacker = search.get("attacker").and_then(Value::as_str).map(str::to_owned);
         let answers = match (&attacker, settings.attacker_answers) {

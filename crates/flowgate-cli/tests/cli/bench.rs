@@ -78,7 +78,11 @@ fn games_repeat_in_every_format() {
     assert_eq!(run(&["--format", "csv"]).lines().count(), 9);
     let recorded = run(&["--format", "jsonl", "--queries", "3"]);
     let kept = file("games-search.jsonl", recorded.as_bytes());
-    check(&["bench", "verify", name(&kept)], 0, "not compared: 12 lines of searches, which `--searches` repeats");
+    check(
+        &["bench", "verify", name(&kept)],
+        0,
+        "not compared: 12 lines of searches, which `--searches` repeats",
+    );
     let all = format!("this program repeats the run: {} lines", recorded.lines().count());
     check(&["bench", "verify", name(&kept), "--searches"], 0, &all);
     let none = file("games-no-search.jsonl", run(&["--format", "jsonl"]).as_bytes());

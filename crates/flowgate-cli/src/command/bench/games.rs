@@ -14,8 +14,7 @@ use flowgate_bench::games::report::{
     paper_tables, search_text, tables,
 };
 use flowgate_bench::games::{
-    ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, TextSources, Variant, manifest,
-    with_search,
+    ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, TextSources, Variant, manifest, with_search,
 };
 use flowgate_guard::conversation::Method;
 use flowgate_lm::{BlockingModel, ChatModel};
