@@ -73,8 +73,8 @@ pub enum Benchmark {
     PrivacyLens,
     /// *AgentDyn: A Dynamic Open-Ended Benchmark for Evaluating Prompt Injection Attacks of Real-World Agent Security System* (Li et al., 2026).
     AgentDyn,
-    /// Scenarios in an own form about what the abstract of *Ghost in the Agent: Redefining Information Flow Tracking for LLM Agents* (Cai et al., 2026)
-    /// says of its TaintBench, which is not published.
+    /// Scenarios of taint propagation in an own form. The benchmark itself, of *Ghost in the Agent: Redefining Information Flow Tracking for LLM Agents*
+    /// (Cai et al., 2026), is not published; the form follows its abstract.
     TaintBench,
 }
 

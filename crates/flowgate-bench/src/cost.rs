@@ -74,7 +74,7 @@ impl<M: BlockingModel + ?Sized> BlockingModel for CountedModel<'_, M> {
     }
 }
 
-/// A double of the model that drives the attacker: its answers are empty, so that a search goes on without it. Only the
+/// A double of the model that drives the attacker: its answers are empty, so that the search makes its own attacks. Only the
 /// number of its requests matters, for an estimate of the cost.
 #[derive(Debug, Clone, Copy)]
 pub struct SilentModel;

@@ -6,6 +6,7 @@
 //!
 //! Other code with the same lines has repeated a run: another version or digest of the sources is a note, and no difference.
 
+mod folders;
 mod games;
 mod lines;
 mod searches;
@@ -16,9 +17,12 @@ use flowgate::policy::Policy;
 use flowgate_lm::ChatModel;
 use serde_json::Value;
 
+use self::folders::{CORPUS_PREFIX, needs_folder, verify_corpus, verify_injections};
 use self::lines::{SkippedLines, compare, not_repeatable, number, string_list, text};
 use crate::agents::{self, Guard};
+use crate::corpora::{CorpusFolder, load_news_pairs};
 use crate::detectors;
+use crate::games::TextSources;
 use crate::policy_errors;
 use crate::privacy::{self, AnswerSource, PrivacySuite};
 use crate::propagation::{self, CopyingErrors, PropagationSuite, Size};
@@ -50,6 +54,10 @@ pub struct VerifySettings<'a> {
     pub repeats_searches: bool,
     /// Opens the recorded answers of the model that drove the attacker; `None` if there are none.
     pub attacker_answers: Option<&'a OpenAnswers<'a>>,
+    /// The folder that the run read, of a public benchmark, of labelled texts or of articles; `None` if it is not at hand.
+    pub folder: Option<&'a dyn CorpusFolder>,
+    /// The texts of folders that a run of the games read; `None` if they are not at hand.
+    pub texts: Option<&'a TextSources>,
 }
 
 impl std::fmt::Debug for VerifySettings<'_> {
@@ -58,6 +66,8 @@ impl std::fmt::Debug for VerifySettings<'_> {
             .field("has_answers", &self.answers.is_some())
             .field("repeats_searches", &self.repeats_searches)
             .field("has_attacker_answers", &self.attacker_answers.is_some())
+            .field("has_folder", &self.folder.is_some())
+            .field("has_texts", &self.texts.is_some())
             .finish()
     }
 }
@@ -66,8 +76,8 @@ impl std::fmt::Debug for VerifySettings<'_> {
 /// and the repeated run is part of the result and no error.
 ///
 /// # Errors
-/// If the lines are no run of a suite, the run is one of a real model without recorded answers or of a public benchmark,
-/// the manifest names something that this program does not have, its searches are to be repeated and it has none, or the
+/// If the lines are no run of a suite, the run is one of a real model without recorded answers or of a folder that is not
+/// at hand or has another form, the manifest names something that this program does not have, its searches are to be repeated and it has none, or the
 /// repeated run fails.
 pub fn verify(lines: &[Value], settings: VerifySettings<'_>) -> Result<Verification, String> {
     let manifest = lines.first().filter(|line| text(line, "type") == "manifest");
@@ -88,10 +98,9 @@ pub fn verify(lines: &[Value], settings: VerifySettings<'_>) -> Result<Verificat
         "agentsecbench-paper" => games::verify_experiment(manifest, lines, answers),
         "detectors" => verify_detectors(manifest, lines),
         "agents" => verify_agents(manifest, lines),
-        "permissive-propagation" => verify_propagation(manifest, lines),
-        corpus if corpus.starts_with("corpus-") => {
-            Err("line 1: a run of `flowgate bench corpus` needs its folder; run the command again, and compare the files".to_owned())
-        }
+        "permissive-propagation" => verify_propagation(manifest, lines, settings.folder),
+        "injection-detectors" => verify_injections(manifest, lines, settings.folder),
+        corpus if corpus.starts_with(CORPUS_PREFIX) => verify_corpus(manifest, lines, settings.folder),
         other => Err(format!(
             "line 1 names the suite `{}`, whose runs this version of Flowgate cannot repeat; run its command again, and compare the files",
             other.escape_debug()
@@ -191,8 +200,12 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
 }
 
 /// Repeats a run of the propagation suite, and compares the lines with the recorded ones. The manifest names the seed,
-/// the size and the doubles.
-fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+/// the size and the doubles. `folder` has the articles, if the run read those of a folder.
+fn verify_propagation(
+    manifest: &Value,
+    lines: &[Value],
+    folder: Option<&dyn CorpusFolder>,
+) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
     // Only runs of doubles can be repeated. The manifest of such a run may lack a model.
     let model = text(manifest, "model");
@@ -217,11 +230,12 @@ fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification,
     };
     let doubles: Vec<CopyingErrors> =
         string_list(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
+    let mut suite = PropagationSuite::new(seed, size)?;
     if manifest.get("files").is_some() {
-        return Err("line 1: the run read articles from a folder, which is not part of it; repeat it with `flowgate bench propagation \
-                    --news FOLDER`, and compare the lines".to_owned());
+        let folder = folder.ok_or_else(|| needs_folder("bench propagation --news"))?;
+        let found = load_news_pairs(folder).map_err(|error| error.to_string())?;
+        suite = suite.with_news_pairs(&found, size.pairs)?;
     }
-    let suite = PropagationSuite::new(seed, size)?;
     let mut results = Vec::new();
     for double in &doubles {
         results.extend(suite.run(*double, &mut || false).map_err(|error| error.to_string())?);

@@ -11,7 +11,7 @@ use crate::games::experiment::{ModelRun, experiment_lines};
 use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
 use crate::games::figures::{DefenceFigures, Figures};
 use crate::games::report::extended;
-use crate::games::{self, GameSuite, ModelDouble, Variant};
+use crate::games::{self, GameSuite, ModelDouble, TextSources, Variant};
 
 /// Repeats a run of the games, and compares the lines with the recorded ones. The manifest names the seed, the number
 /// of pairs, the variant, the defences, and the attempts of the search for attacks.
@@ -26,13 +26,16 @@ pub(super) fn verify_games(
     let named = string_list(manifest, "defences")?;
     let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
-    if number(manifest, "background_texts")?.saturating_add(number(manifest, "attack_texts")?) > 0 {
+    let has_texts = number(manifest, "background_texts")? > 0 || number(manifest, "attack_texts")? > 0;
+    if has_texts && verification.texts.is_none() {
         return Err(
-            "line 1: the run has texts of a folder; run `flowgate bench games` again, and compare the files"
+            "line 1: the run has texts of a folder; name it with `--background` or `--attack-texts`, as the run did"
                 .to_owned(),
         );
     }
-    let suite = GameSuite::generate_seeds(seed, seeds(manifest)?, instances, variant);
+    let no_texts = TextSources::default();
+    let texts = verification.texts.unwrap_or(&no_texts);
+    let suite = GameSuite::generate_from(seed, seeds(manifest)?, instances, variant, texts);
     let name = text(manifest, "model");
     let answering = AnsweringModel::open(name, verification.answers)?;
     answering.check(&defences)?;

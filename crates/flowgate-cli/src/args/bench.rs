@@ -164,6 +164,15 @@ pub(crate) struct VerifyArgs {
     /// The file of answers that a run kept with its `--attacker-answers`: the answers replace the model that drove the attacker.
     #[arg(long, value_name = "FILE", requires = "searches")]
     pub(crate) attacker_answers: Option<PathBuf>,
+    /// The folder of a run of `bench corpus`, `bench injections` or `bench propagation --news`.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) folder: Option<PathBuf>,
+    /// The folder that a run of `bench games` read with its `--background`.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) background: Option<PathBuf>,
+    /// The folder that a run of `bench games` read with its `--attack-texts`.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) attack_texts: Option<PathBuf>,
 }
 
 /// Which interpreter runs a measurement of the Python package.
@@ -273,6 +282,8 @@ Examples:
                                       the run of a model, with its recorded answers
   flowgate bench verify games-search.jsonl --searches
                                       also the searches for attacks
+  flowgate bench verify injecagent.jsonl --folder InjecAgent
+                                      a run of a folder, with the same files
 
 Exit codes:
   0    this program repeats the run

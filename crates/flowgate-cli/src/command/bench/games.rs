@@ -3,6 +3,7 @@
 //! The suite, the defences and the measures are in `flowgate_bench::games`; this module chooses the model, shows
 //! progress and chooses the format.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flowgate_bench::corpora::{load_mails, load_prompt_shield};
@@ -72,7 +73,8 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     }
     let instances = usize::try_from(options.instances).unwrap_or(usize::MAX);
     let seeds = u64::from(options.seeds);
-    let suite = GameSuite::generate_from(options.seed, seeds, instances, options.variant, &sources(options)?);
+    let texts = sources(options.background.as_deref(), options.attack_texts.as_deref())?;
+    let suite = GameSuite::generate_from(options.seed, seeds, instances, options.variant, &texts);
     let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
     let steps = suite.executions_per_defence() + suite.pairs().len() * queries;
     // An execution is a step, and so is a query of a search, whether it is needed or not.
@@ -160,18 +162,21 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     })
 }
 
-/// Reads the texts that the options add to the games: mails as the background of the observations (`--background`), and
+/// Reads the texts that folders add to the games: mails as the background of the observations (`--background`), and
 /// injections that others have written (`--attack-texts`).
 ///
 /// # Errors
-/// If a folder cannot be read, or `--attack-texts` has no injection.
-fn sources(options: &GamesArgs) -> Result<TextSources, InputError> {
+/// If a folder cannot be read, or that of `--attack-texts` has no injection.
+pub(super) fn sources(
+    background: Option<&Path>,
+    attack_texts: Option<&Path>,
+) -> Result<TextSources, InputError> {
     let mut sources = TextSources::default();
-    if let Some(path) = &options.background {
+    if let Some(path) = background {
         sources.background = load_mails(&Folder::open(path)?)
             .map_err(|error| InputError(format!("--background {}: {error}", path.display())))?;
     }
-    if let Some(path) = &options.attack_texts {
+    if let Some(path) = attack_texts {
         let labelled = load_prompt_shield(&Folder::open(path)?)
             .map_err(|error| InputError(format!("--attack-texts {}: {error}", path.display())))?;
         let texts = labelled.splits.into_iter().flat_map(|(_, texts)| texts);

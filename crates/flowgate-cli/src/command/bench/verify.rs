@@ -3,10 +3,13 @@
 
 use std::path::Path;
 
+use flowgate_bench::corpora::CorpusFolder;
 use flowgate_bench::verify::{OpenAnswers, VerifySettings, verify};
 use flowgate_lm::{ChatModel, RecordedModel};
 use serde_json::Value;
 
+use super::corpus::Folder;
+use super::games::sources;
 use crate::args::VerifyArgs;
 use crate::input::{self, InputError, describe_io_error};
 use crate::output::{Console, plural};
@@ -25,10 +28,17 @@ pub(crate) fn run(options: &VerifyArgs, output: &mut Console) -> Result<u8, Inpu
     let lines = read_lines(&options.run)?;
     let answers = options.answers.as_deref().map(|file| opener("--answers", file));
     let attacker_answers = options.attacker_answers.as_deref().map(|file| opener("--attacker-answers", file));
+    let folder = options.folder.as_deref().map(Folder::open).transpose()?;
+    let texts = match (options.background.as_deref(), options.attack_texts.as_deref()) {
+        (None, None) => None,
+        (background, attack_texts) => Some(sources(background, attack_texts)?),
+    };
     let settings = VerifySettings {
         answers: answers.as_ref().map(|open| open as &OpenAnswers<'_>),
         repeats_searches: options.searches,
         attacker_answers: attacker_answers.as_ref().map(|open| open as &OpenAnswers<'_>),
+        folder: folder.as_ref().map(|folder| folder as &dyn CorpusFolder),
+        texts: texts.as_ref(),
     };
     let failed = |problem| InputError(format!("{}: {problem}", options.run.display()));
     let result = verify(&lines, settings).map_err(failed)?;
