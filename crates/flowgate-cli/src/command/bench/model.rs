@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use flowgate_bench::cost::{CountedModel, RequestCounter, SilentModel};
+use flowgate_bench::cost::RequestCounter;
+#[cfg(feature = "run")]
+use flowgate_bench::cost::{CountedModel, SilentModel};
 use flowgate_bench::games::adaptive::ATTACK_TOKENS;
 use flowgate_bench::tokens::TOKENIZER;
 use flowgate_lm::chat::{Completion, Request};
