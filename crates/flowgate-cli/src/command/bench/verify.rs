@@ -25,14 +25,14 @@ pub(crate) fn run(options: &VerifyArgs, output: &mut Console) -> Result<u8, Inpu
         let opened = std::fs::File::open(file);
         opened.map_err(|error| InputError(format!("{}: {}", file.display(), describe_io_error(&error))))?;
     }
-    let lines = read_lines(&options.run)?;
-    let answers = options.answers.as_deref().map(|file| opener("--answers", file));
-    let attacker_answers = options.attacker_answers.as_deref().map(|file| opener("--attacker-answers", file));
     let folder = options.folder.as_deref().map(Folder::open).transpose()?;
     let texts = match (options.background.as_deref(), options.attack_texts.as_deref()) {
         (None, None) => None,
         (background, attack_texts) => Some(sources(background, attack_texts)?),
     };
+    let lines = read_lines(&options.run)?;
+    let answers = options.answers.as_deref().map(|file| opener("--answers", file));
+    let attacker_answers = options.attacker_answers.as_deref().map(|file| opener("--attacker-answers", file));
     let settings = VerifySettings {
         answers: answers.as_ref().map(|open| open as &OpenAnswers<'_>),
         repeats_searches: options.searches,
