@@ -290,12 +290,21 @@ mod tests {
             json!({"type": "roc", "set": "calls", "screener": "network", "points": [[0.0, 0.5], [1.0, 1.0]]});
         check(vec![figures, roc], 1, &["ROC: calls", "r: network", "<td>0.900</td>"]);
         let figures = json!({"type": "figures", "defence": "none", "game": "all", "input_tokens": 10.5});
-        let search =
-            |at: Option<u32>| json!({"type": "search", "defence": "none", "opened_at": 1, "executed_at": at});
+        let search = |game: &str, at: Option<u32>, questions: Option<u32>| json!({"type": "search", "defence": "none", "game": game, "opened_at": 1, "executed_at": at, "questions": questions});
+        // A row for each game, with the questions of all of its searches; an earlier version recorded none.
         check(
-            vec![figures, search(Some(3)), search(None)],
+            vec![
+                figures,
+                search("memory", Some(3), Some(4)),
+                search("memory", None, Some(1)),
+                search("file", None, None),
+            ],
             1,
-            &["attack searches", "<td>2</td><td>2</td><td>0</td><td>1</td><td>3.000</td>"],
+            &[
+                "attack searches",
+                "<td>memory</td><td>2</td><td>2</td><td>0</td><td>1</td><td>3.000</td><td>5</td>",
+                "<td>file</td><td>1</td><td>1</td><td>0</td><td>0</td><td>-</td><td>-</td>",
+            ],
         );
     }
 

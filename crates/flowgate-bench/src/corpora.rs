@@ -2,7 +2,7 @@
 //! `flowgate bench corpus` is the command.
 //!
 //! The benchmarks are not part of this project: [`load`] reads their own files, in the form in which their authors publish them, and refuses files of
-//! another form. The policy is [drafted](flowgate::draft) from the descriptions of the benchmark's tools, and names nothing of its cases. Each case
+//! another form. One form is our own, for scenarios of a benchmark that is not published. The policy is [drafted](flowgate::draft) from the descriptions of the benchmark's tools, and names nothing of its cases. Each case
 //! runs in a guarded conversation with a test double, which makes the calls of the user's task, and does what the injected text asks for as soon as
 //! the text is visible. The figures describe the policy and the method, and not a model.
 //!
@@ -15,6 +15,7 @@
 //! | `toolkit.rs` | converts descriptions of parameters in the form of ToolEmu to JSON schemas |
 //! | `arguments.rs` | chooses the arguments of the calls by which the double obeys an injected text |
 //! | `injecagent.rs`, `tau_bench.rs`, `privacy_lens.rs`, `agentdyn.rs` | read one benchmark each |
+//! | `taint_scenarios.rs` | reads scenarios of taint propagation in an own form, since TaintBench is not published |
 //! | `prompt_shield.rs` | reads labelled texts, on which [`detection`](crate::detection) measures detectors |
 //! | `double.rs`, `run.rs` | implement the double, and run one case |
 //! | `figures.rs`, `report.rs`, `manifest.rs` | count the outcomes of calls, print the figures, and identify the run |
@@ -35,6 +36,7 @@ mod python;
 mod reading;
 pub mod report;
 mod run;
+mod taint_scenarios;
 mod tau_bench;
 mod toolkit;
 
@@ -71,11 +73,15 @@ pub enum Benchmark {
     PrivacyLens,
     /// *AgentDyn: A Dynamic Open-Ended Benchmark for Evaluating Prompt Injection Attacks of Real-World Agent Security System* (Li et al., 2026).
     AgentDyn,
+    /// Scenarios of taint propagation in an own form. The benchmark itself, of *Ghost in the Agent: Redefining Information Flow Tracking for LLM Agents*
+    /// (Cai et al., 2026), is not published; the form follows its abstract.
+    TaintBench,
 }
 
 impl Benchmark {
     /// All benchmarks.
-    pub const ALL: [Self; 4] = [Self::InjecAgent, Self::TauBench, Self::PrivacyLens, Self::AgentDyn];
+    pub const ALL: [Self; 5] =
+        [Self::InjecAgent, Self::TauBench, Self::PrivacyLens, Self::AgentDyn, Self::TaintBench];
 
     /// Returns the name on the command line and in reports.
     pub fn name(self) -> &'static str {
@@ -84,6 +90,7 @@ impl Benchmark {
             Self::TauBench => "tau-bench",
             Self::PrivacyLens => "privacylens",
             Self::AgentDyn => "agentdyn",
+            Self::TaintBench => "taintbench",
         }
     }
 
@@ -104,6 +111,7 @@ pub fn load(benchmark: Benchmark, folder: &dyn CorpusFolder) -> Result<Benchmark
         Benchmark::TauBench => tau_bench::load(&mut files)?,
         Benchmark::PrivacyLens => privacy_lens::load(&mut files)?,
         Benchmark::AgentDyn => agentdyn::load(&mut files)?,
+        Benchmark::TaintBench => taint_scenarios::load(&mut files)?,
     };
     Ok(BenchmarkCorpus { benchmark: benchmark.name(), tool_sets, cases, files: files.into_read() })
 }
@@ -218,6 +226,6 @@ mod tests {
         for benchmark in Benchmark::ALL {
             assert_eq!(Benchmark::parse(benchmark.name()), Some(benchmark));
         }
-        assert_eq!(Benchmark::parse("taintbench"), None);
+        assert_eq!(Benchmark::parse("other"), None);
     }
 }

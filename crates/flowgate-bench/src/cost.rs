@@ -74,6 +74,26 @@ impl<M: BlockingModel + ?Sized> BlockingModel for CountedModel<'_, M> {
     }
 }
 
+/// A double of the model that drives the attacker: its answers are empty, so that the search makes its own attacks. Only the
+/// number of its requests matters, for an estimate of the cost.
+#[derive(Debug, Clone, Copy)]
+pub struct SilentModel;
+
+impl ChatModel for SilentModel {
+    fn name(&self) -> &str {
+        "silent"
+    }
+
+    /// Returns an empty answer.
+    fn complete<'a>(
+        &'a self,
+        _: &'a Request,
+        _: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(std::future::ready(Ok(Completion::default())))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

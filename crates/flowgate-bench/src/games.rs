@@ -50,7 +50,7 @@ pub use double::ModelDouble;
 pub use execution::Execution;
 pub use generate::{PAPER_INSTANCES, generate_pairs, with_canary};
 pub use guarded::POLICY;
-pub use manifest::{experiment_manifest, extended_manifest, manifest};
+pub use manifest::{experiment_manifest, extended_manifest, manifest, with_search};
 pub use output::ExecutionError;
 pub use prompt::ANSWER_TOKENS;
 pub use runner::Runner;

@@ -1,13 +1,15 @@
 //! Verifies a recorded run: computes its manifest again, repeats the run, and compares every line. `flowgate bench verify` calls [`verify`].
 //!
 //! A run of a double can be repeated from its manifest. A run of a real model can be repeated with the answers that `--answers` kept; without them, it is
-//! refused, because the model may answer differently the next time. A search for attacks cannot be repeated either, because the manifest does not record
-//! its number of queries: its lines are left out of the comparison, and [`verify`] reports that.
+//! refused, because the model may answer differently the next time. A search for attacks takes minutes, so it is repeated only on demand; otherwise, its
+//! lines are left out of the comparison, and [`verify`] reports that.
 //!
 //! Other code with the same lines has repeated a run: another version or digest of the sources is a note, and no difference.
 
+mod folders;
 mod games;
 mod lines;
+mod searches;
 
 use std::sync::Arc;
 
@@ -15,12 +17,17 @@ use flowgate::policy::Policy;
 use flowgate_lm::ChatModel;
 use serde_json::Value;
 
+use self::folders::{CORPUS_PREFIX, needs_folder, verify_corpus, verify_injections};
 use self::lines::{SkippedLines, compare, not_repeatable, number, string_list, text};
 use crate::agents::{self, Guard};
+use crate::corpora::{CorpusFolder, load_news_pairs};
 use crate::detectors;
+use crate::games::TextSources;
 use crate::policy_errors;
 use crate::privacy::{self, AnswerSource, PrivacySuite};
 use crate::propagation::{self, CopyingErrors, PropagationSuite, Size};
+
+pub use searches::MAX_QUERIES;
 
 /// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,28 +45,62 @@ pub struct Verification {
 /// Opens the recorded answers of the model with a name; the error says why they cannot be used.
 pub type OpenAnswers<'a> = dyn Fn(&str) -> Result<Box<dyn ChatModel>, String> + 'a;
 
-/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. `answers` opens the recorded
-/// answers of a real model. A difference between the recorded and the repeated run is part of the result and no error.
+/// How a run is repeated.
+#[derive(Clone, Copy, Default)]
+pub struct VerifySettings<'a> {
+    /// Opens the recorded answers of a real model; `None` if there are none.
+    pub answers: Option<&'a OpenAnswers<'a>>,
+    /// Whether the searches for attacks are repeated as well.
+    pub repeats_searches: bool,
+    /// Opens the recorded answers of the model that drove the attacker; `None` if there are none.
+    pub attacker_answers: Option<&'a OpenAnswers<'a>>,
+    /// The folder that the run read, of a public benchmark, of labelled texts or of articles; `None` if it is not at hand.
+    pub folder: Option<&'a dyn CorpusFolder>,
+    /// The texts of folders that a run of the games read; `None` if they are not at hand.
+    pub texts: Option<&'a TextSources>,
+}
+
+impl std::fmt::Debug for VerifySettings<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VerifySettings")
+            .field("has_answers", &self.answers.is_some())
+            .field("repeats_searches", &self.repeats_searches)
+            .field("has_attacker_answers", &self.attacker_answers.is_some())
+            .field("has_folder", &self.folder.is_some())
+            .field("has_texts", &self.texts.is_some())
+            .finish()
+    }
+}
+
+/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. A difference between the recorded
+/// and the repeated run is part of the result and no error.
 ///
 /// # Errors
-/// If the lines are no run of a suite, the run is one of a real model without recorded answers or of a public benchmark,
-/// the manifest names something that this program does not have, or the repeated run fails.
-pub fn verify(lines: &[Value], answers: Option<&OpenAnswers<'_>>) -> Result<Verification, String> {
+/// If the lines are no run of a suite, the run is one of a real model without recorded answers or of a folder that is not
+/// at hand or has another form, the manifest names something that this program does not have, its searches are to be repeated and it has none, or the
+/// repeated run fails.
+pub fn verify(lines: &[Value], settings: VerifySettings<'_>) -> Result<Verification, String> {
     let manifest = lines.first().filter(|line| text(line, "type") == "manifest");
     let manifest = manifest.ok_or(
         "line 1 is not the manifest of a run; give a file that `flowgate bench` wrote with `--format jsonl`",
     )?;
+    let answers = settings.answers;
+    if settings.repeats_searches && manifest.get("search").is_none() {
+        return Err(
+            "line 1: the run records no search for attacks, so none can be repeated; leave `--searches` out, or record the run again"
+                .to_owned(),
+        );
+    }
     match text(manifest, "suite") {
         "rtbas-privacy" => verify_privacy(manifest, lines, answers),
-        "agentsecbench-games" => games::verify_games(manifest, lines, answers),
-        "agentsecbench-extended" => games::verify_extended(manifest, lines, answers),
+        "agentsecbench-games" => games::verify_games(manifest, lines, settings),
+        "agentsecbench-extended" => games::verify_extended(manifest, lines, settings),
         "agentsecbench-paper" => games::verify_experiment(manifest, lines, answers),
         "detectors" => verify_detectors(manifest, lines),
         "agents" => verify_agents(manifest, lines),
-        "permissive-propagation" => verify_propagation(manifest, lines),
-        corpus if corpus.starts_with("corpus-") => {
-            Err("line 1: a run of `flowgate bench corpus` needs its folder; run the command again, and compare the files".to_owned())
-        }
+        "permissive-propagation" => verify_propagation(manifest, lines, settings.folder),
+        "injection-detectors" => verify_injections(manifest, lines, settings.folder),
+        corpus if corpus.starts_with(CORPUS_PREFIX) => verify_corpus(manifest, lines, settings.folder),
         other => Err(format!(
             "line 1 names the suite `{}`, whose runs this version of Flowgate cannot repeat; run its command again, and compare the files",
             other.escape_debug()
@@ -159,8 +200,12 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
 }
 
 /// Repeats a run of the propagation suite, and compares the lines with the recorded ones. The manifest names the seed,
-/// the size and the doubles.
-fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+/// the size and the doubles. `folder` has the articles, if the run read those of a folder.
+fn verify_propagation(
+    manifest: &Value,
+    lines: &[Value],
+    folder: Option<&dyn CorpusFolder>,
+) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
     // Only runs of doubles can be repeated. The manifest of such a run may lack a model.
     let model = text(manifest, "model");
@@ -188,11 +233,12 @@ fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification,
     };
     let doubles: Vec<CopyingErrors> =
         string_list(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
+    let mut suite = PropagationSuite::new(seed, size)?;
     if manifest.get("files").is_some() {
-        return Err("line 1: the run read articles from a folder, which is not part of it; repeat it with `flowgate bench propagation \
-                    --news FOLDER`, and compare the lines".to_owned());
+        let folder = folder.ok_or_else(|| needs_folder("bench propagation --news"))?;
+        let found = load_news_pairs(folder).map_err(|error| error.to_string())?;
+        suite = suite.with_news_pairs(&found, size.pairs)?;
     }
-    let suite = PropagationSuite::new(seed, size)?;
     let mut results = Vec::new();
     for double in &doubles {
         results.extend(suite.run(*double, &mut || false).map_err(|error| error.to_string())?);
@@ -207,6 +253,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::games::adaptive::{SearchSettings, search, search_extended};
     use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
     use crate::games::figures::{DefenceFigures, Figures};
     use crate::games::report::extended;
@@ -259,9 +306,12 @@ mod tests {
         let leakage = suite.enumerate_leakage(&runner, defence).unwrap();
         let figures = DefenceFigures::of(defence, &found, leakage);
         let rows = games::report::figure_rows(&figures, Some(&figures), "immune");
-        let mut lines = vec![games::manifest(&suite, &[defence], &ModelDouble::Immune)];
+        let manifest = games::manifest(&suite, &[defence], &ModelDouble::Immune);
+        let mut lines = vec![games::with_search(manifest, 5, None)];
         lines.extend(found.iter().map(|execution| execution.to_json("immune", false)));
-        lines.push(json!({"type": "search"}));
+        let settings = SearchSettings { queries: 5, author: None };
+        let searches = search(&suite, &runner, defence, settings, &mut || false).unwrap().unwrap();
+        lines.extend(searches.iter().map(|search| search.to_json("immune")));
         lines.extend(rows.into_iter().map(Value::Object));
         lines
     }
@@ -271,7 +321,8 @@ mod tests {
         let game = ExtendedGame::parse("memory/base64").unwrap();
         let runner = games::Runner::new(&ModelDouble::Gullible, None).unwrap();
         let found = suite.run(&runner, game, defence, &mut || false).unwrap().unwrap();
-        let mut lines = vec![games::extended_manifest(&suite, &[game], &[defence], &ModelDouble::Gullible)];
+        let manifest = games::extended_manifest(&suite, &[game], &[defence], &ModelDouble::Gullible);
+        let mut lines = vec![manifest];
         lines.extend(
             found.iter().map(|execution| extended::execution_row(game, execution, "gullible", false)),
         );
@@ -282,14 +333,14 @@ mod tests {
 
     #[test]
     fn a_run_repeats_and_every_change_is_found() {
-        for (run, skipped) in [(privacy_run(), 0), (game_run(), 1), (extended_run(), 0), (agents_run(), 0)] {
-            let result = verify(&run, None).unwrap();
+        for (run, skipped) in [(privacy_run(), 0), (game_run(), 3), (extended_run(), 0), (agents_run(), 0)] {
+            let result = verify(&run, VerifySettings::default()).unwrap();
             assert_eq!((result.repeated, result.differences.as_slice()), (run.len() - skipped, &[][..]));
             assert_eq!(result.left_out.len(), usize::from(skipped > 0));
             let check = |change: &dyn Fn(&mut Vec<Value>), expected: &str| {
                 let mut changed = run.clone();
                 change(&mut changed);
-                let found = verify(&changed, None).unwrap().differences;
+                let found = verify(&changed, VerifySettings::default()).unwrap().differences;
                 assert!(found.iter().any(|difference| difference.contains(expected)), "{found:?}");
             };
             // Another prompt or policy is another run; other code with the same lines has repeated it.
@@ -297,7 +348,7 @@ mod tests {
             let mut elsewhere = run.clone();
             elsewhere[0]["sha256"]["code"] = json!("0");
             elsewhere[0]["version"] = json!("0.0.1");
-            let found = verify(&elsewhere, None).unwrap();
+            let found = verify(&elsewhere, VerifySettings::default()).unwrap();
             assert_eq!((found.repeated, found.differences.as_slice()), (result.repeated, &[][..]));
             assert_eq!(
                 found.notes,
@@ -309,37 +360,105 @@ mod tests {
         }
     }
 
+    /// Searches are repeated on demand, and every change of one is found, as is another number of attempts.
+    #[test]
+    fn searches_are_repeated_on_demand() {
+        let mut extended = extended_run();
+        let (suite, defence) = (ExtendedSuite { seed: 4, seeds: 2, instances: 1 }, games::Defence::Combined);
+        let runner = games::Runner::new(&ModelDouble::Gullible, None).unwrap();
+        let (game, settings) =
+            (ExtendedGame::parse("memory/base64").unwrap(), SearchSettings { queries: 3, author: None });
+        let found = search_extended(&suite, game, &runner, defence, settings, &mut || false).unwrap();
+        let found: Vec<Value> = found.unwrap().iter().map(|search| search.to_json("gullible")).collect();
+        // The searches follow the executions of both seeds.
+        extended.splice(5..5, found);
+        extended[0] = games::with_search(extended[0].take(), 3, None);
+        let settings = VerifySettings { repeats_searches: true, ..VerifySettings::default() };
+        for run in [game_run(), extended] {
+            let result = verify(&run, settings).unwrap();
+            assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
+            assert_eq!(result.left_out, Vec::<String>::new());
+            let at = run.iter().position(|line| line["type"] == "search").unwrap();
+            let check = |change: &dyn Fn(&mut Vec<Value>), expected: &str| {
+                let mut changed = run.clone();
+                change(&mut changed);
+                let found = verify(&changed, settings).unwrap().differences;
+                assert!(found.iter().any(|difference| difference.contains(expected)), "{found:?}");
+            };
+            check(&|run| run[at]["questions"] = json!(99), "questions differs");
+            check(&|run| run[at]["best_attempts"][0]["attack"] = json!("other"), "best_attempts differs");
+            check(&|run| drop(run.remove(at)), "lines to compare");
+            let refused = |change: &dyn Fn(&mut Value), expected: &str| {
+                let mut changed = run.clone();
+                change(&mut changed[0]);
+                let error = verify(&changed, settings).unwrap_err();
+                assert!(error.contains(expected), "{error}");
+            };
+            refused(
+                &|manifest| manifest["search"]["queries"] = json!(0),
+                "`queries` is not from 1 to 1000000",
+            );
+            refused(
+                &|manifest| manifest["search"]["queries"] = json!(10_000_000),
+                "`queries` is not from 1 to",
+            );
+            refused(
+                &|manifest| manifest["search"]["attacker"] = json!("qwen"),
+                "the model `qwen` has driven the attacker",
+            );
+            let drop_search = |manifest: &mut Value| drop(manifest.as_object_mut().unwrap().remove("search"));
+            refused(&drop_search, "the run records no search for attacks");
+        }
+        // The attempts of a run are known without repeating them, and another attacker is another run.
+        let mut changed = game_run();
+        changed[0]["search"]["prompts_sha256"] = json!("0");
+        let found = verify(&changed, VerifySettings::default()).unwrap().differences;
+        assert_eq!(found, ["line 1: search.prompts_sha256 differs"]);
+    }
+
     #[test]
     fn a_run_of_detectors_repeats() {
         let mut run = detectors_run();
-        let result = verify(&run, None).unwrap();
+        let result = verify(&run, VerifySettings::default()).unwrap();
         assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
         run[2]["detectors"]["injection"]["score"] = json!(0.123);
-        assert!(verify(&run, None).unwrap().differences[0].contains("line 3: detectors.injection differs"));
+        assert!(
+            verify(&run, VerifySettings::default()).unwrap().differences[0]
+                .contains("line 3: detectors.injection differs")
+        );
         run[0]["policy"] = json!("mine.flow");
-        assert!(verify(&run, None).unwrap_err().contains("`mine.flow`, which is a file of the user"));
+        assert!(
+            verify(&run, VerifySettings::default())
+                .unwrap_err()
+                .contains("`mine.flow`, which is a file of the user")
+        );
     }
 
     #[test]
     fn a_run_of_propagation_repeats() {
         let mut run = propagation_run();
-        let result = verify(&run, None).unwrap();
+        let result = verify(&run, VerifySettings::default()).unwrap();
         assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
         run[1]["exact_of"] = json!(99);
-        assert!(verify(&run, None).unwrap().differences[0].contains("line 2: exact_of differs"));
+        assert!(
+            verify(&run, VerifySettings::default()).unwrap().differences[0]
+                .contains("line 2: exact_of differs")
+        );
         run[0]["model"] = json!("Qwen3-0.6B");
         assert!(
-            verify(&run, None).unwrap_err().contains("the run of the model `Qwen3-0.6B` cannot be repeated")
+            verify(&run, VerifySettings::default())
+                .unwrap_err()
+                .contains("the run of the model `Qwen3-0.6B` cannot be repeated")
         );
     }
 
     #[test]
     fn what_is_no_run_is_refused_with_advice() {
         let check = |line: Value, expected: &str| {
-            let error = verify(&[line], None).unwrap_err();
+            let error = verify(&[line], VerifySettings::default()).unwrap_err();
             assert!(error.contains(expected), "{error}");
         };
-        assert!(verify(&[], None).unwrap_err().contains("line 1 is not the manifest"));
+        assert!(verify(&[], VerifySettings::default()).unwrap_err().contains("line 1 is not the manifest"));
         check(json!({"type": "task"}), "line 1 is not the manifest");
         check(json!({"type": "manifest", "suite": "chess"}), "the suite `chess`");
         check(json!({"type": "manifest", "suite": "rtbas-privacy"}), "no number `seed`");

@@ -69,12 +69,24 @@ fn the_readme_has_the_recorded_figures_of_agents() {
     }
 }
 
+/// The table of the cost relative to the unguarded agent.
+#[test]
+fn the_readme_has_the_recorded_costs_of_agents() {
+    let readme = read("README.md");
+    let all = figures("agents.jsonl");
+    for (name, defence) in [("judge", "judge"), ("lowest first", "lowest-first")] {
+        let line = all.iter().find(|line| line["defence"] == defence).unwrap();
+        let [tokens, price] = ["relative_tokens", "relative_price"].map(|name| line[name].as_f64().unwrap());
+        check(&readme, &format!("| {name} | {tokens:.2} | {price:.2} | not measurable with a test double |"));
+    }
+}
+
 /// The table of the privacy suite.
 #[test]
 fn the_privacy_suite_has_the_recorded_figures() {
     let privacy = read("docs/privacy-suite.md");
     let all = figures("privacy.jsonl");
-    assert_eq!(all.len(), 19);
+    assert_eq!(all.len(), 20);
     for line in all {
         let rates = [
             "false_negatives",

@@ -10,7 +10,7 @@ use flowgate::policy::Policy;
 use flowgate_bench::detectors::{self, learned};
 use flowgate_bench::games::adaptive::{SearchSettings, search};
 use flowgate_bench::games::{Defence, GameSuite, ModelDouble, Runner};
-use flowgate_bench::verify::verify;
+use flowgate_bench::verify::{VerifySettings, verify};
 use serde_json::Value;
 
 /// Verifies the recorded run in a file of the folder.
@@ -18,7 +18,7 @@ fn check(name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results").join(name);
     let text = std::fs::read_to_string(&path).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let result = verify(&lines, None).unwrap();
+    let result = verify(&lines, VerifySettings::default()).unwrap();
     let advice = "record the run again, as results/README.md says";
     assert_eq!(result.differences, Vec::<String>::new(), "{name}: {advice}");
     assert!(result.repeated > 1, "{name}");

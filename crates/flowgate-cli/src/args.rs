@@ -66,7 +66,7 @@ pub(crate) use attack::{AttackArgs, AttackFormat};
 #[cfg(feature = "gateway")]
 pub(crate) use audit::{AuditCommand, ExternalHead};
 #[cfg(feature = "bench")]
-pub(crate) use bench::{AgentsArgs, BenchCommand, DetectorsArgs, InterpreterArgs};
+pub(crate) use bench::{AgentsArgs, BenchCommand, DetectorsArgs, InterpreterArgs, VerifyArgs};
 #[cfg(feature = "bench")]
 pub(crate) use bench_model::{AttackerArgs, BenchModelArgs};
 #[cfg(feature = "run")]

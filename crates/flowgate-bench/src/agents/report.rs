@@ -247,10 +247,15 @@ pub fn lines(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Value> {
     });
     let mut lines: Vec<Value> = runs.collect();
     lines.extend(figure_rows(guards, rows).into_iter().map(Value::Object));
+    lines.extend(comparison_rows(guards, rows, seed));
+    lines
+}
+
+/// Returns the comparisons of the default method with every other one as JSON objects; none if it was not measured.
+/// `seed` determines the bootstrap samples.
+pub fn comparison_rows(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Value> {
     let compared = comparisons(guards, rows, seed);
-    lines
-        .extend(compared.iter().map(|(other, event, found)| found.to_json(OURS.name(), other.name(), event)));
-    lines
+    compared.iter().map(|(other, event, found)| found.to_json(OURS.name(), other.name(), event)).collect()
 }
 
 /// Returns the HTML page of a run: a scatter of harmed runs against tasks that need no question, bars of the tokens, and the tables.

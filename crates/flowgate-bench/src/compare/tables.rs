@@ -106,31 +106,52 @@ pub(super) fn detector_figures(line: &Value) -> Vec<Map<String, Value>> {
     lines
 }
 
-/// Returns the table of the attack searches: for each run and defence, the tasks in which some attempt opened the
-/// channel, was a violation, and took effect, and the mean number of attempts until then. `None` if no run has a search.
+/// Returns the table of the attack searches: for each run, defence and game, the tasks in which some attempt opened the
+/// channel, was a violation, and took effect, the mean number of attempts until then, and the questions to a person in
+/// all attempts. `None` if no run has a search. A run of an earlier version has no questions.
 pub(super) fn search_table(runs: &[NamedRun]) -> Option<Table> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for (run, lines) in runs {
         let searches: Vec<&Value> = lines.iter().filter(|line| text(line, "type") == "search").collect();
-        let mut defences: Vec<&str> = searches.iter().map(|line| text(line, "defence")).collect();
-        defences.dedup();
-        for defence in defences {
-            let of_defence = || searches.iter().filter(|line| text(line, "defence") == defence);
-            let reached = |field: &str| of_defence().filter(|line| line[field].is_u64()).count().to_string();
-            let until: Vec<f64> = of_defence().filter_map(|line| line["executed_at"].as_f64()).collect();
+        let mut keys: Vec<(&str, &str)> = Vec::new();
+        for line in &searches {
+            let key = (text(line, "defence"), text(line, "game"));
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        for (defence, game) in keys {
+            let found = || {
+                let of_defence = searches.iter().filter(move |line| text(line, "defence") == defence);
+                of_defence.filter(move |line| text(line, "game") == game)
+            };
+            let reached = |field: &str| found().filter(|line| line[field].is_u64()).count().to_string();
+            let until: Vec<f64> = found().filter_map(|line| line["executed_at"].as_f64()).collect();
             let mean = (!until.is_empty()).then(|| until.iter().sum::<f64>() / until.len() as f64);
+            let questions: Option<u64> = found().map(|line| line["questions"].as_u64()).sum();
             rows.push(vec![
                 run.clone(),
                 defence.to_owned(),
-                of_defence().count().to_string(),
+                game.to_owned(),
+                found().count().to_string(),
                 reached("opened_at"),
                 reached("violated_at"),
                 reached("executed_at"),
                 cell(mean),
+                questions.map_or_else(|| cell(None), |questions| questions.to_string()),
             ]);
         }
     }
-    let header =
-        ["run", "defence", "tasks", "opened", "violated", "took effect", "attempts until then, mean"];
+    let header = [
+        "run",
+        "defence",
+        "game",
+        "tasks",
+        "opened",
+        "violated",
+        "took effect",
+        "attempts until then, mean",
+        "questions",
+    ];
     (!rows.is_empty()).then(|| table("attack searches", &header, &rows))
 }

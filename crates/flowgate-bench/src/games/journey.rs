@@ -204,6 +204,19 @@ pub(super) fn generate_journey(
     JourneyPair { game, adversarial, control, order }
 }
 
+/// Returns the texts that a model receives in every task of a game, whatever it does, for their digest: the system
+/// message, the messages of the user, and the tools with their arguments. The forbidden tool is that of an example, since
+/// each task has its own.
+pub(super) fn prompts(game: JourneyGame) -> Vec<String> {
+    let mut prompts = vec![observed::SYSTEM.to_owned()];
+    prompts.extend(game.sessions().concat().into_iter().map(str::to_owned));
+    for pair in generate_journeys(game, 1, 1, Variant::Paper) {
+        let tools = world::tools(game, &pair.control);
+        prompts.extend(tools.into_iter().map(|(tool, schema)| format!("{tool:?} {schema}")));
+    }
+    prompts
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

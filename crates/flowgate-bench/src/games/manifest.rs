@@ -7,13 +7,15 @@ use flowgate_lm::ChatModel;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::adaptive::author_prompts;
 use super::defence::Defence;
 use super::extended::{ExtendedGame, ExtendedSuite};
+use super::generate::generate_pairs;
 use super::guarded::POLICY;
-use super::journey::JOURNEY_POLICY;
+use super::journey::{self, JOURNEY_POLICY};
 use super::prompt::request;
 use super::suite::GameSuite;
-use super::task::Side;
+use super::task::{Side, TaskPair};
 use crate::code::code_digest;
 
 /// Returns the manifest of a run of the games of AgentSecBench as a JSON object. Digests replace the prompts, the policy and the code, so that a
@@ -34,11 +36,25 @@ pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) 
         "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),
         "executions": suite.executions_per_defence() * defences.len(),
         "sha256": {
-            "prompts": digest(prompts(suite, defences)),
+            "prompts": digest(prompts(suite.pairs(), defences)),
             "policy": digest([POLICY]),
             "code": code_digest(),
         },
     })
+}
+
+/// Returns the manifest of a run with a search for attacks, which is that of the run without the search and the field
+/// `search`: the maximum number of attempts for each task, the name of the model that drives the attacker (null without
+/// one), and a digest of the texts that this model receives in every search. Without attempts, returns the manifest
+/// unchanged.
+#[must_use]
+pub fn with_search(mut manifest: Value, queries: usize, attacker: Option<&str>) -> Value {
+    let prompts = attacker.map(|_| digest(author_prompts()));
+    let search = json!({"queries": queries, "attacker": attacker, "prompts_sha256": prompts});
+    if let (Some(fields), true) = (manifest.as_object_mut(), queries > 0) {
+        fields.insert("search".to_owned(), search);
+    }
+    manifest
 }
 
 /// Returns the manifest of the experiment of AgentSecBench with these models, as a JSON object. The models see the same prompts.
@@ -54,16 +70,16 @@ pub fn experiment_manifest(suite: &GameSuite, models: &[&str]) -> Value {
         "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),
         "executions": suite.executions_per_defence() * defences.len() * models.len(),
         "sha256": {
-            "prompts": digest(prompts(suite, &defences)),
+            "prompts": digest(prompts(suite.pairs(), &defences)),
             "policy": digest([POLICY]),
             "code": code_digest(),
         },
     })
 }
 
-/// Returns the manifest of a run of the games beyond AgentSecBench, as a JSON object. Unlike [`manifest`], it has a
-/// digest of the tasks and not of all prompts, because the requests of a game of several steps depend on what the model
-/// did before.
+/// Returns the manifest of a run of the games beyond AgentSecBench, as a JSON object. It has a digest of the tasks, and
+/// one of the prompts that do not depend on what the model did before: all requests of a game of one step, and what every
+/// request of a game of several steps has in common.
 pub fn extended_manifest(
     suite: &ExtendedSuite,
     games: &[ExtendedGame],
@@ -84,6 +100,7 @@ pub fn extended_manifest(
         "executions": suite.executions_per_row() * games.len() * defences.len(),
         "sha256": {
             "tasks": digest(tasks),
+            "prompts": digest(extended_prompts(suite, games, defences)),
             "policy": digest([POLICY, JOURNEY_POLICY]),
             "code": code_digest(),
         },
@@ -92,9 +109,9 @@ pub fn extended_manifest(
 
 /// Returns the texts of which the manifest has a digest: each task, and for each task and defence the request that the
 /// defence would send. For a defence by attention blocking, the blocked spans follow its request.
-fn prompts(suite: &GameSuite, defences: &[Defence]) -> Vec<String> {
+fn prompts(pairs: &[TaskPair], defences: &[Defence]) -> Vec<String> {
     let mut prompts = Vec::new();
-    for pair in suite.pairs() {
+    for pair in pairs {
         for task in Side::ALL.map(|side| pair.side(side)) {
             // A label defence changes no text; its requests depend on the conversation, so the task identifies them.
             prompts.push(format!("{task:?}"));
@@ -108,6 +125,24 @@ fn prompts(suite: &GameSuite, defences: &[Defence]) -> Vec<String> {
         }
     }
     prompts
+}
+
+/// Returns the texts of which the manifest of the games beyond AgentSecBench has a digest: for a variant of a game, those
+/// of [`prompts`]; for a game of several steps, the system message with what each defence adds to it, the messages of the
+/// user, and the tools.
+fn extended_prompts(suite: &ExtendedSuite, games: &[ExtendedGame], defences: &[Defence]) -> Vec<String> {
+    let of_game = |game: &ExtendedGame| match *game {
+        ExtendedGame::Variant(variant, game) => {
+            let pairs =
+                suite.all_seeds().flat_map(|seed| generate_pairs(game, seed, suite.instances, variant));
+            prompts(&pairs.collect::<Vec<_>>(), defences)
+        }
+        ExtendedGame::Journey(game, _) => {
+            let added = defences.iter().map(|defence| defence.annotation().unwrap_or_default().to_owned());
+            journey::prompts(game).into_iter().chain(added).collect()
+        }
+    };
+    games.iter().flat_map(of_game).collect()
 }
 
 /// Returns the SHA-256 digest of a list of texts, in hexadecimal. Each text is preceded by its length, so that a list
@@ -139,8 +174,34 @@ mod tests {
         assert_eq!(build(1, 8, &all)["sha256"]["code"], build(2, 9, &all[..1])["sha256"]["code"]);
         // The paper's size: 288 for each of its two models.
         assert_eq!(build(1, 8, &all[..6])["executions"], 288);
+        // The search is part of what identifies a run.
+        let searched = |queries, attacker| with_search(build(1, 1, &all), queries, attacker);
+        assert_eq!(searched(0, Some("m")), build(1, 1, &all));
+        assert_eq!(searched(5, None)["search"]["queries"], 5);
+        assert!(searched(5, None)["search"]["prompts_sha256"].is_null());
+        assert_eq!(searched(5, Some("m"))["search"]["attacker"], "m");
+        assert_eq!(searched(5, Some("m"))["search"]["prompts_sha256"].as_str().unwrap().len(), 64);
         // The length of a text counts, not only the concatenation.
         assert_ne!(digest(["ab", "c"]), digest(["a", "bc"]));
         assert_eq!(digest([""; 0]), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    }
+
+    /// The prompts of a game beyond AgentSecBench depend on the game, the defences and the tasks.
+    #[test]
+    fn the_prompts_of_further_games_are_part_of_the_manifest() {
+        let build = |seed, game: &str, defences: &[Defence]| {
+            let suite = ExtendedSuite { seed, seeds: 1, instances: 1 };
+            let game = ExtendedGame::parse(game).unwrap();
+            extended_manifest(&suite, &[game], defences, &ModelDouble::Gullible)["sha256"]["prompts"].clone()
+        };
+        for game in ["base64/capability", "memory"] {
+            assert_eq!(build(1, game, &[Defence::None]), build(1, game, &[Defence::None]));
+            assert_ne!(build(1, game, &[Defence::None]), build(1, game, &[Defence::Delimiter]));
+            assert_ne!(build(1, game, &[Defence::None]), build(1, "file", &[Defence::None]));
+        }
+        // The tickets of a journey are in the digest of the tasks.
+        assert_eq!(build(1, "memory", &[Defence::None]), build(2, "memory", &[Defence::None]));
+        let none = &[Defence::None];
+        assert_ne!(build(1, "base64/capability", none), build(2, "base64/capability", none));
     }
 }

@@ -187,6 +187,7 @@ fn table_list(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> V
             utility_table(&main, ""),
             cost_table(&main, ""),
         ]);
+        tables.push(suite_utility_table(&main));
         let scopes = |scopes: Vec<TaskGroup>, title: &str| part_table(&main, &scopes, title);
         tables.push(scopes(Suite::ALL.map(TaskGroup::Suite).to_vec(), "by suite"));
         tables.push(scopes(LeakPattern::ALL.map(TaskGroup::Pattern).to_vec(), "by pattern"));
@@ -328,6 +329,22 @@ fn utility_table(all: &[DefenceResults], variant: &str) -> Table {
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
+/// Returns a table with the figures of RTBAS's Figure 7 for each suite, as the paper draws them, with their intervals: a
+/// row for each defence and suite.
+fn suite_utility_table(all: &[DefenceResults]) -> Table {
+    let header = ["defence", "suite", "person refuses", "rate", "95 %", "person allows", "rate", "95 %"];
+    let row = |results: &DefenceResults, suite: Suite| {
+        let figures = results.figures(TaskGroup::Suite(suite));
+        let mut row = vec![name(results), suite.name().to_owned()];
+        for rate in [figures.utility_refused, figures.utility_allowed] {
+            row.extend([counted(rate), cell(rate.value()), interval_cell(rate)]);
+        }
+        row
+    };
+    let rows = all.iter().flat_map(|results| Suite::ALL.map(|suite| row(results, suite)));
+    table("utility by suite: completed tasks (Figure 7)", &header, &rows.collect::<Vec<_>>())
+}
+
 /// Returns the table of costs: the tokens that the agent, the screener and the filler read and write in all tasks while
 /// the person allows every call, their sum relative to the defence *everything* if it was measured, and the questions.
 /// `variant` begins the title.
@@ -368,8 +385,8 @@ fn cost_bars(all: &[DefenceResults]) -> Option<Drawing> {
     Some(Drawing::Bars(BarChart { title, highest, bars }))
 }
 
-/// Returns a table with four counts for each part of the tasks (`scopes`): false negatives, false positives, exact
-/// categories, and completed tasks if the person allows. `title` says how the tasks are divided into parts.
+/// Returns a table with five counts for each part of the tasks (`scopes`): false negatives, false positives, exact
+/// categories, and completed tasks if the person refuses and if the person allows. `title` says how the tasks are divided into parts.
 fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Table {
     let mut header = vec!["defence".to_owned()];
     for scope in scopes {
@@ -377,6 +394,7 @@ fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Tabl
             format!("{}: FN", scope.name()),
             "FP".to_owned(),
             "exact".to_owned(),
+            "refuses".to_owned(),
             "allows".to_owned(),
         ]);
     }
@@ -384,14 +402,21 @@ fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Tabl
         let mut row = vec![name(results)];
         for scope in scopes {
             let figures = results.figures(*scope);
-            let rates = [figures.missed, figures.over_asked, figures.exact, figures.utility_allowed];
+            let rates = [
+                figures.missed,
+                figures.over_asked,
+                figures.exact,
+                figures.utility_refused,
+                figures.utility_allowed,
+            ];
             row.extend(rates.map(counted));
         }
         row
     };
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let title =
-        format!("{title}: false negatives, false positives, exact categories, utility if the person allows");
+    let title = format!(
+        "{title}: false negatives, false positives, exact categories, utility if the person refuses and if the person allows"
+    );
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -446,6 +471,22 @@ mod tests {
             "no local model",
         ] {
             assert!(text.contains(expected), "{expected}:\n{text}");
+        }
+        // Both utilities of Figure 7 stand beside each other for each suite and pattern, and with intervals for each suite.
+        let heads = text.lines().filter(|line| line.contains(": FN") && line.contains("allows"));
+        let heads: Vec<usize> = heads.map(|line| line.matches("refuses").count()).collect();
+        assert_eq!(heads, [Suite::ALL.len(), LeakPattern::ALL.len()], "{text}");
+        let listed = table_list(&all, 1, &[]);
+        let by_suite = listed.iter().find(|table| table.title.starts_with("utility by suite")).unwrap();
+        assert_eq!(by_suite.rows.len(), 2 * Suite::ALL.len());
+        for (row, results) in by_suite.rows.iter().zip(all.iter().flat_map(|one| [one; 3])) {
+            let suite = Suite::ALL.into_iter().find(|suite| suite.name() == row[1]).unwrap();
+            let figures = results.figures(TaskGroup::Suite(suite));
+            assert_eq!(
+                [&row[2], &row[5]],
+                [&counted(figures.utility_refused), &counted(figures.utility_allowed)]
+            );
+            assert_eq!(row[4], interval_cell(figures.utility_refused), "{row:?}");
         }
         // The empty row of what was not measured, and the rows that swap the rates, in every format.
         let row = text.lines().find(|line| line.starts_with("attention ")).unwrap();

@@ -3,21 +3,22 @@
 use flowgate_lm::ChatModel;
 use serde_json::Value;
 
-use super::lines::{SEARCHES, compare, not_repeatable, number, string_list, text};
-use super::{OpenAnswers, Verification};
+use super::lines::{compare, not_repeatable, number, string_list, text};
+use super::searches::RecordedSearch;
+use super::{OpenAnswers, Verification, VerifySettings};
+use crate::games::adaptive::{search, search_extended};
 use crate::games::experiment::{ModelRun, experiment_lines};
 use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
 use crate::games::figures::{DefenceFigures, Figures};
 use crate::games::report::extended;
-use crate::games::{self, GameSuite, ModelDouble, Variant};
+use crate::games::{self, GameSuite, ModelDouble, TextSources, Variant};
 
 /// Repeats a run of the games, and compares the lines with the recorded ones. The manifest names the seed, the number
-/// of pairs, the variant and the defences. `answers` opens the recorded answers of a model. Lines of searches for
-/// attacks are left out.
+/// of pairs, the variant, the defences, and the attempts of the search for attacks.
 pub(super) fn verify_games(
     manifest: &Value,
     lines: &[Value],
-    answers: Option<&OpenAnswers<'_>>,
+    verification: VerifySettings<'_>,
 ) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
     let instances = instances(manifest)?;
@@ -25,24 +26,28 @@ pub(super) fn verify_games(
     let named = string_list(manifest, "defences")?;
     let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
-    if number(manifest, "background_texts")?.saturating_add(number(manifest, "attack_texts")?) > 0 {
+    let has_texts = number(manifest, "background_texts")? > 0 || number(manifest, "attack_texts")? > 0;
+    if has_texts && verification.texts.is_none() {
         return Err(
-            "line 1: the run has texts of a folder; run `flowgate bench games` again, and compare the files"
+            "line 1: the run has texts of a folder; name it with `--background` or `--attack-texts`, as the run did"
                 .to_owned(),
         );
     }
-    let suite = GameSuite::generate_seeds(seed, seeds(manifest)?, instances, variant);
+    let no_texts = TextSources::default();
+    let texts = verification.texts.unwrap_or(&no_texts);
+    let suite = GameSuite::generate_from(seed, seeds(manifest)?, instances, variant, texts);
     let name = text(manifest, "model");
-    let answering = AnsweringModel::open(name, answers)?;
+    let answering = AnsweringModel::open(name, verification.answers)?;
     answering.check(&defences)?;
+    let recorded_search = RecordedSearch::open(manifest, verification)?;
     let mut runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
     if let AnsweringModel::Double(double) = &answering {
         runner = runner.with_blocking(double);
     }
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
-    let mut repeated = vec![games::manifest(&suite, &defences, answering.chat())];
-    let (mut executions, mut figures) = (Vec::new(), Vec::new());
+    let mut repeated = vec![recorded_search.add_to(games::manifest(&suite, &defences, answering.chat()))];
+    let (mut executions, mut figures, mut searches) = (Vec::new(), Vec::new(), Vec::new());
     // A run of a model has executions in the ideal world only on demand.
     let has_ideal = lines.iter().any(|line| line.get("deviates_from_ideal").is_some_and(Value::is_boolean));
     let ideals = if has_ideal {
@@ -61,8 +66,13 @@ pub(super) fn verify_games(
         };
         figures.push(DefenceFigures::of(*defence, &found, leakage));
         executions.extend(found);
+        if let Some(settings) = recorded_search.settings() {
+            let found = search(&suite, &runner, *defence, settings, &mut || false).map_err(failed)?;
+            searches.extend(found.unwrap_or_default());
+        }
     }
     repeated.extend(executions.iter().map(|execution| execution.to_json(name, has_content)));
+    repeated.extend(searches.iter().map(|search| search.to_json(name)));
     let undefended = figures.iter().find(|figures| figures.defence == games::Defence::None);
     let rows = figures.iter().flat_map(|figures| games::report::figure_rows(figures, undefended, name));
     repeated.extend(rows.map(Value::Object));
@@ -70,7 +80,7 @@ pub(super) fn verify_games(
     if matches!(answering, AnsweringModel::Recorded(_)) && variant == Variant::Paper {
         repeated.extend(games::report::paper_rows(&[(name, figures.as_slice())]));
     }
-    Ok(compare(lines, &repeated, &[SEARCHES]))
+    Ok(compare(lines, &repeated, recorded_search.left_out()))
 }
 
 /// Repeats the experiment of the paper with the recorded answers of its models, which `answers` opens, and compares the
@@ -167,12 +177,11 @@ fn instances(manifest: &Value) -> Result<usize, String> {
 }
 
 /// Repeats a run of the games beyond AgentSecBench, and compares the lines with the recorded ones. The manifest names
-/// the seed, the number of pairs, the games and the defences. `answers` opens the recorded answers of a model. Lines of
-/// searches for attacks are left out.
+/// the seed, the number of pairs, the games, the defences, and the attempts of the search for attacks.
 pub(super) fn verify_extended(
     manifest: &Value,
     lines: &[Value],
-    answers: Option<&OpenAnswers<'_>>,
+    verification: VerifySettings<'_>,
 ) -> Result<Verification, String> {
     let (seed, seeds) = (number(manifest, "seed")?, seeds(manifest)?);
     let suite = ExtendedSuite { seed, seeds, instances: instances(manifest)? };
@@ -183,13 +192,15 @@ pub(super) fn verify_extended(
         string_list(manifest, "games")?.iter().map(|name| ExtendedGame::parse(name)).collect();
     let named = named.map_err(|error| format!("line 1: {error}"))?;
     let name = text(manifest, "model");
-    let answering = AnsweringModel::open(name, answers)?;
+    let answering = AnsweringModel::open(name, verification.answers)?;
     answering.check(&defences)?;
+    let recorded_search = RecordedSearch::open(manifest, verification)?;
     let runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
-    let mut repeated = vec![games::extended_manifest(&suite, &named, &defences, answering.chat())];
-    let (mut figures, mut executions) = (Vec::new(), Vec::new());
+    let repeated_manifest = games::extended_manifest(&suite, &named, &defences, answering.chat());
+    let mut repeated = vec![recorded_search.add_to(repeated_manifest)];
+    let (mut figures, mut executions, mut searches) = (Vec::new(), Vec::new(), Vec::new());
     for game in &named {
         for defence in &defences {
             let found =
@@ -200,9 +211,14 @@ pub(super) fn verify_extended(
             repeated.extend(rows);
             figures.push(ExtendedFigures { game: *game, defence: *defence, figures: Figures::of(&found) });
             executions.extend(found.into_iter().map(|execution| (*game, execution)));
+            if let Some(settings) = recorded_search.settings() {
+                let found = search_extended(&suite, *game, &runner, *defence, settings, &mut || false);
+                searches.extend(found.map_err(|error| error.to_string())?.unwrap_or_default());
+            }
         }
     }
+    repeated.extend(searches.iter().map(|search| search.to_json(name)));
     repeated.extend(figures.iter().map(|row| Value::Object(extended::figure_row(row, name))));
     repeated.extend(extended::comparison_rows(&executions, suite.seed));
-    Ok(compare(lines, &repeated, &[SEARCHES]))
+    Ok(compare(lines, &repeated, recorded_search.left_out()))
 }

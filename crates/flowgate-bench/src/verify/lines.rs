@@ -16,9 +16,6 @@ pub(super) fn not_repeatable(model: &str) -> String {
 /// A kind of recorded lines that is not compared: its name after `lines of`, and whether a line belongs to it.
 pub(super) type SkippedLines = (&'static str, fn(&Value) -> bool);
 
-/// The lines of searches.
-pub(super) const SEARCHES: SkippedLines = ("searches", |line| text(line, "type") == "search");
-
 /// Compares the recorded lines with those of the repeated run, in order. Recorded lines of a kind in `skipped` are left out and counted. A
 /// difference names the line by its number in the file. A different number of lines is a difference of its own.
 pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[SkippedLines]) -> Verification {

@@ -49,10 +49,10 @@ pub(crate) enum BenchCommand {
     /// user's task lost, and how many questions a person was asked.
     #[command(after_help = extended::EXTENDED_HELP)]
     Extended(ExtendedArgs),
-    /// Write one HTML page that compares recorded runs of `bench games`, `bench extended` and `bench privacy`.
+    /// Write one HTML page that compares recorded runs of any suite of `flowgate bench`.
     ///
-    /// The page has closure against advantage and utility against risk with intervals, a panel for each game, and one table. It loads
-    /// nothing and prints well.
+    /// The page has closure against advantage and utility against risk with intervals, a panel for each game, ROC curves, costs, a table of
+    /// each suite, and the attack searches. It loads nothing and prints well.
     #[command(after_help = COMPARE_HELP)]
     Compare {
         /// Runs in the format jsonl.
@@ -146,14 +146,33 @@ pub(crate) enum BenchCommand {
     /// The manifest in the first line names the seed and has digests of prompts, policy, data and code. The command computes them again,
     /// runs the same defences with the same double, and reports every line that differs.
     #[command(after_help = VERIFY_HELP)]
-    Verify {
-        /// A run in the format jsonl.
-        #[arg(value_name = "FILE")]
-        run: PathBuf,
-        /// The file of answers that the run of a real model kept with its `--answers`: the answers replace the model.
-        #[arg(long, value_name = "FILE")]
-        answers: Option<PathBuf>,
-    },
+    Verify(VerifyArgs),
+}
+
+/// The options of `bench verify`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// A run in the format jsonl.
+    #[arg(value_name = "FILE")]
+    pub(crate) run: PathBuf,
+    /// The file of answers that the run of a real model kept with its `--answers`: the answers replace the model.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) answers: Option<PathBuf>,
+    /// Also repeat the searches for attacks, which can take minutes.
+    #[arg(long)]
+    pub(crate) searches: bool,
+    /// The file of answers that a run kept with its `--attacker-answers`: the answers replace the model that drove the attacker.
+    #[arg(long, value_name = "FILE", requires = "searches")]
+    pub(crate) attacker_answers: Option<PathBuf>,
+    /// The folder of a run of `bench corpus`, `bench injections` or `bench propagation --news`.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) folder: Option<PathBuf>,
+    /// The folder that a run of `bench games` read with its `--background`.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) background: Option<PathBuf>,
+    /// The folder that a run of `bench games` read with its `--attack-texts`.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) attack_texts: Option<PathBuf>,
 }
 
 /// Which interpreter runs a measurement of the Python package.
@@ -261,14 +280,19 @@ Examples:
   flowgate bench verify run.jsonl
   flowgate bench verify qwen3-run.jsonl --answers qwen3.jsonl
                                       the run of a model, with its recorded answers
+  flowgate bench verify games-search.jsonl --searches
+                                      also the searches for attacks
+  flowgate bench verify injecagent.jsonl --folder InjecAgent
+                                      a run of a folder, with the same files
 
 Exit codes:
   0    this program repeats the run
   1    a line differs: another version of the program, or a changed file
   2    the command line or a file cannot be used, or --answers lacks a model's answers
 
-Without its answers, a run of a real model cannot be repeated. A search for attacks
-is not compared.";
+Without its answers, a run of a real model cannot be repeated. Searches for attacks
+are repeated only with --searches; those that a model drove, with the file of its
+--attacker-answers.";
 
 const COMPARE_HELP: &str = "\
 Examples:
@@ -292,7 +316,8 @@ Examples:
 Exit codes:
   0    the measurement is complete
   2    the command line cannot be used
-  130  interrupted by Ctrl-C; methods whose runs are complete have a row
+  130  interrupted by Ctrl-C; methods whose runs are complete have a row, and the
+       next run begins anew: no model takes part whose answers could be kept
 
 How to read the table:
   foreign     acting calls that are not part of the task
@@ -342,4 +367,5 @@ Exit codes:
   0    the rule denied every injected message and permitted every honest one
   1    the rule failed on at least one message
   2    the command line or the policy cannot be used
-  130  interrupted by Ctrl-C; the rows so far are printed";
+  130  interrupted by Ctrl-C; the rows so far are printed, and the next run begins
+       anew: no model takes part whose answers could be kept";

@@ -43,6 +43,12 @@ pub(crate) struct BenchModelArgs {
 }
 
 impl BenchModelArgs {
+    /// Returns the number of answers to ask for at once. A dry run asks for each one once, in order, so that each is
+    /// counted once.
+    pub(crate) fn threads(&self) -> u32 {
+        if self.dry_run { 1 } else { self.jobs }
+    }
+
     /// Returns whether the model is evaluated in this process.
     #[cfg(feature = "local")]
     pub(crate) fn is_local(&self) -> bool {
@@ -60,7 +66,7 @@ impl BenchModelArgs {
 /// The model that drives the attacker of a search.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct AttackerArgs {
-    /// The name of a model on a server, which writes the attacks of `--queries`: it sees the defence and what its best attempts achieved.
+    /// The name of a model on a server, which writes the attacks of `--queries`: it sees the defence and what its best and its latest attempts achieved.
     #[cfg(feature = "run")]
     #[arg(long, value_name = "NAME", requires_all = ["attacker_url", "queries"])]
     pub(crate) attacker_model: Option<String>,
@@ -76,6 +82,29 @@ pub(crate) struct AttackerArgs {
     #[cfg(feature = "run")]
     #[arg(long, value_name = "VARIABLE", requires = "attacker_model")]
     pub(crate) attacker_key_from: Option<String>,
+    /// Keep the answers of the attacker's model in this file, and ask only for those that it lacks: a search that was interrupted continues.
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "FILE", requires = "attacker_model")]
+    pub(crate) attacker_answers: Option<PathBuf>,
+    /// Send at most this many requests in a minute to the attacker's model. [default: no limit]
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "NUMBER", requires = "attacker_model", value_parser = clap::value_parser!(u32).range(1..=60_000_000))]
+    pub(crate) attacker_rate: Option<u32>,
+}
+
+impl AttackerArgs {
+    /// Returns whether the answers of the attacker's model are kept in a file.
+    #[cfg(feature = "run")]
+    pub(crate) fn keeps_answers(&self) -> bool {
+        self.attacker_answers.is_some()
+    }
+
+    /// Returns false: a program without the feature `run` asks no model on a server.
+    #[cfg(not(feature = "run"))]
+    #[expect(clippy::unused_self, reason = "as with the feature `run`")]
+    pub(crate) fn keeps_answers(&self) -> bool {
+        false
+    }
 }
 
 /// The interfaces of servers.

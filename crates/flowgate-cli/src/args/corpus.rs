@@ -23,6 +23,8 @@ The benchmarks, with the files that the folder must have:
   tau-bench    tau_bench/envs/DOMAIN with tools, tasks_test.py and data
   privacylens  data/main_data.json, and core_virtual_tools.py in data_construction
   agentdyn     runs, with user_task_N/none/none.json below it
+  taintbench   scenarios/*.json in a form of our own, since TaintBench is not
+               published; docs/bench.md describes it
 
   The data is not part of Flowgate. Get it from its authors, under their licence.
 

@@ -3,6 +3,7 @@
 
 use flowgate_bench::games::extended::ExtendedGame;
 use flowgate_bench::games::{Defence, ModelDouble};
+use flowgate_bench::verify::MAX_QUERIES;
 
 use super::bench_model::{AttackerArgs, BenchModelArgs};
 use super::games::{Double, ReportFormat};
@@ -72,7 +73,7 @@ pub(crate) struct ExtendedArgs {
     #[command(flatten)]
     pub(crate) model: BenchModelArgs,
     /// Also search for an attack that takes effect, with this many queries for each task, as `bench games --queries` does. [default: no search]
-    #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true)]
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true, value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_QUERIES)))]
     pub(crate) queries: u32,
     #[command(flatten)]
     pub(crate) attacker: AttackerArgs,

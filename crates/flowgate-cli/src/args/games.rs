@@ -3,6 +3,7 @@
 
 use clap::ValueEnum;
 use flowgate_bench::games::{Defence, ModelDouble, Variant};
+use flowgate_bench::verify::MAX_QUERIES;
 
 use super::bench_model::{AttackerArgs, BenchModelArgs};
 
@@ -46,9 +47,10 @@ The variants of attacks (beyond the paper):
 With --queries, an attacker sees the defence and what each attempt achieves. It
 tries all families and variants, those first that remain visible under a defence
 that works on text, and then changes a part of one of its best attempts. With
---attacker-model, a model writes the attacks instead. The last tables have the
-share of tasks in which it opened the channel, reached a violation, and reached
-one that took effect, and its best attempts.
+--attacker-model, a model writes the attacks instead. The last tables have, for
+each game, the share of tasks in which it opened the channel, reached a
+violation, and reached one that took effect, the questions that a person was
+asked, and its best attempts.
 
 The defences:
   none, delimiter, filter, provenance, least-privilege, combined
@@ -129,7 +131,7 @@ pub(crate) struct GamesArgs {
     pub(crate) model: BenchModelArgs,
     /// Also search for an attack that takes effect, with this many queries for each task and defence: the attacker sees the defence, tries all families
     /// and variants, and then changes its best attempts. [default: no search]
-    #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true)]
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true, value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_QUERIES)))]
     pub(crate) queries: u32,
     #[command(flatten)]
     pub(crate) attacker: AttackerArgs,

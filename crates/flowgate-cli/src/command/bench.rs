@@ -60,7 +60,7 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         BenchCommand::Replay { interpreter, arguments } => {
             python::run(interpreter, Some("replay"), arguments)
         }
-        BenchCommand::Verify { run, answers } => verify::run(run, answers.as_deref(), output),
+        BenchCommand::Verify(options) => verify::run(options, output),
         BenchCommand::Agents(options) => agents::run(options, output),
     }
 }

@@ -76,7 +76,18 @@ fn games_repeat_in_every_format() {
     let figures = document.get("figures").and_then(serde_json::Value::as_array).unwrap();
     assert_eq!((figures.len(), document.get("interrupted")), (8, Some(&false.into())));
     assert_eq!(run(&["--format", "csv"]).lines().count(), 9);
-    let searched = values(&run(&["--format", "jsonl", "--queries", "3"]));
+    let recorded = run(&["--format", "jsonl", "--queries", "3"]);
+    let kept = file("games-search.jsonl", recorded.as_bytes());
+    check(
+        &["bench", "verify", name(&kept)],
+        0,
+        "not compared: 12 lines of searches, which `--searches` repeats",
+    );
+    let all = format!("this program repeats the run: {} lines", recorded.lines().count());
+    check(&["bench", "verify", name(&kept), "--searches"], 0, &all);
+    let none = file("games-no-search.jsonl", run(&["--format", "jsonl"]).as_bytes());
+    check(&["bench", "verify", name(&none), "--searches"], 2, "the run records no search for attacks");
+    let searched = values(&recorded);
     assert_eq!((count(&searched, "search"), count(&searched, "execution")), (12, 24));
     assert!(run(&["--queries", "3"]).contains("at most 3 queries for each task"));
     assert!(run(&["--double", "immune"]).contains("model immune"));
@@ -245,7 +256,14 @@ fn agents_and_detectors_repeat_in_every_format() {
             assert_eq!(first, run(format, "1"), "{format}: the same seed, the same bytes");
             assert!(first.contains("link") || first.contains("lowest-first"), "{format}: {first}");
         }
+        // The document has the comparisons, as the lines have.
+        let document: serde_json::Value = serde_json::from_str(&run("json", "1")).unwrap();
+        let compared = document["comparisons"].as_array().or_else(|| document["lines"].as_array()).unwrap();
         let recorded = run("jsonl", "1");
+        for line in recorded.lines().filter(|line| line.contains("\"type\":\"comparison\"")) {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(compared.contains(&line), "{line}");
+        }
         assert_eq!(recorded.lines().count(), lines, "{suite:?}");
         assert_ne!(recorded, run("jsonl", "2"), "the manifest names the seed");
         let kept = file("suite-run.jsonl", recorded.as_bytes());
@@ -368,7 +386,10 @@ fn games_take_several_seeds_and_texts_of_folders() {
     let recorded = run(&["--background", &mails, "--attack-texts", &texts, "--format", "jsonl"]);
     assert!(recorded.contains("\"attack\":\"prompt-shield\""), "{recorded}");
     let kept = file("texts-run.jsonl", recorded.as_bytes());
-    check(&["bench", "verify", name(&kept)], 2, "the run has texts of a folder");
+    check(&["bench", "verify", name(&kept)], 2, "the run has texts of a folder; name it with `--background`");
+    let with_texts = ["bench", "verify", name(&kept), "--background", &mails, "--attack-texts", &texts];
+    check(&with_texts, 0, "this program repeats the run: ");
+    check(with_texts.get(..5).unwrap(), 1, "line 1: attack_texts");
     check(&["bench", "games", "--background", "no-such-folder"], 2, "no-such-folder: there is no such file");
     let searched = flowgate(&["bench", "extended", "--instances", "1", "--game", "memory", "--queries", "5"]);
     assert_eq!(searched.status.code(), Some(0), "{}", text(&searched));
@@ -416,7 +437,14 @@ fn a_corpus_is_read_from_a_folder() {
     assert_eq!(run(&["--format", "csv", "--method", "everything"]).lines().count(), 2);
     assert!(run(&[]).contains("not figures of a model"));
     let kept = file("corpus-run.jsonl", run(&["--format", "jsonl"]).as_bytes());
-    check(&["bench", "verify", name(&kept)], 2, "a run of `flowgate bench corpus` needs its folder");
+    let verify = ["bench", "verify", name(&kept)];
+    check(&verify, 2, "the run of `flowgate bench corpus injecagent` read a folder");
+    check(&[&verify[..], &["--folder", name(&folder)]].concat(), 0, "this program repeats the run: 7 lines");
+    check(
+        &[&verify[..], &["--folder", "no-such-folder"]].concat(),
+        2,
+        "no-such-folder: there is no such file",
+    );
     // An attack that only reads is permitted by the draft, and the command says so with its exit code.
     write("test_cases_dh_base.json", &case("HouseGetState"));
     check(&["bench", "corpus", "injecagent", name(&folder)], 1, "direct harm");
@@ -489,6 +517,10 @@ fn propagation_reads_articles_of_a_folder() {
     std::fs::write(folder.join("questions.jsonl"), questions).unwrap();
     let (code, said) = run(&["--format", "jsonl"]);
     assert_eq!((code, said.contains("legit/biz01.legit.txt")), (Some(0), true), "{said}");
+    let kept = file("news-run.jsonl", said.as_bytes());
+    let verify = ["bench", "verify", name(&kept)];
+    check(&verify, 2, "name the folder with `--folder`");
+    check(&[&verify[..], &["--folder", name(&folder)]].concat(), 0, "this program repeats the run: ");
     // Six articles less those for tuning, and the questions about them: a request each.
     let server = ["--embeddings-model", "e", "--embeddings-url", "http://127.0.0.1:9", "--dry-run"];
     let (code, said) = run(&server);

@@ -135,6 +135,14 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         #[cfg(feature = "bench")]
         ("bench verify", "--answers", vec![TRACE, "--answers", "MISSING"]),
         #[cfg(feature = "bench")]
+        ("bench verify", "--attacker-answers", vec![TRACE, "--searches", "--attacker-answers", "MISSING"]),
+        #[cfg(feature = "bench")]
+        ("bench verify", "--folder", vec![TRACE, "--folder", "MISSING"]),
+        #[cfg(feature = "bench")]
+        ("bench verify", "--background", vec![TRACE, "--background", "MISSING"]),
+        #[cfg(feature = "bench")]
+        ("bench verify", "--attack-texts", vec![TRACE, "--attack-texts", "MISSING"]),
+        #[cfg(feature = "bench")]
         ("bench compare", "<FILE>...", vec!["MISSING"]),
         ("bench corpus", "<FOLDER>", vec!["injecagent", "MISSING"]),
         #[cfg(feature = "bench")]
@@ -151,6 +159,46 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("bench games", "--answers", vec!["--answers", "MISSING", "--model", "m", "--url", url]),
         #[cfg(all(feature = "bench", feature = "run"))]
         ("bench extended", "--answers", vec!["--answers", "MISSING", "--model", "m", "--url", url]),
+        #[cfg(all(feature = "bench", feature = "run"))]
+        (
+            "bench games",
+            "--attacker-answers",
+            vec![
+                "--instances",
+                "1",
+                "--defence",
+                "none",
+                "--queries",
+                "1",
+                "--attacker-model",
+                "m",
+                "--attacker-url",
+                url,
+                "--attacker-answers",
+                "MISSING",
+            ],
+        ),
+        #[cfg(all(feature = "bench", feature = "run"))]
+        (
+            "bench extended",
+            "--attacker-answers",
+            vec![
+                "--game",
+                "memory",
+                "--instances",
+                "1",
+                "--defence",
+                "none",
+                "--queries",
+                "1",
+                "--attacker-model",
+                "m",
+                "--attacker-url",
+                url,
+                "--attacker-answers",
+                "MISSING",
+            ],
+        ),
         #[cfg(all(feature = "bench", feature = "run"))]
         ("bench privacy", "--answers", vec!["--answers", "MISSING", "--model", "m", "--url", url]),
         ("run", "--policy", vec!["--policy", "MISSING", "--model", "m", "--url", url, "hi"]),

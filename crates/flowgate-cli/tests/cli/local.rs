@@ -104,6 +104,64 @@ fn chat_model(folder_name: &str) -> PathBuf {
     folder
 }
 
+/// Creates a folder with a model of the architecture of Qwen3 in Hugging Face's form: one layer, weights from a formula, the
+/// tokenizer that ships, and the part of Qwen3's chat template that switches thinking off.
+fn qwen3_model(folder_name: &str) -> PathBuf {
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../flowgate-lm/models/small");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder_name);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(small.join("tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+    let config = serde_json::json!({
+        "model_type": "qwen3", "vocab_size": 1024, "hidden_size": 32, "intermediate_size": 64, "head_dim": 16,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": true,
+        "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+        "eos_token_id": (0..1024).step_by(3).collect::<Vec<u32>>(),
+    });
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let layer = "model.layers.0.";
+    let shapes = [
+        ("model.embed_tokens.weight".to_owned(), vec![1024_usize, 32]),
+        (format!("{layer}self_attn.q_proj.weight"), vec![32, 32]),
+        (format!("{layer}self_attn.k_proj.weight"), vec![16, 32]),
+        (format!("{layer}self_attn.v_proj.weight"), vec![16, 32]),
+        (format!("{layer}self_attn.o_proj.weight"), vec![32, 32]),
+        (format!("{layer}self_attn.q_norm.weight"), vec![16]),
+        (format!("{layer}self_attn.k_norm.weight"), vec![16]),
+        (format!("{layer}mlp.gate_proj.weight"), vec![64, 32]),
+        (format!("{layer}mlp.up_proj.weight"), vec![64, 32]),
+        (format!("{layer}mlp.down_proj.weight"), vec![32, 64]),
+        (format!("{layer}input_layernorm.weight"), vec![32]),
+        (format!("{layer}post_attention_layernorm.weight"), vec![32]),
+        ("model.norm.weight".to_owned(), vec![32]),
+    ];
+    // The file: the length of the header, the header, and the entries of the tensors one after another.
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    let mut state = 1_u32;
+    for (name, shape) in shapes {
+        let begin = data.len();
+        for _ in 0..shape.iter().product() {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let entry = (state >> 8) as f32 / 16_777_216.0 - 0.5;
+            // A normalisation is near 1.
+            let entry = if shape.len() == 1 { 1.0 + entry / 4.0 } else { entry };
+            data.extend(entry.to_le_bytes());
+        }
+        let tensor = serde_json::json!({"dtype": "F32", "shape": shape, "data_offsets": [begin, data.len()]});
+        header.insert(name, tensor);
+    }
+    let header = serde_json::Value::Object(header).to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.into_bytes());
+    file.extend(data);
+    std::fs::write(folder.join("model.safetensors"), file).unwrap();
+    let template = "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}\
+        {{- '<|im_start|>assistant\n' }}\
+        {%- if enable_thinking is not defined or enable_thinking is not false %}{{ raise_exception('it would think') }}{% endif %}\
+        {{- '<think>\n\n</think>\n\n' }}";
+    std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
+    folder
+}
+
 /// The game of one pair, with attention blocking; and that a server cannot block attention.
 #[test]
 fn attention_is_blocked_in_a_local_model() {
@@ -140,8 +198,9 @@ fn attention_is_blocked_in_a_local_model() {
 
 #[test]
 fn the_experiment_of_the_paper_is_repeated() {
+    // One has the weights that ship, the other the architecture of Qwen3 and a template that fails if it would think.
     let first = chat_model("Qwen3-0.6B");
-    let second = chat_model("Qwen3-1.7B");
+    let second = qwen3_model("Qwen3-1.7B");
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("paper-runs");
     let _ = std::fs::remove_dir_all(&scratch);
     std::fs::create_dir_all(&scratch).unwrap();
@@ -221,11 +280,11 @@ fn screeners_are_measured_and_drawn() {
     let lines: Vec<serde_json::Value> =
         printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
-    assert_eq!((count("manifest"), count("figures"), count("roc"), count("distribution")), (1, 104, 104, 6));
+    assert_eq!((count("manifest"), count("figures"), count("roc"), count("distribution")), (1, 112, 112, 6));
     let output = flowgate(&[&run[..], &["--format", "json"]].concat());
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let listed = |kind: &str| document[kind].as_array().map(Vec::len);
-    assert_eq!(["figures", "roc", "distribution"].map(listed), [104, 104, 6].map(Some));
+    assert_eq!(["figures", "roc", "distribution"].map(listed), [112, 112, 6].map(Some));
     for file in ["roc-same-value-twice.svg", "figure-2.svg", "figure-3a.svg", "figure-3b.svg"] {
         let chart = std::fs::read_to_string(charts.join(file)).unwrap();
         assert!(chart.starts_with("<svg xmlns="), "{file}");
@@ -305,7 +364,7 @@ fn a_screener_is_trained_and_read() {
     run("judge", &folder, "the screener was trained with the model `another ");
     std::fs::write(&description, trained).unwrap();
     check(&["screen", "time", name(&folder), "--tokens", "50", "--runs", "2"], 0, "time of a step");
-    check(&["screen", "time", "no-such-folder"], 2, "`flowgate screen train` writes this file");
+    check(&["screen", "time", "no-such-folder"], 2, "write it with `flowgate screen train`");
     std::fs::write(folder.join("classifier.safetensors"), "12").unwrap();
     run("judge", &folder, "--screener: ");
 }

@@ -105,14 +105,10 @@ pub fn attempt_rows(searches: &[AttackSearch], model: &str) -> Vec<Map<String, V
 
 /// Returns a table of attack searches with a row for each game and defence. It has three shares of tasks: the search
 /// opened the channel, reached a violation, or reached a violation that took effect. Then comes the mean number of
-/// queries until the first effect, over the tasks that have one. The games of AgentSecBench share a row, `all`.
+/// queries until the first effect, over the tasks that have one, and the number of questions to a person in all attempts.
 /// `queries` is the maximum number of attempts for each task.
 fn search_table(searches: &[AttackSearch], queries: usize) -> Table {
-    // The games of AgentSecBench share one row, `all`. Each further game has its own.
-    let key = |search: &AttackSearch| {
-        let is_of_paper = super::super::task::Game::ALL.iter().any(|game| game.name() == search.game);
-        (search.defence, if is_of_paper { "all".to_owned() } else { search.game.clone() })
-    };
+    let key = |search: &AttackSearch| (search.defence, search.game.clone());
     // The key of each row: its defence, and its game.
     let mut keys = Vec::new();
     for search in searches {
@@ -129,8 +125,9 @@ fn search_table(searches: &[AttackSearch], queries: usize) -> Table {
         "executed",
         "executed (95 %)",
         "queries to effect",
+        "questions",
     ];
-    let row = |wanted: &(super::super::defence::Defence, String)| {
+    let row = |wanted: &(Defence, String)| {
         let found: Vec<AttackSearch> =
             searches.iter().filter(|search| key(search) == *wanted).cloned().collect();
         let [opened, violated, executed] = search_rates(&found);
@@ -147,6 +144,7 @@ fn search_table(searches: &[AttackSearch], queries: usize) -> Table {
             cell(executed.value()),
             interval_cell(executed),
             mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.1}")),
+            found.iter().map(|search| search.questions).sum::<usize>().to_string(),
         ]
     };
     let title = format!("attack search, at most {queries} queries for each task (beyond the paper)");
@@ -162,6 +160,22 @@ mod tests {
     use super::super::super::suite::GameSuite;
     use super::super::csv;
     use super::*;
+
+    /// A row has the questions of all attempts of a game.
+    #[test]
+    fn questions_are_added_up_for_each_game() {
+        let suite = GameSuite::generate(4, 2);
+        let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
+        let settings = SearchSettings { queries: 1, author: None };
+        let none = Defence::None;
+        let mut searches = search(&suite, &runner, none, settings, &mut || false).unwrap().unwrap();
+        for (number, search) in searches.iter_mut().enumerate() {
+            search.questions = number + 1;
+        }
+        let rows = search_tables(&searches).remove(0).rows;
+        let questions: Vec<&str> = rows.iter().map(|row| row[8].as_str()).collect();
+        assert_eq!(questions, ["3", "7", "11"]);
+    }
 
     /// The best attempts are in every form of the report.
     #[test]
@@ -183,7 +197,13 @@ mod tests {
             assert!(text.contains(&best.attack) && table.contains(&search.task), "{text}");
             assert!(page[1].rows.iter().any(|row| row[2] == search.task && row[6] == best.attack));
         }
-        assert_eq!((page[0].rows.len(), page[1].rows.len()), (2, 6));
+        // Two defences and three games, each with its own rate and questions.
+        assert_eq!((page[0].rows.len(), page[1].rows.len()), (6, 6));
+        let of_games: Vec<&str> = page[0].rows.iter().map(|row| row[1].as_str()).collect();
+        assert_eq!(of_games[..3], ["instruction", "retrieval", "capability"]);
+        for (row, search) in page[0].rows.iter().zip(&searches) {
+            assert_eq!((row[2].as_str(), row[8].clone()), ("1", search.questions.to_string()), "{row:?}");
+        }
         // Under *none*, the first attempt succeeds on each of three tasks; the other defence is tried until the limit.
         let of = |defence: &str| page[2].rows.iter().filter(|row| row[0] == defence).count();
         assert_eq!((of("none"), of("labels/never-look")), (3, BEST));

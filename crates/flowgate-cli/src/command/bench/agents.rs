@@ -2,7 +2,7 @@
 //!
 //! The tasks, the methods and the reports are in `flowgate_bench::agents`; this module shows progress and chooses the format.
 
-use flowgate_bench::agents::report::{figure_rows, lines, page, tables};
+use flowgate_bench::agents::report::{comparison_rows, figure_rows, lines, page, tables};
 use flowgate_bench::agents::{Guard, TaskSuite, manifest};
 use flowgate_bench::games::report::csv;
 use serde_json::json;
@@ -44,8 +44,12 @@ pub(crate) fn run(options: &AgentsArgs, output: &mut Console) -> Result<u8, Inpu
         ReportFormat::Html => output.write_bytes(page(&guards, &rows, &manifest).as_bytes()),
         ReportFormat::Csv => csv(&figure_rows(&guards, &rows)).lines().for_each(|line| output.line(line)),
         ReportFormat::Json => {
-            let figures = figure_rows(&guards, &rows);
-            let document = json!({"manifest": manifest, "figures": figures, "interrupted": is_interrupted});
+            let document = json!({
+                "manifest": manifest,
+                "figures": figure_rows(&guards, &rows),
+                "comparisons": comparison_rows(&guards, &rows, options.seed),
+                "interrupted": is_interrupted,
+            });
             output.line(&document.to_string());
         }
         ReportFormat::Jsonl => {

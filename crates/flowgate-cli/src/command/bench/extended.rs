@@ -7,18 +7,18 @@
 use std::time::{Duration, Instant};
 
 use flowgate_bench::cost::{CountedModel, RequestCounter};
-use flowgate_bench::games::adaptive::{AttackSearch, SearchSettings, search_extended};
+use flowgate_bench::games::adaptive::{AttackSearch, SearchSettings, search_extended, search_extended_pair};
 use flowgate_bench::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
 use flowgate_bench::games::figures::Figures;
 use flowgate_bench::games::report::extended::{
     comparison_rows, comparison_text, execution_row, figure_row, page, tables,
 };
 use flowgate_bench::games::report::{attempt_rows, csv, search_text};
-use flowgate_bench::games::{ANSWER_TOKENS, Defence, Execution, Runner, extended_manifest};
+use flowgate_bench::games::{ANSWER_TOKENS, Defence, Execution, Runner, extended_manifest, with_search};
 use flowgate_lm::ChatModel;
 use serde_json::{Value, json};
 
-use super::model::{ask_ahead, attacker, model, print_cost};
+use super::model::{ask_ahead, attacker, model, print_cost_of_search};
 use crate::args::{ExtendedArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     };
     let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
     // With `--jobs`, several threads ask the model first; the run below then reads the answers from the file of answers.
-    ask_ahead(options.model.jobs, rows.len(), &progress, &|unit| {
+    ask_ahead(options.model.threads(), rows.len(), &progress, &|unit| {
         let Some((game, defence)) = rows.get(unit) else { return Ok(()) };
         // `None`: no clock, since only the answers matter here.
         let runner = Runner::new(model, None).map_err(failed)?;
@@ -73,9 +73,22 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     // The time of an answer from the file says nothing about the model.
     let measures_time = named.is_some() && options.model.answers.is_none();
     let runner = Runner::new(model, measures_time.then_some(clock)).map_err(failed)?;
-    let attacker = attacker(&options.attacker)?;
+    let attack_counter = RequestCounter::default();
+    let attacker = attacker(&options.attacker, options.model.dry_run.then_some(&attack_counter))?;
     let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
     let settings = SearchSettings { queries, author: attacker.as_deref() };
+    // The searches, too, ask the models on several threads. The answers of an attacker's model that are not recorded
+    // would be other ones in the measurement.
+    let pairs = suite.pairs_per_row().max(1);
+    let searches_ahead = queries > 0 && (attacker.is_none() || options.attacker.keeps_answers());
+    let units = if searches_ahead { pairs * rows.len() } else { 0 };
+    ask_ahead(options.model.threads(), units, &progress, &|unit| {
+        let Some((game, defence)) = rows.get(unit / pairs) else { return Ok(()) };
+        let runner = Runner::new(model, None).map_err(failed)?;
+        let (task, is_stopped) = ((&suite, *game, unit % pairs), &mut || progress.is_interrupted());
+        search_extended_pair(task, &runner, *defence, settings, is_stopped).map_err(failed)?;
+        Ok(())
+    })?;
     let (mut results, mut all_executions, mut searches) = (Vec::new(), Vec::new(), Vec::new());
     for (game, defence) in rows {
         // Returns whether to stop.
@@ -97,10 +110,12 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     }
     let is_interrupted = progress.finish(output);
     if options.model.dry_run {
-        print_cost(&counter, ANSWER_TOKENS, output);
+        let attacker = attacker.is_some().then_some(&attack_counter);
+        print_cost_of_search(&counter, ANSWER_TOKENS, attacker, output);
         return Ok(if is_interrupted { INTERRUPTED } else { 0 });
     }
     let manifest = extended_manifest(&suite, &games, &defences, model);
+    let manifest = with_search(manifest, queries, attacker.as_ref().map(|attacker| attacker.name()));
     print(
         options,
         &manifest,

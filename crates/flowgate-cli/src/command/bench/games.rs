@@ -3,25 +3,26 @@
 //! The suite, the defences and the measures are in `flowgate_bench::games`; this module chooses the model, shows
 //! progress and chooses the format.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flowgate_bench::corpora::{load_mails, load_prompt_shield};
 use flowgate_bench::cost::{CountedModel, RequestCounter};
-use flowgate_bench::games::adaptive::{AttackSearch, SearchSettings, search};
+use flowgate_bench::games::adaptive::{AttackSearch, SearchSettings, search, search_pair};
 use flowgate_bench::games::figures::DefenceFigures;
 use flowgate_bench::games::report::{
     PageContent, attempt_rows, comparison_rows, comparison_text, csv, figure_rows, page, paper_rows,
     paper_tables, search_text, tables,
 };
 use flowgate_bench::games::{
-    ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, TextSources, Variant, manifest,
+    ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, TextSources, Variant, manifest, with_search,
 };
 use flowgate_guard::conversation::Method;
 use flowgate_lm::{BlockingModel, ChatModel};
 use serde_json::{Map, Value, json};
 
 use super::corpus::Folder;
-use super::model::{ask_ahead, attacker, model, print_cost};
+use super::model::{ask_ahead, attacker, model, print_cost_of_search};
 use crate::args::{GamesArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
@@ -72,14 +73,15 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     }
     let instances = usize::try_from(options.instances).unwrap_or(usize::MAX);
     let seeds = u64::from(options.seeds);
-    let suite = GameSuite::generate_from(options.seed, seeds, instances, options.variant, &sources(options)?);
+    let texts = sources(options.background.as_deref(), options.attack_texts.as_deref())?;
+    let suite = GameSuite::generate_from(options.seed, seeds, instances, options.variant, &texts);
     let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
     let steps = suite.executions_per_defence() + suite.pairs().len() * queries;
     // An execution is a step, and so is a query of a search, whether it is needed or not.
     let progress = Progress::over_steps(steps * defences.len(), "step", output);
     // Asks the model on several threads, so that its answers are recorded before the measurement runs in order. A unit
     // is one pair of observations under one defence.
-    ask_ahead(options.model.jobs, suite.pairs().len() * defences.len(), &progress, &|unit| {
+    ask_ahead(options.model.threads(), suite.pairs().len() * defences.len(), &progress, &|unit| {
         let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
         let (pair, defence) = (suite.pairs().get(unit / defences.len()), defences.get(unit % defences.len()));
         let (Some(pair), Some(defence)) = (pair, defence) else { return Ok(()) };
@@ -99,8 +101,22 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     // run only on demand.
     let has_ideal = options.ideal || (named.is_none() && !options.model.dry_run);
     let ideals = if has_ideal { suite.ideal_meanings(&runner).map_err(failed)? } else { Vec::new() };
-    let attacker = attacker(&options.attacker)?;
+    let attack_counter = RequestCounter::default();
+    let attacker = attacker(&options.attacker, options.model.dry_run.then_some(&attack_counter))?;
     let settings = SearchSettings { queries, author: attacker.as_deref() };
+    // The searches, too, ask the models on several threads. The answers of an attacker's model that are not recorded
+    // would be other ones in the measurement.
+    let searches_ahead = queries > 0 && (attacker.is_none() || options.attacker.keeps_answers());
+    let searched_defences: Vec<Defence> =
+        defences.iter().copied().filter(|defence| searches_ahead && !defence.needs_blocking()).collect();
+    ask_ahead(options.model.threads(), suite.pairs().len() * searched_defences.len(), &progress, &|unit| {
+        let Some(defence) = searched_defences.get(unit / suite.pairs().len().max(1)) else { return Ok(()) };
+        let runner = Runner::new(model, None).map_err(failed)?;
+        let task = (&suite, unit % suite.pairs().len().max(1));
+        let is_stopped = &mut || progress.is_interrupted();
+        search_pair(task, &runner, *defence, settings, is_stopped).map_err(failed)?;
+        Ok(())
+    })?;
     // The measurement: the executions, the leakage and the search for attacks under each defence.
     let mut results = GameResults::default();
     for defence in &defences {
@@ -131,10 +147,12 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     }
     let is_interrupted = progress.finish(output);
     if options.model.dry_run {
-        print_cost(&counter, ANSWER_TOKENS, output);
+        let attacker = attacker.is_some().then_some(&attack_counter);
+        print_cost_of_search(&counter, ANSWER_TOKENS, attacker, output);
         return Ok(if is_interrupted { INTERRUPTED } else { 0 });
     }
     let manifest = manifest(&suite, &defences, model);
+    let manifest = with_search(manifest, queries, attacker.as_ref().map(|attacker| attacker.name()));
     results.is_of_double = named.is_none();
     print(options, &manifest, &results, is_interrupted, output);
     Ok(match results.has_effect_under_labels() {
@@ -144,18 +162,21 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     })
 }
 
-/// Reads the texts that the options add to the games: mails as the background of the observations (`--background`), and
+/// Reads the texts that folders add to the games: mails as the background of the observations (`--background`), and
 /// injections that others have written (`--attack-texts`).
 ///
 /// # Errors
-/// If a folder cannot be read, or `--attack-texts` has no injection.
-fn sources(options: &GamesArgs) -> Result<TextSources, InputError> {
+/// If a folder cannot be read, or that of `--attack-texts` has no injection.
+pub(super) fn sources(
+    background: Option<&Path>,
+    attack_texts: Option<&Path>,
+) -> Result<TextSources, InputError> {
     let mut sources = TextSources::default();
-    if let Some(path) = &options.background {
+    if let Some(path) = background {
         sources.background = load_mails(&Folder::open(path)?)
             .map_err(|error| InputError(format!("--background {}: {error}", path.display())))?;
     }
-    if let Some(path) = &options.attack_texts {
+    if let Some(path) = attack_texts {
         let labelled = load_prompt_shield(&Folder::open(path)?)
             .map_err(|error| InputError(format!("--attack-texts {}: {error}", path.display())))?;
         let texts = labelled.splits.into_iter().flat_map(|(_, texts)| texts);

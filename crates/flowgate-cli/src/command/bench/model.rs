@@ -11,6 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use flowgate_bench::cost::RequestCounter;
+#[cfg(feature = "run")]
+use flowgate_bench::cost::{CountedModel, SilentModel};
+use flowgate_bench::games::adaptive::ATTACK_TOKENS;
 use flowgate_bench::tokens::TOKENIZER;
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::recorded::{AnswerFileError, RecordingMode};
@@ -124,18 +127,34 @@ fn remote_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, 
 }
 
 /// Returns the model that drives the attacker of a search, with the key from the environment variable of
-/// `--attacker-key-from`; `None` if the options do not name both a model and its address.
+/// `--attacker-key-from`, at most `--attacker-rate` requests in a minute, and its answers kept in the file of
+/// `--attacker-answers`; `None` if the options do not name both a model and its address. With a `counter`, nothing is
+/// sent: a double that says nothing takes the model's place, and its requests are counted.
 #[cfg(feature = "run")]
-pub(super) fn attacker(options: &AttackerArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+pub(super) fn attacker<'c>(
+    options: &AttackerArgs,
+    counter: Option<&'c RequestCounter>,
+) -> Result<Option<Box<dyn ChatModel + 'c>>, InputError> {
     let (Some(model), Some(url)) = (&options.attacker_model, &options.attacker_url) else { return Ok(None) };
+    if let Some(counter) = counter {
+        return Ok(Some(Box::new(CountedModel { model: &SilentModel, counter })));
+    }
     let key = options.attacker_key_from.as_deref();
-    server_model(options.attacker_api.api(), model, ("--attacker-url", url), key).map(Some)
+    let chat = server_model(options.attacker_api.api(), model, ("--attacker-url", url), key)?;
+    let chat = PacedModel::new(chat, options.attacker_rate);
+    Ok(Some(match &options.attacker_answers {
+        Some(path) => Box::new(recorded(chat, path)?),
+        None => Box::new(chat),
+    }))
 }
 
 /// Returns no model: a program without the feature `run` has no HTTP client.
 #[cfg(not(feature = "run"))]
 #[expect(clippy::unnecessary_wraps, reason = "the function with the feature `run` can fail")]
-pub(super) fn attacker(_: &AttackerArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+pub(super) fn attacker<'c>(
+    _: &AttackerArgs,
+    _: Option<&'c RequestCounter>,
+) -> Result<Option<Box<dyn ChatModel + 'c>>, InputError> {
     Ok(None)
 }
 
@@ -251,6 +270,30 @@ pub(super) fn ask_ahead(
 /// Prints the cost of a run with a model, as counted by `counter`, which counted the requests of a run with a
 /// double. `answer_tokens` is the limit of one answer.
 pub(super) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
+    print_counts(counter, answer_tokens, output);
+    print_course(output);
+}
+
+/// Prints the cost of a run with a search for attacks: that of the measured model, and then that of the model which drives
+/// the attacker, if the options name one.
+pub(super) fn print_cost_of_search(
+    counter: &RequestCounter,
+    answer_tokens: u32,
+    attacker: Option<&RequestCounter>,
+    output: &mut Console,
+) {
+    print_counts(counter, answer_tokens, output);
+    if let Some(attacker) = attacker {
+        output.line("The attacker's model:");
+        print_counts(attacker, ATTACK_TOKENS, output);
+        output
+            .line("The search tries its own attacks in place of the model's. One that succeeds costs less.");
+    }
+    print_course(output);
+}
+
+/// Prints the requests to one model, and the tokens that it reads and writes.
+fn print_counts(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
     let requests = counter.requests();
     let written = requests.saturating_mul(u64::from(answer_tokens));
     output.line(&format!("{}, sent to nobody", plural(requests, "request")));
@@ -259,6 +302,10 @@ pub(super) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &
         plural(counter.input_tokens(), "token")
     ));
     output.line(&format!("at most {} written, {answer_tokens} for each answer", plural(written, "token")));
+}
+
+/// Prints what an estimate of the cost depends on.
+fn print_course(output: &mut Console) {
     output.line(
         "A double determined the course of the run. A model that looks or calls more often costs more.",
     );

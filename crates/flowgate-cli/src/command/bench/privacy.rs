@@ -56,7 +56,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         suite = suite.with_attention(reader);
         screener = Some(description);
     }
-    ask_ahead(options.model.jobs, defences.len(), &progress, &|unit| {
+    ask_ahead(options.model.threads(), defences.len(), &progress, &|unit| {
         let Some(defence) = defences.get(unit) else { return Ok(()) };
         suite.run_defence_with(*defence, answering, &mut || progress.is_interrupted()).map_err(failed)?;
         Ok(())

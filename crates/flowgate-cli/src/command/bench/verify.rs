@@ -3,35 +3,45 @@
 
 use std::path::Path;
 
-use flowgate_bench::verify::{OpenAnswers, verify};
+use flowgate_bench::corpora::CorpusFolder;
+use flowgate_bench::verify::{OpenAnswers, VerifySettings, verify};
 use flowgate_lm::{ChatModel, RecordedModel};
 use serde_json::Value;
 
+use super::corpus::Folder;
+use super::games::sources;
+use crate::args::VerifyArgs;
 use crate::input::{self, InputError, describe_io_error};
 use crate::output::{Console, plural};
 
 /// The largest run that is read, in bytes.
 const MAX_RUN: u64 = 64 << 20;
 
-/// Runs `flowgate bench verify`: repeats the recorded run in the file at `path`, a run of a real model with its
-/// recorded answers in the file `answers`. Returns 0 if every line that can be compared is the same, otherwise 1.
-pub(crate) fn run(path: &Path, answers: Option<&Path>, output: &mut Console) -> Result<u8, InputError> {
-    if let Some(file) = answers {
+/// Runs `flowgate bench verify`: repeats the recorded run in a file, a run of a real model with its recorded answers.
+/// Returns 0 if every line that can be compared is the same, otherwise 1.
+pub(crate) fn run(options: &VerifyArgs, output: &mut Console) -> Result<u8, InputError> {
+    for file in [&options.answers, &options.attacker_answers].into_iter().flatten() {
         // The file is opened for each model; a missing one is reported as everywhere.
         let opened = std::fs::File::open(file);
         opened.map_err(|error| InputError(format!("{}: {}", file.display(), describe_io_error(&error))))?;
     }
-    let lines = read_lines(path)?;
-    let open = |name: &str| -> Result<Box<dyn ChatModel>, String> {
-        let file = answers.unwrap_or(path);
-        match RecordedModel::replay(name, file) {
-            Ok(model) => Ok(Box::new(model)),
-            Err(error) => Err(format!("--answers {}: {error}", file.display())),
-        }
+    let folder = options.folder.as_deref().map(Folder::open).transpose()?;
+    let texts = match (options.background.as_deref(), options.attack_texts.as_deref()) {
+        (None, None) => None,
+        (background, attack_texts) => Some(sources(background, attack_texts)?),
     };
-    let open: Option<&OpenAnswers<'_>> = if answers.is_some() { Some(&open) } else { None };
-    let result =
-        verify(&lines, open).map_err(|problem| InputError(format!("{}: {problem}", path.display())))?;
+    let lines = read_lines(&options.run)?;
+    let answers = options.answers.as_deref().map(|file| opener("--answers", file));
+    let attacker_answers = options.attacker_answers.as_deref().map(|file| opener("--attacker-answers", file));
+    let settings = VerifySettings {
+        answers: answers.as_ref().map(|open| open as &OpenAnswers<'_>),
+        repeats_searches: options.searches,
+        attacker_answers: attacker_answers.as_ref().map(|open| open as &OpenAnswers<'_>),
+        folder: folder.as_ref().map(|folder| folder as &dyn CorpusFolder),
+        texts: texts.as_ref(),
+    };
+    let failed = |problem| InputError(format!("{}: {problem}", options.run.display()));
+    let result = verify(&lines, settings).map_err(failed)?;
     for difference in &result.differences {
         output.line(difference);
     }
@@ -51,6 +61,18 @@ pub(crate) fn run(path: &Path, answers: Option<&Path>, output: &mut Console) -> 
             output.line(&format!("this program repeats {repeated}, but not {}", plural(differences, "line")));
             Ok(1)
         }
+    }
+}
+
+/// Returns the function that opens the recorded answers in `file` of the model with a name. `option` is the option that
+/// names the file, for messages.
+fn opener<'f>(
+    option: &'static str,
+    file: &'f Path,
+) -> impl Fn(&str) -> Result<Box<dyn ChatModel>, String> + 'f {
+    move |name| match RecordedModel::replay(name, file) {
+        Ok(model) => Ok(Box::new(model)),
+        Err(error) => Err(format!("{option} {}: {error}", file.display())),
     }
 }
 
