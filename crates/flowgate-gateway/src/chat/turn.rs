@@ -25,7 +25,7 @@ use super::fallback_model::{FallbackModel, UpstreamChoice};
 use super::frozen_approvals::{CHANGED, frozen_approvals};
 use super::model_error::model_error;
 use super::person_approver::PersonApprover;
-use super::provider_tools::ProviderTools;
+use super::provider_tools::{ProviderCallLimits, ProviderTools};
 use super::report::RequestReport;
 use super::stream::OutgoingReply;
 use super::tool_choice_model::ToolChoiceModel;
@@ -304,6 +304,8 @@ pub(crate) async fn run(
     // The agent runs until the turn ends or waits.
     let model = ToolChoiceModel::new(&remote, &request.choice);
     let begun = Instant::now();
+    let provider_calls =
+        ProviderCallLimits::new(&client.spec, &decoded.provider_tools, decoded.max_provider_calls);
     let mut observer = TurnObserver {
         client,
         name,
@@ -321,7 +323,7 @@ pub(crate) async fn run(
         key,
         used: &used_approvals,
         recorded: Vec::new(),
-        runs: 0,
+        provider_calls,
     };
     let is_formatted = session.conversation.has_output_format();
     let (model, small) = (
