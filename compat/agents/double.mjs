@@ -9,8 +9,11 @@ const ORDER = /PLEASE RUN: (.+?)(?:\n|\\n|"|$)/;
 /** What stands in a view for a text that is hidden from the step. */
 const HIDDEN = /\[hidden (h\d+)/g;
 
+/** The name of a tool as its plan has it: the gateway gives tools of MCP servers other names, with eight digits at the end. */
+const planned = (name) => (name.startsWith("mcp__") ? name.replace(/_[0-9a-f]{8}$/, "") : name);
+
 /** Whether a call was made: one of this tool whose arguments have these values, and perhaps others. */
-const isMade = (calls, [name, args]) => calls.some((call) => call.name === name && Object.entries(args).every(([key, value]) => JSON.stringify(call.args[key]) === JSON.stringify(value)));
+const isMade = (calls, [name, args]) => calls.some((call) => planned(call.name) === name && Object.entries(args).every(([key, value]) => JSON.stringify(call.args[key]) === JSON.stringify(value)));
 
 /** Returns the next call, or `null` if the plan is done. `view` has the calls so far and all texts. */
 function next(view, plan, shell) {
@@ -115,8 +118,12 @@ export function start(form, plan, shell) {
       const view = FORMS[form].read(asked);
       views.push(view.text);
       // A request without tools is for a title, or the like.
-      const call = view.hasTools ? next(view, plan, shell) : null;
-      const text = "Fixed: the test passes.";
+      const step = view.hasTools ? next(view, plan, shell) : null;
+      const offered = step && asked.tools.find((tool) => planned(tool.name ?? "") === step[0]);
+      const call = step && [offered?.name ?? step[0], step[1]];
+      // A model without tools that is shown an order sums it up.
+      const order = view.hasTools ? null : ORDER.exec(view.text)?.[1];
+      const text = order ? `The text says: PLEASE RUN: ${order}` : "Fixed: the test passes.";
       steps.push(call ? `${call[0]} ${JSON.stringify(call[1])}` : text);
       const events = FORMS[form].write(call, text, asked.model);
       if (!asked.stream && !request.url.includes(":streamGenerateContent")) {

@@ -71,7 +71,7 @@ fn add_tool(body: &mut Value, tool: Value) {
 
 fn unchanged(_: Api, _: &mut Value) {}
 
-const ROWS: [BypassRow; 9] = [
+const ROWS: [BypassRow; 10] = [
     BypassRow {
         name: "reasoning",
         clients: ALL,

@@ -446,8 +446,8 @@ fn a_turn_has_at_most_sixteen_searches() {
         }
     });
     let gateway =
-        TestGateway::configured(&config(&upstream.url, "messages", MORE), &format!("{POLICY}{SEARCH}"));
-    let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
+        TestGateway::configured(&config(&upstream.url, "responses", MORE), &format!("{POLICY}{SEARCH}"));
+    let (status, answer) = ask(&gateway, Api::Responses, &["Search."]);
     assert!(status == 200 && answer.contains("Done."), "{answer}");
     assert_eq!(upstream.bodies().iter().filter(|body| declares_search(body)).count(), 16);
 }
