@@ -23,6 +23,7 @@ use super::clients::ClientState;
 use super::conversations::ConversationState;
 use super::fallback_model::{FallbackModel, UpstreamChoice};
 use super::frozen_approvals::{CHANGED, frozen_approvals};
+use super::handed_calls::HandedLabel;
 use super::model_error::model_error;
 use super::person_approver::PersonApprover;
 use super::provider_tools::{ProviderCallLimits, ProviderTools};
@@ -392,6 +393,11 @@ pub(crate) async fn run(
     (session.void_approvals, session.used_approvals) = used.into_iter().partition(is_void);
     if turn.ended == Some(TurnEnd::Asked) {
         session.earlier_answers = further;
+    }
+    if client.spec.watch.is_none() {
+        let monitor = session.conversation.monitor();
+        report.handed_labels =
+            turn.calls.iter().map(|call| HandedLabel::of(call, &turn.judged, monitor)).collect();
     }
     session.events = take_audit_events(client, name, &mut turn, &recorded);
     // A turn that waits for a person hands over no calls.
