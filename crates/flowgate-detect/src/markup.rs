@@ -94,6 +94,18 @@ fn markdown(text: &str, markup: &mut Markup) {
     // The end of the last address. Addresses are not parsed for brackets, so that the time is linear.
     let mut skipped = 0;
     for (at, c) in text.char_indices() {
+        // An address may end here after all: what was taken for one is not, if its parenthesis is not closed.
+        if c == '<' {
+            let rest = text.get(at + 1..).unwrap_or_default();
+            let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>')).unwrap_or(0);
+            let url = rest
+                .get(..end)
+                .filter(|url| is_autolink(url) && rest.get(end..).is_some_and(|rest| rest.starts_with('>')));
+            if let Some(url) = url {
+                let url = html::resolve_character_references(url);
+                markup.links.push(Link { url, span: at + 1..at + 1 + end });
+            }
+        }
         if std::mem::take(&mut escaped) || at < skipped {
             continue;
         }
@@ -101,17 +113,6 @@ fn markdown(text: &str, markup: &mut Markup) {
         match c {
             '\\' => escaped = true,
             '[' => open.push(at),
-            '<' => {
-                let rest = text.get(at + 1..).unwrap_or_default();
-                let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>')).unwrap_or(0);
-                let url = rest.get(..end).filter(|url| {
-                    is_autolink(url) && rest.get(end..).is_some_and(|rest| rest.starts_with('>'))
-                });
-                if let Some(url) = url {
-                    let url = html::resolve_character_references(url);
-                    markup.links.push(Link { url, span: at + 1..at + 1 + end });
-                }
-            }
             ']' => {
                 let after = text.get(at + 1..).unwrap_or_default();
                 let Some(start) = open.pop() else {

@@ -81,7 +81,9 @@ fn upstream() -> String {
             let said = messages.iter().rev().find(is_users).unwrap()["content"].to_string();
             let word =
                 said.trim_end_matches(|c: char| !c.is_alphanumeric()).rsplit(' ').next().unwrap().to_owned();
-            let is_refusal = |message: &Value| message["role"] == "tool" && message["tool_call_id"] != "page";
+            let is_refusal = |message: &Value| {
+                message["role"] == "tool" && message["content"].to_string().contains("refused")
+            };
             let was_refused = messages.iter().any(is_refusal);
             let arguments = json!({"argument": word}).to_string();
             let function = json!({"name": "pay", "arguments": arguments});

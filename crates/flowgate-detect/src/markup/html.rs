@@ -22,6 +22,8 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
     let mut hidden: Option<HiddenElement> = None;
     // Whether the last tag was not closed: a browser then reads the next one as a part of it.
     let mut is_unclosed = false;
+    // The end of the last comment.
+    let mut comment_end = 0;
     while let Some(open) = text.get(at..).and_then(|rest| rest.find('<')) {
         let (plain, rest) = text.get(at..).unwrap_or_default().split_at(open);
         if let Some(hidden) = &mut hidden {
@@ -29,10 +31,15 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
         }
         let start = at + open;
         if let Some(comment) = rest.strip_prefix("<!--") {
-            let end = comment.find("-->").unwrap_or(comment.len());
-            markup.hidden_texts.push(resolve_character_references(comment.get(..end).unwrap_or_default()));
-            // `<!--` has four bytes, `-->` three; the latter may be missing.
-            at = (start + 4 + end + 3).min(text.len());
+            if start >= comment_end {
+                let end = comment.find("-->").unwrap_or(comment.len());
+                let inside = comment.get(..end).unwrap_or_default();
+                markup.hidden_texts.push(resolve_character_references(inside));
+                // `<!--` has four bytes, `-->` three; the latter may be missing.
+                comment_end = (start + 4 + end + 3).min(text.len());
+            }
+            // In a tag, it is no comment, so what it contains is read as well.
+            at = if is_unclosed { start + 4 } else { comment_end };
             continue;
         }
         let closing = rest.starts_with("</");
