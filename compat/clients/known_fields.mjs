@@ -43,7 +43,7 @@ function filesBelow(at) {
 
 /** Returns the declarations of a package by their names, those in a namespace with its name, and what determines their fields. */
 function declarations(name, within) {
-  // What is in beta comes last: of several declarations with one name, the first counts.
+  // What is in beta comes last: of several declarations with one name, the first counts, except that Anthropic's beta is of the same form.
   const isBeta = (file) => Number(file.includes("/beta/"));
   const files = filesBelow(path.join(folder, "node_modules", name, within)).sort((one, other) => isBeta(one) - isBeta(other));
   const program = ts.createProgram(files, { skipLibCheck: true, noLib: true, types: [] });
@@ -51,7 +51,7 @@ function declarations(name, within) {
   const visit = (node, prefix) => {
     if ((ts.isInterfaceDeclaration(node) || ts.isTypeAliasDeclaration(node) || ts.isClassDeclaration(node)) && node.name) {
       const key = prefix + node.name.text;
-      if (!found.has(key)) found.set(key, node);
+      found.set(key, [...(found.get(key) ?? []), node]);
     }
     if (ts.isModuleDeclaration(node) && node.body) return ts.forEachChild(node.body, (child) => visit(child, `${prefix}${node.name.text}.`));
     return ts.forEachChild(node, (child) => visit(child, prefix));
@@ -74,9 +74,9 @@ function fieldsOf(form, object, name) {
   const renamed = NAMES[`${form} | ${object} | ${name}`];
   const nested = (wanted) => [...found].find(([key]) => key.endsWith(`.${wanted}`))?.[1];
   const candidates = renamed ? [renamed] : [name, name.replace(/Params?$/, "")];
-  const node = candidates.map((candidate) => found.get(candidate) ?? nested(candidate)).find(Boolean);
-  if (!node) throw new Error(`${form}, ${object}: there is no interface ${candidates.join(" or ")}; name it in NAMES`);
-  return fields(node);
+  const nodes = candidates.map((candidate) => found.get(candidate) ?? nested(candidate)).find(Boolean);
+  if (!nodes) throw new Error(`${form}, ${object}: there is no interface ${candidates.join(" or ")}; name it in NAMES`);
+  return (form === "messages" ? nodes : nodes.slice(0, 1)).flatMap(fields);
 }
 
 const versions = ["openai", "@anthropic-ai/sdk", "@google/genai"].map((name) => `${name} ${JSON.parse(fs.readFileSync(path.join(folder, "node_modules", name, "package.json"), "utf8")).version}`);
