@@ -144,7 +144,12 @@ impl ServedGateway {
 
     /// The agent asks the model; returns the id of the call that it receives.
     fn call(&self, text: &str) -> String {
-        let answer = self.ask(text);
+        self.call_after(&[], text)
+    }
+
+    /// The agent asks the model after these messages; returns the id of the call that it receives.
+    fn call_after(&self, earlier: &[Value], text: &str) -> String {
+        let answer = self.ask_after(earlier, text);
         let body: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
         let call = &body["choices"][0]["message"]["tool_calls"][0];
         let id = call["id"].as_str().unwrap_or_default().to_owned();
@@ -369,9 +374,8 @@ fn both_judge_a_call_at_one_label() {
             }
             assert_eq!(decides(&Prompt("Pay bob"), "-"), "-", "{harness}");
             // The model is shown the page, or a placeholder, and pays whom the user says.
-            let answer = gateway.ask_after(&page, "Pay bob");
-            assert!(answer.contains("call_pay_bob"), "{harness}: {answer}");
-            let decided = decides(&Before("pay bob"), "call_pay_bob");
+            let id = gateway.call_after(&page, "Pay bob");
+            let decided = decides(&Before("pay bob"), &id);
             let is_equal = if expected == "-" { decided == "-" } else { decided.starts_with(expected) };
             assert!(is_equal, "{harness}, same {is_same}, seen {has_seen}, {settings}: {decided}");
         }
