@@ -126,7 +126,7 @@ pub struct ProviderToolUse {
     pub blocked_domains: Vec<String>,
     /// Whether the tool may return only pages that the provider has stored.
     pub is_offline: bool,
-    /// The most calls of the tool that the client permits in a turn. Whoever runs the calls counts them.
+    /// The most calls of the tool that the client permits in a turn. The program that runs the calls counts them.
     pub max_calls: Option<u64>,
 }
 

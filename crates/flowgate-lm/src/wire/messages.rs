@@ -94,7 +94,7 @@ fn unsupported_feature(request: &Request) -> Option<&'static str> {
 /// then repeat the request without it.
 fn encode_error(status: u16, message: &str) -> Value {
     let kind = error_names(status).anthropic;
-    let error = if message.contains(&format!("`thread` {}", THREAD)) {
+    let error = if message.contains(&format!("`thread` {THREAD}")) {
         let details = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
         json!({"type": kind, "message": message, "details": details})
     } else {
