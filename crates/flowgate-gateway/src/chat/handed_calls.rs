@@ -347,7 +347,7 @@ mod tests {
         let (low, high) = (label("trusted"), label("untrusted"));
         assert_eq!(reported([low.clone(), high.clone()], Some("c1")), low);
         assert_eq!(reported([low.clone(), high.clone()], Some("c2")), high);
-        assert_eq!(reported([low.clone(), high.clone()], None), None);
+        assert_eq!(reported([low.clone(), high], None), None);
         assert_eq!(reported([low.clone(), None], None), None);
         assert_eq!(reported([low.clone(), low.clone()], None), low);
         assert_eq!(reported([None, None], Some("c1")), None);
