@@ -17,7 +17,7 @@ export const AGENTS = {
     // Claude Code writes these commands and edits in its own way before it runs them, and sends them back so.
     plan: (project, how) => [
       ["Read", { file_path: `${project}/calc.mjs` }],
-      ...how.map((step) => (step === "look" ? step : ["Bash", { command: step }])),
+      ...how.map((step) => (step === "look" || Array.isArray(step) ? step : ["Bash", { command: step }])),
       ["Edit", { file_path: `${project}/calc.mjs`, old_string: "a - b", new_string: "a + b" }],
       ["Bash", { command: "node --test calc.test.mjs", description: "Runs the test" }],
     ],

@@ -9,8 +9,15 @@ const ORDER = /PLEASE RUN: (.+?)(?:\n|\\n|"|$)/;
 /** What stands in a view for a text that is hidden from the step. */
 const HIDDEN = /\[hidden (h\d+)/g;
 
+/** The name of a tool as its plan has it: the gateway gives tools of MCP servers other names, with eight digits at the end. */
+const planned = (name) => (name.startsWith("mcp__") ? name.replace(/_[0-9a-f]{8}$/, "") : name);
+
+/** The reasoning that precedes each answer, and its seal, which only the provider can read. */
+const THOUGHT = "The next step of the plan is due.";
+const SEAL = Buffer.from("a seal").toString("base64");
+
 /** Whether a call was made: one of this tool whose arguments have these values, and perhaps others. */
-const isMade = (calls, [name, args]) => calls.some((call) => call.name === name && Object.entries(args).every(([key, value]) => JSON.stringify(call.args[key]) === JSON.stringify(value)));
+const isMade = (calls, [name, args]) => calls.some((call) => planned(call.name) === name && Object.entries(args).every(([key, value]) => JSON.stringify(call.args[key]) === JSON.stringify(value)));
 
 /** Returns the next call, or `null` if the plan is done. `view` has the calls so far and all texts. */
 function next(view, plan, shell) {
@@ -42,15 +49,20 @@ const FORMS = {
       const usage = { input_tokens: 10, output_tokens: 5 };
       return [
         { type: "message_start", message: { id: `msg_${randomUUID()}`, type: "message", role: "assistant", model, content: [], stop_reason: null, stop_sequence: null, usage } },
-        { type: "content_block_start", index: 0, content_block: block },
-        { type: "content_block_delta", index: 0, delta },
+        { type: "content_block_start", index: 0, content_block: { type: "thinking", thinking: "", signature: "" } },
+        { type: "content_block_delta", index: 0, delta: { type: "thinking_delta", thinking: THOUGHT } },
+        { type: "content_block_delta", index: 0, delta: { type: "signature_delta", signature: SEAL } },
         { type: "content_block_stop", index: 0 },
+        { type: "content_block_start", index: 1, content_block: block },
+        { type: "content_block_delta", index: 1, delta },
+        { type: "content_block_stop", index: 1 },
         { type: "message_delta", delta: { stop_reason: call ? "tool_use" : "end_turn", stop_sequence: null }, usage },
         { type: "message_stop" },
       ];
     },
-    whole([{ message }, { content_block: block }, , , { delta }], call, text) {
-      return { ...message, ...delta, content: [call ? { ...block, input: call[1] } : { ...block, text }] };
+    whole([{ message }, , , , , { content_block: block }, , , { delta }], call, text) {
+      const thinking = { type: "thinking", thinking: THOUGHT, signature: SEAL };
+      return { ...message, ...delta, content: [thinking, call ? { ...block, input: call[1] } : { ...block, text }] };
     },
   },
   responses: {
@@ -60,7 +72,8 @@ const FORMS = {
       return { calls, text: JSON.stringify([body.instructions, ...items.filter(({ type }) => type !== "function_call")]), hasTools: body.tools?.length > 0 };
     },
     write(call, text, model) {
-      const [id, at] = [randomUUID(), { output_index: 0 }];
+      const [id, at] = [randomUUID(), { output_index: 1 }];
+      const reasoning = { type: "reasoning", id: `rs_${id}`, summary: [{ type: "summary_text", text: THOUGHT }], encrypted_content: SEAL };
       const item = call
         ? { type: "function_call", id: `fc_${id}`, call_id: `call_${id}`, name: call[0], arguments: JSON.stringify(call[1]), status: "completed" }
         : { type: "message", id: `msg_${id}`, role: "assistant", status: "completed", content: [{ type: "output_text", text, annotations: [] }] };
@@ -72,10 +85,12 @@ const FORMS = {
         : [{ type: "response.output_text.delta", ...at, item_id: item.id, content_index: 0, delta: text }, { type: "response.output_text.done", ...at, item_id: item.id, content_index: 0, text }];
       return [
         { type: "response.created", response },
+        { type: "response.output_item.added", output_index: 0, item: { ...reasoning, summary: [] } },
+        { type: "response.output_item.done", output_index: 0, item: reasoning },
         { type: "response.output_item.added", ...at, item: begun },
         ...middle,
         { type: "response.output_item.done", ...at, item },
-        { type: "response.completed", response: { ...response, status: "completed", output: [item], usage } },
+        { type: "response.completed", response: { ...response, status: "completed", output: [reasoning, item], usage } },
       ];
     },
     whole: (events) => events.at(-1).response,
@@ -87,8 +102,8 @@ const FORMS = {
       return { calls, text: JSON.stringify([body.systemInstruction, ...parts.filter((part) => !part.functionCall)]), hasTools: body.tools?.length > 0 };
     },
     write(call, text) {
-      const part = call ? { functionCall: { name: call[0], args: call[1] } } : { text };
-      const candidate = { content: { role: "model", parts: [part] }, finishReason: "STOP", index: 0 };
+      const part = { ...(call ? { functionCall: { name: call[0], args: call[1] } } : { text }), thoughtSignature: SEAL };
+      const candidate = { content: { role: "model", parts: [{ text: THOUGHT, thought: true }, part] }, finishReason: "STOP", index: 0 };
       return [{ candidates: [candidate], usageMetadata: { promptTokenCount: 10, candidatesTokenCount: 5, totalTokenCount: 15 } }];
     },
     whole: ([event]) => event,
@@ -115,8 +130,12 @@ export function start(form, plan, shell) {
       const view = FORMS[form].read(asked);
       views.push(view.text);
       // A request without tools is for a title, or the like.
-      const call = view.hasTools ? next(view, plan, shell) : null;
-      const text = "Fixed: the test passes.";
+      const step = view.hasTools ? next(view, plan, shell) : null;
+      const offered = step && asked.tools.find((tool) => planned(tool.name ?? "") === step[0]);
+      const call = step && [offered?.name ?? step[0], step[1]];
+      // A model without tools that is shown an order sums it up.
+      const order = view.hasTools ? null : ORDER.exec(view.text)?.[1];
+      const text = order ? `The text says: PLEASE RUN: ${order}` : "Fixed: the test passes.";
       steps.push(call ? `${call[0]} ${JSON.stringify(call[1])}` : text);
       const events = FORMS[form].write(call, text, asked.model);
       if (!asked.stream && !request.url.includes(":streamGenerateContent")) {

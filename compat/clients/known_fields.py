@@ -2,9 +2,10 @@
 
 The list is `crates/flowgate-lm/tests/client-fields.txt`: a test of `flowgate-lm` demands that the decoders know each of them, and
 `test_clients.py` that the list is that of the installed clients. So a field that a new version of a client adds is a visible change.
-`compat/clients/fields` writes the list. `kinds.py` finds the classes that `FORMS` does not name.
+`compat/clients/fields` writes the list, and that of the clients for JavaScript (`known_fields.mjs`). `kinds.py` finds the classes that `FORMS` does not name.
 """
 
+import json
 import sys
 from importlib.metadata import version
 from typing import get_args
@@ -152,5 +153,11 @@ def listed():
     return "\n".join(lines) + "\n"
 
 
+def classes():
+    """Returns the names of the classes of each object, for known_fields.mjs."""
+    named = lambda kinds: [member.__name__ for kind in kinds for member in get_args(kind) or (kind,)]
+    return {form: {title: named(kinds) for title, kinds in objects.items()} for form, objects in FORMS.items()}
+
+
 if __name__ == "__main__":
-    sys.stdout.write(listed())
+    sys.stdout.write(json.dumps(classes()) if sys.argv[1:] == ["--classes"] else listed())

@@ -12,11 +12,12 @@ impl<'a> Choices<'a> {
         self.0.is_empty()
     }
 
-    /// Returns a number below `n`.
+    /// Returns a number below `n`, from one byte, or from two if `n` is larger than 256.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
-        usize::from(*first) % n
+        let high = if n > 256 { 256 * self.below(256) } else { 0 };
+        (high + usize::from(*first)) % n
     }
 
     pub(crate) fn of<T: Copy>(&mut self, list: &[T]) -> T {

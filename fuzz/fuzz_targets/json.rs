@@ -1,5 +1,9 @@
-//! Generates and mutates JSON with the names that the wire formats use.
+//! Generates and mutates JSON with the names that the wire formats use: all fields of requests that the decoders know, and
+//! those of answers.
 
+use std::sync::LazyLock;
+
+use flowgate_lm::wire::{Api, embeddings, listed};
 use serde_json::{Value, json};
 
 use crate::bytes::Choices;
@@ -61,8 +65,18 @@ fn built(choices: &mut Choices<'_>, depth: usize) -> Value {
     }
 }
 
+/// The names of fields: those of requests, as the decoders list them, and those of answers.
+static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let listed = Api::ALL.into_iter().flat_map(listed).chain(embeddings::listed());
+    let mut keys: Vec<&str> = ANSWER_KEYS.into_iter().chain(listed.map(|row| row.field)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+});
+
+/// The names of fields of answers, beside those that requests have as well.
 #[rustfmt::skip]
-const KEYS: [&str; 56] = [
+const ANSWER_KEYS: [&str; 56] = [
     "type", "role", "content", "messages", "input", "output", "tools", "tool_calls", "function", "choices",
     "message", "delta", "index", "error", "code", "usage", "text", "id", "name", "arguments", "model",
     "status", "item", "response", "finish_reason", "stop_reason", "content_block", "max_tokens", "system",

@@ -1,5 +1,6 @@
 //! Arbitrary input in each of the wire formats is decoded or rejected, however it is divided. A decoded
-//! message that is encoded in any of the formats decodes to the same message.
+//! message that is encoded in any of the formats decodes to the same message. A field that no table lists is refused by its
+//! name.
 
 #![no_main]
 
@@ -16,7 +17,7 @@ use flowgate_lm::chat::{Completion, Message, OutputFormat, Part, Request, ToolCa
 use flowgate_lm::json::Json;
 use flowgate_lm::sse::{EventSplitter, SseEvent};
 use flowgate_lm::wire::{
-    AnswerStorage, Api, ONLY_FUNCTIONS, ResponseHead, messages::MAX_TOKENS,
+    AnswerStorage, Api, FieldOutcome, ONLY_FUNCTIONS, ResponseHead, listed, messages::MAX_TOKENS,
 };
 use flowgate_lm::{Delta, Error};
 use json::edit;
@@ -29,6 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
         b'?' => each(request, &serde_json::from_slice(rest).unwrap_or_default()),
         b'=' => each(response, &serde_json::from_slice(rest).unwrap_or_default()),
         b'~' => Api::ALL.iter().for_each(|api| stream(*api, rest)),
+        b'!' => unknown_field(&mut Choices::new(rest)),
         _ => {
             let mut choices = Choices::new(rest);
             let mut body =
@@ -59,6 +61,60 @@ const GOOD: [Option<&str>; 13] = [
     Some(include_str!("good/generate-content-response.json")),
     Some(include_str!("good/generate-content-events.json")),
 ];
+
+/// The requests that the decoders accept, and the fields whose values they do not read: schemas, arguments, outputs.
+const REQUESTS: [(Api, &str, &[&str]); 4] = [
+    (Api::ChatCompletions, include_str!("good/chat-request.json"), &["parameters", "schema"]),
+    (Api::Responses, include_str!("good/responses-request.json"), &["parameters", "schema"]),
+    (Api::Messages, include_str!("good/messages-request.json"), &["input_schema", "schema", "input"]),
+    (
+        Api::GenerateContent,
+        include_str!("good/generate-content-request.json"),
+        &["parameters", "parametersJsonSchema", "responseSchema", "args", "response"],
+    ),
+];
+
+/// A field that no table lists is refused by its name, wherever the decoder reads an object.
+fn unknown_field(choices: &mut Choices<'_>) {
+    const UNKNOWN: &str = "zz_unknown";
+    let (api, body, opaque) = choices.of(&REQUESTS);
+    let mut body: Value = serde_json::from_str(body).expect("good");
+    assert!(api.decode_request(&Json::from(&body)).is_ok(), "{api:?}: the good request is refused");
+    let dropped: Vec<&str> =
+        listed(api).into_iter().filter(|row| row.outcome == FieldOutcome::Dropped).map(|row| row.field).collect();
+    let mut objects = Vec::new();
+    collect_objects(&body, "", &|key| opaque.contains(&key) || dropped.contains(&key), &mut objects);
+    let nth = choices.below(objects.len());
+    let place = body.pointer_mut(&objects[nth]).and_then(Value::as_object_mut).expect("an object");
+    // Null counts as absent.
+    place.insert(UNKNOWN.to_owned(), choices.of(&[json!(true), json!(0), json!(""), json!([]), json!({})].each_ref()).clone());
+    match api.decode_request(&Json::from(&body)) {
+        Ok(_) => panic!("{api:?}: an unknown field is accepted at {:?}: {body}", objects[nth]),
+        Err(error) => {
+            is_one_line(&error);
+            let text = error.to_string();
+            assert!(text.contains(UNKNOWN) && text.contains("is not known"), "{api:?} {:?}: {text}", objects[nth]);
+        }
+    }
+}
+
+/// Adds the paths of the objects that are read: those that are not below a field for which `is_opaque`.
+fn collect_objects(value: &Value, path: &str, is_opaque: &dyn Fn(&str) -> bool, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            found.push(path.to_owned());
+            for (key, field) in fields.iter().filter(|(key, _)| !is_opaque(key)) {
+                collect_objects(field, &format!("{path}/{key}"), is_opaque, found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                collect_objects(item, &format!("{path}/{index}"), is_opaque, found);
+            }
+        }
+        _ => {}
+    }
+}
 
 fn each(read: fn(Api, &Value), body: &Value) {
     Api::ALL.iter().for_each(|api| read(*api, body));

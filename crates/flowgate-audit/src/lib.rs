@@ -16,6 +16,7 @@
 //! * [`DatabaseLogAnchors`]: compares a log with a database's record of it; [`WitnessRecord`]: compares a log with the
 //!   heads that a program outside the gateway has received.
 //! * [`file_lock`]: locks files.
+//! * [`policy_digest()`]: identifies a policy by its text.
 //! * [`watch`]: writes the watch log, a separate file of verdicts that are not enforced.
 
 mod anchor;
@@ -31,6 +32,7 @@ mod key_file;
 mod line_hash;
 mod log_files;
 mod loss;
+mod policy_digest;
 mod record;
 mod record_kind;
 mod tail;
@@ -55,6 +57,7 @@ pub use event::{AuditEvent, FreezeSwitch, JudgedCallRecord, SessionPhase};
 pub use key::{AuditKey, AuditPublicKey};
 pub use line_hash::LineHash;
 pub use loss::{AuditLoss, LogAnchor};
+pub use policy_digest::policy_digest;
 pub use record::{AuditRecord, RecordError, Timestamp};
 pub use record_kind::RecordKind;
 pub use verify::{LogExpectations, LogSummary, VerifiedRecords, verify};

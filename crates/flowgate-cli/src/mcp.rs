@@ -5,12 +5,13 @@
 //! untrusted and is only passed on.
 //!
 //! * `config` reads the configuration of servers.
-//! * `connection` connects to one server; `http` is the HTTP client for remote servers.
+//! * `connection` connects to one server; `http` is the HTTP client for remote servers, and `oauth` obtains tokens for them.
 //! * `runtime` runs the asynchronous code on its thread.
 
 mod config;
 mod connection;
 mod http;
+mod oauth;
 mod runtime;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -90,21 +90,45 @@ fn markdown(text: &str, markup: &mut Markup) {
     // References to a definition elsewhere: whether it is an image, its label, and the name of the definition.
     let mut references: Vec<(bool, Range<usize>, Range<usize>)> = Vec::new();
     let mut definitions: BTreeMap<String, Link> = BTreeMap::new();
-    let mut escaped = false;
+    let (mut escaped, mut has_code_or_tags) = (false, false);
     // The end of the last address. Addresses are not parsed for brackets, so that the time is linear.
     let mut skipped = 0;
     for (at, c) in text.char_indices() {
+        // An address may end here after all: what was taken for one is not, if its parenthesis is not closed.
+        if c == '<' {
+            let rest = text.get(at + 1..).unwrap_or_default();
+            let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>')).unwrap_or(0);
+            let url = rest
+                .get(..end)
+                .filter(|url| is_autolink(url) && rest.get(end..).is_some_and(|rest| rest.starts_with('>')));
+            if let Some(url) = url {
+                let url = html::resolve_character_references(url);
+                markup.links.push(Link { url, span: at + 1..at + 1 + end });
+            }
+        }
         if std::mem::take(&mut escaped) || at < skipped {
             continue;
         }
+        has_code_or_tags |= matches!(c, '`' | '<');
         match c {
             '\\' => escaped = true,
             '[' => open.push(at),
             ']' => {
-                let Some(start) = open.pop() else { continue };
+                let after = text.get(at + 1..).unwrap_or_default();
+                let Some(start) = open.pop() else {
+                    // The bracket that opens the label may have been closed by one in code or in a tag, which a renderer
+                    // does not count. What the label is of is unknown, so the address counts as a link and as an image.
+                    // It ends before the next such place, so that the time is linear; what it contains is read as well.
+                    let rest = after.strip_prefix('(').filter(|_| has_code_or_tags).unwrap_or_default();
+                    let rest = rest.split_once("](").map_or(rest, |(first, _)| first);
+                    if let Some(link) = destination(rest, at + 2) {
+                        add_reference(text, markup, true, &(at..at), link.clone());
+                        add_reference(text, markup, false, &(at..at), link);
+                    }
+                    continue;
+                };
                 let label = start + 1..at;
                 let image = text.get(..start).is_some_and(|before| before.ends_with('!'));
-                let after = text.get(at + 1..).unwrap_or_default();
                 if let Some(rest) = after.strip_prefix('(') {
                     if let Some(link) = destination(rest, at + 2) {
                         skipped = link.span.end;
@@ -116,7 +140,7 @@ fn markdown(text: &str, markup: &mut Markup) {
                         definitions.entry(reference_key(text, &label)).or_insert(link);
                     }
                 } else if let Some(rest) = after.strip_prefix('[') {
-                    let end = rest.find([']', '\n']).unwrap_or(0);
+                    let end = end_of_label(rest);
                     // Empty or unclosed brackets contain no name; the label is then the name.
                     let name = if end == 0 { label.clone() } else { at + 2..at + 2 + end };
                     references.push((image, label, name));
@@ -158,7 +182,8 @@ fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usi
         let end =
             (label.start..=label.end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(label.start);
         let label = label.start..end;
-        markup.alt_texts.push(text.get(label).unwrap_or_default().to_owned());
+        let label = text.get(label).unwrap_or_default();
+        markup.alt_texts.extend((!label.is_empty()).then(|| label.to_owned()));
         markup.images.push(link);
     } else {
         markup.links.push(link);
@@ -168,21 +193,56 @@ fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usi
 /// Maximum length of the recorded alternative text of an image, in bytes.
 const MAX_ALT: usize = 1_000;
 
+/// Returns whether a text between angle brackets is an address that leads somewhere. Names of XML, such as `xs:element`,
+/// have the same form.
+fn is_autolink(text: &str) -> bool {
+    text.contains("://")
+        || ["mailto:", "javascript:", "data:"]
+            .iter()
+            .any(|scheme| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
+}
+
 /// Returns the name of a reference in lower case and with single spaces, so that equal names in different spellings
 /// match; empty if the name has more than 1000 bytes. `name` is the span of the name in `text`.
 fn reference_key(text: &str, name: &Range<usize>) -> String {
     let name = text.get(name.clone()).filter(|name| name.len() <= 1000).unwrap_or_default();
-    name.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+    let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
+    // Letters such as `ẞ` and `ß` are equal to `ss` without regard to case.
+    name.to_lowercase().to_uppercase().to_lowercase()
+}
+
+/// Returns the length of the name of a definition at the start of a text: up to the closing bracket. 0 if there is none
+/// within 1000 bytes.
+fn end_of_label(text: &str) -> usize {
+    let mut escaped = false;
+    let end = text.char_indices().take_while(|(at, _)| *at <= 1000).find(|(_, c)| {
+        let is_end = *c == ']' && !escaped;
+        escaped = *c == '\\' && !escaped;
+        is_end
+    });
+    end.map_or(0, |(at, _)| at)
 }
 
 /// Returns the address at the start of a text, after white space and `<`; `None` if there is none. The address ends
-/// before a space, an angle bracket, or a closing parenthesis that is not opened in it. The text begins at byte
-/// `offset` of the whole text; the returned span is one of the whole text.
+/// before a space or a closing parenthesis that is not opened in it; between angle brackets, it may contain both. The text begins at byte `offset` of the whole text; the returned span is one of the
+/// whole text.
 fn destination(text: &str, offset: usize) -> Option<Link> {
     let trimmed = text.trim_start_matches([' ', '\t', '\n', '<']);
     let start = text.len() - trimmed.len();
-    let mut depth = 0_usize;
+    // Whether the address is between angle brackets that close on its line.
+    let is_bracketed = text.get(..start).is_some_and(|before| before.ends_with('<'))
+        && trimmed
+            .find(['>', '\n', '<'])
+            .is_some_and(|at| trimmed.get(at..).is_some_and(|rest| rest.starts_with('>')));
+    let (mut depth, mut escaped) = (0_usize, false);
     let end = trimmed.find(|c: char| match c {
+        // An escaped character is a part of the address, unless it is white space.
+        c if std::mem::take(&mut escaped) && !c.is_whitespace() => false,
+        '\\' => {
+            escaped = true;
+            false
+        }
+        c if is_bracketed => c == '>',
         '(' => {
             depth += 1;
             false
@@ -191,13 +251,33 @@ fn destination(text: &str, offset: usize) -> Option<Link> {
             depth -= 1;
             false
         }
-        c => c.is_whitespace() || matches!(c, ')' | '<' | '>'),
+        c => c.is_whitespace() || c == ')',
     });
     let url = trimmed.get(..end.unwrap_or(trimmed.len())).filter(|url| !url.is_empty())?;
-    Some(Link {
-        url: html::resolve_character_references(url),
-        span: offset + start..offset + start + url.len(),
-    })
+    Some(Link { url: without_escapes(url), span: offset + start..offset + start + url.len() })
+}
+
+/// Returns an address of Markdown without its escapes: a backslash before a punctuation character, and character
+/// references.
+fn without_escapes(url: &str) -> String {
+    let mut plain = String::with_capacity(url.len());
+    let mut rest = url;
+    while let Some(at) = rest.find('\\') {
+        let (before, after) = rest.split_at(at);
+        plain.push_str(&html::resolve_character_references(before));
+        let mut following = after.chars();
+        following.next();
+        match following.clone().next() {
+            Some(c) if c.is_ascii_punctuation() => {
+                plain.push(c);
+                following.next();
+            }
+            _ => plain.push('\\'),
+        }
+        rest = following.as_str();
+    }
+    plain.push_str(&html::resolve_character_references(rest));
+    plain
 }
 
 #[cfg(test)]
@@ -253,6 +333,9 @@ mod tests {
         check("<a href='/go?to=https://b.example'>", &["/go?to=https://b.example", "https://b.example"], &[]);
         check("<a href=' https://b.example '>", &["https://b.example"], &[]);
         check("no [links] here: [x] (y)", &[], &[]);
+        check("![`]`](https://a.example)", &["https://a.example"], &["https://a.example"]);
+        check("[a](<b c> 't') [a](b\\.c&amp;\\&amp;)", &["b c", "b.c&&amp;"], &[]);
+        check("![a][b\nc] ![d][SS]\n\n[b c]: e\n[ß]: f", &["e", "f"], &["e", "f"]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ mod model_error;
 mod model_list;
 mod model_request;
 mod person_approver;
-mod provider_tools;
+pub(crate) mod provider_tools;
 mod quotations;
 pub mod recheck;
 pub(crate) mod reload;

@@ -17,7 +17,7 @@ use flowgate::monitor::{PersonDecision, Question, Reason};
 use flowgate::policy::GrantScope;
 use flowgate::trace::{Call, Region, Tool};
 use flowgate_lm::BoxFuture;
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::Sha256;

@@ -127,6 +127,8 @@ pub struct ReceivedRequest {
     pub previous_response: Option<String>,
     /// The tools of the provider, which the server runs in requests of their own. The request offers them as functions.
     pub provider_tools: Vec<ProviderToolUse>,
+    /// The most calls of tools of the provider that the client permits in this turn, of all tools together.
+    pub max_provider_calls: Option<u64>,
 }
 
 impl ReceivedRequest {

@@ -49,14 +49,17 @@ fn the_documentation_lists_every_field() {
 /// `compat/clients/fields` lists what the official clients of OpenAI, Anthropic and Google can send.
 #[test]
 fn every_field_of_the_official_clients_is_known() {
-    let list = include_str!("client-fields.txt");
     let known: Vec<(&str, &str, &str)> = tables()
         .into_iter()
         .flat_map(|(form, fields)| fields.into_iter().map(move |row| (form, row.object, row.field)))
         .collect();
-    let rows: Vec<&str> = list.lines().filter(|line| !line.starts_with('#')).collect();
-    assert!(rows.len() > 200, "{}", rows.len());
-    for row in rows {
+    // The clients for Python, and those for JavaScript.
+    let lists = [include_str!("client-fields.txt"), include_str!("client-fields-npm.txt")];
+    let rows = |list: &'static str| list.lines().filter(|line| !line.starts_with('#'));
+    for list in lists {
+        assert!(rows(list).count() > 200, "{}", rows(list).count());
+    }
+    for row in lists.into_iter().flat_map(rows) {
         let is_row =
             |(form, object, field): &(&str, &str, &str)| format!("{form} | {object} | {field}") == row;
         assert!(

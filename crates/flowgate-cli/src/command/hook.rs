@@ -37,7 +37,7 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::policy_file::load_policy;
 use answer::HookAnswer;
-use gateway::AgentCall;
+use gateway::{AgentCall, GatewayReport};
 use harness::EventError;
 use logged::LogSettings;
 use transcript::PendingEvent;
@@ -193,20 +193,21 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     let tool_name = hook_input.get("tool_name").and_then(Value::as_str);
     let tool = tool_name.and_then(transcript::unambiguous_tool).map(|tool| tool.to_string());
     let _ = worker_sender.send(WorkerMessage::Event(event, tool));
-    let answer =
-        judge(options, event, &hook_input).unwrap_or_else(|why| HookAnswer::from_failure(event, &why));
+    let reported = match (event, tool_name, hook_input.get("tool_input")) {
+        (HookEvent::PreToolUse, Some(tool), Some(arguments)) => {
+            let id = hook_input.get("tool_use_id").and_then(Value::as_str);
+            gateway::ask(options, AgentCall { id, tool, arguments })
+        }
+        // Only a call is one of the gateway. A call without a name or arguments is denied.
+        _ => GatewayReport::Unused,
+    };
+    let answer = judge(options, event, &hook_input, &reported)
+        .unwrap_or_else(|why| HookAnswer::from_failure(event, &why));
     let answer = match never_asks(options) {
         Some(why) => answer.deny_question(why),
         None => answer,
     };
-    let answer = match (event, tool_name, hook_input.get("tool_input")) {
-        (HookEvent::PreToolUse, Some(tool), Some(arguments)) => {
-            let id = hook_input.get("tool_use_id").and_then(Value::as_str);
-            gateway::stricter(options, AgentCall { id, tool, arguments }, answer)
-        }
-        // A call without a name or arguments is denied already.
-        _ => answer,
-    };
+    let answer = reported.stricter(answer);
     // The tool has run, so a blocked output is replaced before the model receives it.
     let answer = if event == HookEvent::PostToolUse {
         answer.with_replacement(hook_input.get("tool_response"))
@@ -246,7 +247,7 @@ fn work_by_log(
             folder: session_folder(options)?,
             limit,
             never_asks: never_asks(options),
-            stricter: &|call, answer| gateway::stricter(options, call, answer),
+            ask_gateway: &|call| gateway::ask(options, call),
             is_watching: options.watch.is_some(),
         };
         logged::judge(monitor, options.harness, event, &settings)
@@ -328,7 +329,8 @@ fn required_text<'v>(hook_input: &'v Map<String, Value>, key: &str) -> Result<&'
 }
 
 /// Judges an event of Claude Code: replays the transcript so far in a new monitor, then judges or labels what the event
-/// adds. `hook_input` is the JSON object that Claude Code passed on the standard input.
+/// adds. `hook_input` is the JSON object that Claude Code passed on the standard input, and `reported` what the gateway says
+/// about a call.
 ///
 /// # Errors
 /// If the policy, the transcript or a field of `hook_input` cannot be read. The caller turns the error into a refusal.
@@ -336,6 +338,7 @@ fn judge(
     options: &HookArgs,
     event: HookEvent,
     hook_input: &Map<String, Value>,
+    reported: &GatewayReport,
 ) -> Result<HookAnswer, String> {
     let mut monitor = new_monitor(options)?;
     let agent = hook_input.get("agent_id").and_then(Value::as_str).map(str::to_owned);
@@ -352,10 +355,11 @@ fn judge(
     let transcript = read_up_to_date(path, limit, &pending)?;
     session::replay(&mut monitor, &transcript, &pending);
     Ok(match (event, call) {
-        // The hook does not see what the model was shown, so the call depends on everything.
-        (HookEvent::PreToolUse, Some(call)) => HookAnswer::from_judgement(
-            monitor.judge_entry(TraceEntry::from(call), Attribution::everything()).judgement(),
-        ),
+        // The hook does not see what the model was shown, so the call depends on everything, unless the gateway knows.
+        (HookEvent::PreToolUse, Some(call)) => {
+            let attribution = reported.attribution(&mut monitor);
+            HookAnswer::from_judgement(monitor.judge_entry(TraceEntry::from(call), attribution).judgement())
+        }
         // After the tool has run: its output is examined before the model receives it.
         (_, Some(call)) => {
             let response = hook_input.get("tool_response").cloned().unwrap_or_default();

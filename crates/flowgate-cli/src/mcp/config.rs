@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};
 
+use super::oauth::{OAuthSpec, is_confidential};
+
 /// The name of a server, and how to start or reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct McpServerSpec {
@@ -21,7 +23,7 @@ pub(super) enum ServerTransport {
     /// A program, which communicates over its standard input and output.
     Command { command: String, args: Vec<String>, env: Vec<(String, String)>, cwd: Option<PathBuf> },
     /// The URL of a server that communicates over HTTP.
-    Url { url: String, headers: Vec<(String, String)> },
+    Url { url: String, headers: Vec<(String, String)>, oauth: Option<OAuthSpec> },
 }
 
 impl McpServerSpec {
@@ -31,7 +33,8 @@ impl McpServerSpec {
             ServerTransport::Command { command, .. } => {
                 format!("try to run `{}` by hand", crate::escaping::line(command))
             }
-            ServerTransport::Url { .. } => "check its `url` and `headers`".to_owned(),
+            ServerTransport::Url { oauth: None, .. } => "check its `url` and `headers`".to_owned(),
+            ServerTransport::Url { oauth: Some(_), .. } => "check its `url` and `oauth`".to_owned(),
         }
     }
 
@@ -66,13 +69,15 @@ impl McpServerSpec {
                 }
                 line
             }
-            ServerTransport::Url { url, headers } => {
+            ServerTransport::Url { url, headers, oauth } => {
                 let names: Vec<String> = headers.iter().map(|(name, _)| quoted(name)).collect();
                 let headers = match names.is_empty() {
                     true => String::new(),
                     false => format!(" (with the headers {})", names.join(", ")),
                 };
-                format!("{}{headers}", crate::escaping::line(url))
+                let oauth =
+                    oauth.as_ref().map(|oauth| format!(" (with tokens of {})", quoted(&oauth.issuer)));
+                format!("{}{headers}{}", crate::escaping::line(url), oauth.unwrap_or_default())
             }
         }
     }
@@ -189,9 +194,50 @@ impl ServerFields<'_> {
                 if !is_web {
                     return Err("its `url` is not a URL; write http:// or https:// with a host".to_owned());
                 }
-                Ok(ServerTransport::Url { url, headers: self.map("headers")? })
+                let (headers, oauth) = (self.map("headers")?, self.oauth()?);
+                let has_key = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+                if oauth.is_some() && has_key {
+                    return Err(
+                        "the entry has both `oauth` and a header `Authorization`; leave one out".to_owned()
+                    );
+                }
+                Ok(ServerTransport::Url { url, headers, oauth })
             }
         }
+    }
+
+    /// Reads the object `oauth`, which says how the tokens for a server are obtained. `None` if there is none.
+    fn oauth(&self) -> Result<Option<OAuthSpec>, String> {
+        const FORM: &str =
+            r#"write {"issuer": "https://...", "clientId": "...", "clientSecret": "${NAME}", "scopes": []}"#;
+        let entry = match self.entry.get("oauth") {
+            None | Some(Value::Null) => return Ok(None),
+            Some(entry) => {
+                entry.as_object().ok_or_else(|| format!("its `oauth` is not an object; {FORM}"))?
+            }
+        };
+        let known = ["issuer", "clientId", "clientSecret", "scopes"];
+        if let Some(unknown) = entry.keys().find(|key| !known.contains(&key.as_str())) {
+            let unknown = crate::escaping::excerpt(unknown, 40);
+            return Err(format!("its `oauth` has the field `{unknown}`, which is unknown; {FORM}"));
+        }
+        let fields = ServerFields { entry, environment: self.environment };
+        let required = |key: &str| {
+            let text = fields.text(key)?.filter(|text| !text.is_empty());
+            text.ok_or_else(|| format!("its `oauth` has no `{key}`; {FORM}"))
+        };
+        let issuer = required("issuer")?;
+        let is_usable = issuer.parse::<::http::Uri>().is_ok_and(|uri| {
+            is_confidential(&uri)
+                && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+        });
+        if !is_usable {
+            return Err(
+                "the `issuer` in its `oauth` is not a URL of HTTPS; write https:// with a host".to_owned()
+            );
+        }
+        let (client_id, client_secret) = (required("clientId")?, required("clientSecret")?);
+        Ok(Some(OAuthSpec { issuer, client_id, client_secret, scopes: fields.list("scopes")? }))
     }
 
     /// Returns the string at `key` with its variables replaced; `None` if there is no such field, or it is null.
@@ -290,7 +336,12 @@ mod tests {
         check(
             r#"{"mcpServers": {"web": {"type": "http", "url": "https://x.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}},
                 "off": {"disabled": true}}}"#,
-            r#"web Url { url: "https://x.org/mcp", headers: [("Authorization", "Bearer s3cret")] }"#,
+            r#"web Url { url: "https://x.org/mcp", headers: [("Authorization", "Bearer s3cret")], oauth: None }"#,
+        );
+        check(
+            r#"{"mcpServers": {"web": {"url": "https://x.org/mcp", "oauth": {"issuer": "https://id.example", "clientId": "c",
+                "clientSecret": "${TOKEN}", "scopes": ["read"]}}}}"#,
+            r#"web Url { url: "https://x.org/mcp", headers: [], oauth: Some(OAuthSpec { issuer: "https://id.example", client_id: "c", scopes: ["read"], .. }) }"#,
         );
         check(r#"{"mcpServers": {}}"#, "");
     }
@@ -309,6 +360,10 @@ mod tests {
             (
                 r#"{"url": "https://x.org/mcp", "headers": {"Authorization": "Bearer s3cret"}}"#,
                 "https://x.org/mcp (with the headers Authorization)",
+            ),
+            (
+                r#"{"url": "https://x.org/mcp", "oauth": {"issuer": "https://id.example", "clientId": "c", "clientSecret": "s3cret"}}"#,
+                "https://x.org/mcp (with tokens of https://id.example)",
             ),
         ] {
             let entry = serde_json::from_str(entry).unwrap();

@@ -137,14 +137,18 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
             // `identity()` is what Flowgate states about itself to the server.
             identity().serve(transport).await
         }
-        ServerTransport::Url { url, headers } => {
+        ServerTransport::Url { url, headers, oauth } => {
             let headers: Result<_, String> =
                 headers.iter().map(|(name, value)| header(name, value)).collect();
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers?)
                 // An event has the answer as JSON, which is longer than its text.
                 .max_sse_event_size(limits.answer.saturating_mul(2));
-            let client = McpHttpClient::new(limits);
+            let mut client = McpHttpClient::new(limits);
+            if let Some(oauth) = oauth {
+                let connected = client.authenticate(oauth, url).await;
+                connected.map_err(|why| format!("cannot be used: {why}"))?;
+            }
             identity().serve(StreamableHttpClientTransport::with_client(client, config)).await
         }
     };

@@ -20,7 +20,10 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::Sse;
 
+use tokio::sync::Mutex;
+
 use super::CallLimits;
+use super::oauth::{OAuthSpec, TokenSource};
 
 /// The header with the identifier of the MCP session.
 const SESSION_HEADER: &str = "mcp-session-id";
@@ -31,15 +34,25 @@ const MAX_ERROR: usize = 64 << 10;
 
 /// The reason why a server did not answer: a clause for an error message to the user.
 #[derive(Debug)]
-pub(super) struct HttpError(String);
+pub(super) struct HttpError {
+    why: String,
+    /// Whether the server has rejected the token of the request.
+    is_unauthorized: bool,
+}
 
 impl fmt::Display for HttpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.why)
     }
 }
 
 impl std::error::Error for HttpError {}
+
+impl From<String> for HttpError {
+    fn from(why: String) -> Self {
+        Self { why, is_unauthorized: false }
+    }
+}
 
 /// The error that `rmcp` expects from this client.
 type HttpTransportError = StreamableHttpError<HttpError>;
@@ -48,7 +61,7 @@ type CustomHeaders = HashMap<HeaderName, HeaderValue>;
 
 /// Puts an error message of this client into the error type that `rmcp` expects.
 fn transport_error(why: impl Into<String>) -> HttpTransportError {
-    StreamableHttpError::Client(HttpError(why.into()))
+    StreamableHttpError::Client(HttpError::from(why.into()))
 }
 
 /// The HTTP client through which `rmcp` communicates with servers.
@@ -56,6 +69,8 @@ fn transport_error(why: impl Into<String>) -> HttpTransportError {
 pub(super) struct McpHttpClient {
     agent: ureq::Agent,
     limits: CallLimits,
+    /// The tokens for the server, if it is behind OAuth.
+    tokens: Option<Arc<Mutex<TokenSource>>>,
 }
 
 /// Parses a header of the configuration. Its value, which may be a key, is marked as sensitive.
@@ -98,11 +113,34 @@ impl McpHttpClient {
             .timeout_global(Some(limits.time.saturating_add(CONNECT_TIMEOUT)))
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
-        Self { agent: ureq::Agent::new_with_config(config), limits }
+        Self { agent: ureq::Agent::new_with_config(config), limits, tokens: None }
+    }
+
+    /// Obtains the first token for the server at `url`, and sends one with each request from then on.
+    ///
+    /// # Errors
+    /// If there is none: a clause for an error message to the user.
+    pub(super) async fn authenticate(&mut self, oauth: &OAuthSpec, url: &str) -> Result<(), String> {
+        let tokens = TokenSource::connect(oauth, url, self.agent.clone()).await?;
+        self.tokens = Some(Arc::new(Mutex::new(tokens)));
+        Ok(())
+    }
+
+    /// Returns the token for the next request; another one than `rejected`, if that is given. `None` if the server is not
+    /// behind OAuth.
+    async fn token(&self, rejected: Option<&str>) -> Result<Option<String>, HttpTransportError> {
+        let Some(tokens) = &self.tokens else { return Ok(None) };
+        let mut tokens = tokens.lock().await;
+        let token = match rejected {
+            None => tokens.token().await,
+            Some(rejected) => tokens.token_after(rejected).await,
+        };
+        token.map(Some).map_err(transport_error)
     }
 
     /// Sends a message to a server, and returns the answer: a message, or a stream of events. Blocks. `headers` are the
-    /// configured ones, and `session` is the id of the MCP session, if the server has opened one.
+    /// configured ones, `session` is the id of the MCP session, if the server has opened one, and `token` that of the server's
+    /// issuer.
     ///
     /// # Errors
     /// If there is no connection; if the server does not know the session any more; if it requires authentication (401
@@ -114,6 +152,7 @@ impl McpHttpClient {
         message: &ClientJsonRpcMessage,
         headers: &CustomHeaders,
         session: Option<&str>,
+        token: Option<&str>,
     ) -> Result<StreamableHttpPostResponse, HttpTransportError> {
         let body = serde_json::to_vec(message)?;
         let mut request = self.agent.post(uri).header("content-type", "application/json");
@@ -123,6 +162,9 @@ impl McpHttpClient {
         }
         if let Some(session) = session {
             request = request.header(SESSION_HEADER, session);
+        }
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
         }
         let response = request.send(&body[..]).map_err(|error| transport_error(describe_failure(&error)))?;
         let status = response.status().as_u16();
@@ -138,9 +180,15 @@ impl McpHttpClient {
             202 | 204 => return Ok(StreamableHttpPostResponse::Accepted),
             200..=299 if !is_request => return Ok(StreamableHttpPostResponse::Accepted),
             404 if session.is_some() => return Err(StreamableHttpError::SessionExpired),
+            401 if token.is_some() => {
+                let why =
+                    "the server does not accept the tokens of its issuer (HTTP status 401); check `oauth`"
+                        .to_owned();
+                return Err(StreamableHttpError::Client(HttpError { why, is_unauthorized: true }));
+            }
             401 | 403 => {
                 return Err(transport_error(format!(
-                    "the server requires authentication (HTTP status {status}); add a key to `headers`"
+                    "the server requires authentication (HTTP status {status}); add a key to `headers`, or `oauth`"
                 )));
             }
             300..=399 => {
@@ -191,7 +239,7 @@ fn events(
         let mut splitter = EventSplitter::default();
         let (mut buffer, mut read) = (vec![0_u8; 16 << 10], 0_usize);
         // Errors of `send` are ignored: sending fails only if the caller has stopped waiting.
-        let broken = |why: &str| SseError::Body(Box::new(HttpError(why.to_owned())));
+        let broken = |why: &str| SseError::Body(Box::new(HttpError::from(why.to_owned())));
         loop {
             let bytes = match reader.read(&mut buffer) {
                 Ok(0) => return,
@@ -259,7 +307,7 @@ impl StreamableHttpClient for McpHttpClient {
     type Error = HttpError;
 
     /// Sends a message by [`post`](Self::post), on a thread that may block. The unnamed parameter, an access token that
-    /// `rmcp` could pass, is not used: the configured headers have the keys.
+    /// `rmcp` could pass, is not used: the configured headers have the keys, or `oauth` the tokens.
     async fn post_message(
         &self,
         uri: Arc<str>,
@@ -268,9 +316,22 @@ impl StreamableHttpClient for McpHttpClient {
         _: Option<String>,
         custom_headers: CustomHeaders,
     ) -> Result<StreamableHttpPostResponse, HttpTransportError> {
-        let client = self.clone();
-        let post = move || client.post(&uri, &message, &custom_headers, session_id.as_deref());
-        tokio::task::spawn_blocking(post).await?
+        let post = |token: Option<String>| {
+            let (client, uri, message) = (self.clone(), Arc::clone(&uri), message.clone());
+            let (headers, session) = (custom_headers.clone(), session_id.clone());
+            tokio::task::spawn_blocking(move || {
+                client.post(&uri, &message, &headers, session.as_deref(), token.as_deref())
+            })
+        };
+        let token = self.token(None).await?;
+        match post(token.clone()).await? {
+            // The server has not run the request. A token can be revoked before it expires.
+            Err(StreamableHttpError::Client(error)) if error.is_unauthorized => {
+                let token = self.token(token.as_deref()).await?;
+                post(token).await?
+            }
+            answer => answer,
+        }
     }
 
     /// Ends a session on the server. Any status of the answer is accepted, since the session is not used any
@@ -282,11 +343,14 @@ impl StreamableHttpClient for McpHttpClient {
         _: Option<String>,
         custom_headers: CustomHeaders,
     ) -> Result<(), HttpTransportError> {
-        let agent = self.agent.clone();
+        let (agent, token) = (self.agent.clone(), self.token(None).await?);
         let delete = move || {
             let mut request = agent.delete(&*uri).header(SESSION_HEADER, &*session_id);
             for (name, value) in sorted_headers(&custom_headers) {
                 request = request.header(name, value);
+            }
+            if let Some(token) = token {
+                request = request.header("authorization", format!("Bearer {token}"));
             }
             request.call().map_err(|error| transport_error(describe_failure(&error))).map(drop)
         };

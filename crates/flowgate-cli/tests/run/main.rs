@@ -406,7 +406,11 @@ fn servers_may_be_elsewhere() {
     assert_eq!(out(&output), "Done.\n", "{}", err(&output));
     assert!(model.shown(1).contains("done over http"), "{}", model.shown(1));
     for (path, key, expected) in [
-        ("/mcp", "wrong", "the server requires authentication (HTTP status 401); add a key to `headers`"),
+        (
+            "/mcp",
+            "wrong",
+            "the server requires authentication (HTTP status 401); add a key to `headers`, or `oauth`",
+        ),
         (
             "/elsewhere",
             "s3cret",
@@ -418,6 +422,50 @@ fn servers_may_be_elsewhere() {
         assert_eq!(output.status.code(), Some(2));
         assert!(err(&output).contains(expected), "{}", err(&output));
         assert!(!err(&output).contains("s3cret"), "{}", err(&output));
+    }
+}
+
+/// The tokens for a server come from its issuer, by client credentials; a revoked one is replaced.
+#[test]
+fn servers_may_be_behind_oauth() {
+    let folder = folder("oauth");
+    let mut server = Command::new("python3")
+        .arg(format!("{DOUBLES}/streamable.py"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut address = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
+    let _server = KillOnDrop(server);
+    let (address, policy) = (address.trim(), file(&folder, "policy.flow", ODD));
+    let attempt = |issuer: &str, secret: &str| {
+        let model = ModelServerDouble::new(&["odd__do {}", "Done."]);
+        let oauth =
+            json!({"issuer": issuer, "clientId": "agent", "clientSecret": secret, "scopes": ["read"]});
+        let entry = json!({"url": format!("{address}/guarded"), "oauth": oauth});
+        let config = file(&folder, "servers.json", &json!({"mcpServers": {"odd": entry}}).to_string());
+        let arguments =
+            ["run", "--policy", &policy, "--config", &config, "--url", &model.url, "--model", "m", "Do it."];
+        (flowgate(&folder, &arguments, ""), model)
+    };
+    let (output, model) = attempt(address, "${MODEL_KEY}");
+    assert_eq!(out(&output), "Done.\n", "{}", err(&output));
+    assert!(model.shown(1).contains("done over http with 2 tokens"), "{}", model.shown(1));
+    for (issuer, secret, expected) in [
+        (address.to_owned(), "wrong", "gives no token"),
+        (format!("{address}/other"), "${MODEL_KEY}", "check"),
+        (format!("{address}/far"), "${MODEL_KEY}", "gives no token"),
+        (format!("{address}/nowhere"), "${MODEL_KEY}", "there is no metadata of the issuer"),
+        (
+            "http://issuer.example".to_owned(),
+            "${MODEL_KEY}",
+            "the `issuer` in its `oauth` is not a URL of HTTPS",
+        ),
+    ] {
+        let (output, _) = attempt(&issuer, secret);
+        assert_eq!(output.status.code(), Some(2), "{issuer}");
+        assert!(err(&output).contains(expected), "{issuer}: {}", err(&output));
+        assert!(!err(&output).contains("s3cret") && !err(&output).contains("wrong"), "{}", err(&output));
     }
 }
 

@@ -1,9 +1,16 @@
-"""An MCP server over streamable HTTP, for `tests/run.rs`: prints its address, wants a key, answers with JSON and with streams."""
+"""An MCP server over streamable HTTP, for `tests/run.rs`: prints its address, wants a key, answers with JSON and with streams.
+
+It is an issuer as well. The server at `/guarded` accepts the newest of its tokens until it has listed its tools: the token of a call is another one."""
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
 
 TOOL = {"name": "do", "description": "Does it.", "inputSchema": {"type": "object"}}
+
+
+ISSUED = []
+REVOKED = set()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -19,15 +26,50 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
+        issuer = f"http://127.0.0.1:{self.server.server_port}"
+        # The metadata of the issuer at `/other` names another one, and those of the issuer at `/far` an address without TLS.
+        known = {
+            "/.well-known/oauth-authorization-server": (issuer, issuer),
+            "/.well-known/oauth-authorization-server/other": (issuer, issuer),
+            "/.well-known/oauth-authorization-server/far": (f"{issuer}/far", "http://issuer.example"),
+        }
+        if self.path not in known:
+            return self.send(405, "text/plain", b"")
+        named, host = known[self.path]
+        metadata = {"issuer": named, "authorization_endpoint": f"{host}/authorize", "token_endpoint": f"{host}/token"}
+        self.send(200, "application/json", json.dumps(metadata | {"token_endpoint_auth_methods_supported": ["client_secret_post"]}).encode())
+
+    def do_DELETE(self):
         self.send(405, "text/plain", b"")
 
-    do_DELETE = do_GET
+    def give_token(self):
+        asked = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+        expected = {
+            "grant_type": ["client_credentials"],
+            "client_id": ["agent"],
+            "client_secret": ["s3cret"],
+            "scope": ["read"],
+            "resource": [f"http://127.0.0.1:{self.server.server_port}/guarded"],
+        }
+        if asked != expected:
+            return self.send(401, "application/json", b'{"error": "invalid_client"}')
+        ISSUED.append(f"token-{len(ISSUED)}")
+        answer = {"access_token": ISSUED[-1], "token_type": "Bearer", "expires_in": 3600}
+        self.send(200, "application/json", json.dumps(answer).encode())
+
+    def is_authorized(self):
+        key = self.headers.get("authorization")
+        if self.path == "/guarded":
+            return ISSUED and key == f"Bearer {ISSUED[-1]}" and ISSUED[-1] not in REVOKED
+        return key == "Bearer s3cret"
 
     def do_POST(self):
+        if self.path == "/token":
+            return self.give_token()
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.path == "/elsewhere":
             return self.send(302, "text/plain", b"")
-        if self.headers.get("authorization") != "Bearer s3cret":
+        if not self.is_authorized():
             return self.send(401, "text/plain", b"")
         if "id" not in request:
             return self.send(202, "text/plain", b"")
@@ -41,8 +83,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.send(400, "text/plain", b"")
         elif request["method"] == "tools/list":
             result = {"tools": [TOOL]}
+            REVOKED.update(ISSUED)
         else:
-            result = {"content": [{"type": "text", "text": "done over http"}]}
+            result = {"content": [{"type": "text", "text": f"done over http with {len(ISSUED)} tokens"}]}
         body = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result})
         if request["method"] == "tools/call":
             note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}}

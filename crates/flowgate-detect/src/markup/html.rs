@@ -20,6 +20,10 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
     let mut at = 0;
     // The outermost open element that hides its content.
     let mut hidden: Option<HiddenElement> = None;
+    // Whether the last tag was not closed: a browser then reads the next one as a part of it.
+    let mut is_unclosed = false;
+    // The end of the last comment.
+    let mut comment_end = 0;
     while let Some(open) = text.get(at..).and_then(|rest| rest.find('<')) {
         let (plain, rest) = text.get(at..).unwrap_or_default().split_at(open);
         if let Some(hidden) = &mut hidden {
@@ -27,10 +31,15 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
         }
         let start = at + open;
         if let Some(comment) = rest.strip_prefix("<!--") {
-            let end = comment.find("-->").unwrap_or(comment.len());
-            markup.hidden_texts.push(resolve_character_references(comment.get(..end).unwrap_or_default()));
-            // `<!--` has four bytes, `-->` three; the latter may be missing.
-            at = (start + 4 + end + 3).min(text.len());
+            if start >= comment_end {
+                let end = comment.find("-->").unwrap_or(comment.len());
+                let inside = comment.get(..end).unwrap_or_default();
+                markup.hidden_texts.push(resolve_character_references(inside));
+                // `<!--` has four bytes, `-->` three; the latter may be missing.
+                comment_end = (start + 4 + end + 3).min(text.len());
+            }
+            // In a tag, it is no comment, so what it contains is read as well.
+            at = if is_unclosed { start + 4 } else { comment_end };
             continue;
         }
         let closing = rest.starts_with("</");
@@ -47,6 +56,8 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
         let name = name.to_ascii_lowercase();
         let tag = Tag::read(text, name_at + name.len());
         at = tag.end;
+        let was_unclosed =
+            std::mem::replace(&mut is_unclosed, !text.get(..at).is_some_and(|read| read.ends_with('>')));
         if closing {
             let ends = hidden.as_mut().is_some_and(|hidden| {
                 hidden.depth -= usize::from(hidden.name == name);
@@ -76,7 +87,7 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
                 | "wbr"
         );
         // The content of these elements has no tags.
-        if matches!(name.as_str(), "script" | "style" | "textarea" | "title" | "xmp") {
+        if !was_unclosed && matches!(name.as_str(), "script" | "style" | "textarea" | "title" | "xmp") {
             at = end_of_raw_text(text, at, &name);
         } else if let Some(hidden) = &mut hidden {
             hidden.depth += usize::from(hidden.name == name);
@@ -190,7 +201,8 @@ impl Tag {
                 };
                 at = (span.end + usize::from(quote.is_some())).min(text.len());
             }
-            let value = resolve_character_references(text.get(span.clone()).unwrap_or_default());
+            let value = text.get(span.clone()).unwrap_or_default();
+            let value = resolve_references(value, CodesEnd::Anywhere);
             // A limit on the attributes of one tag: thousands of them carry no further information.
             if attributes.len() < 1000 {
                 attributes.push(Attribute { name, value, span });
@@ -246,11 +258,35 @@ impl Tag {
 /// Returns a text with its character references, such as `&#58;` or `&amp;`, replaced by the characters: all numeric
 /// ones, and the few named ones that matter in addresses. A reference without a semicolon stays.
 pub(super) fn resolve_character_references(text: &str) -> String {
+    resolve_references(text, CodesEnd::AtSemicolon)
+}
+
+/// Where numeric character references end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CodesEnd {
+    /// At their semicolon, as in Markdown.
+    AtSemicolon,
+    /// Before anything that is no digit, as in the attributes of HTML.
+    Anywhere,
+}
+
+/// Returns a text with its character references replaced.
+fn resolve_references(text: &str, codes_end: CodesEnd) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {
         plain.push_str(before);
         let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '#').unwrap_or(after.len());
+        // The digits of a numeric reference that has no semicolon.
+        let end = match after.strip_prefix('#') {
+            Some(digits) if codes_end == CodesEnd::Anywhere => {
+                let sign = usize::from(digits.starts_with(['x', 'X']));
+                let is_digit = |c: char| if sign == 1 { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
+                let digits = digits.get(sign..).unwrap_or_default();
+                1 + sign + digits.find(|c| !is_digit(c)).unwrap_or(digits.len())
+            }
+            _ => end,
+        };
         // No reference that is resolved here has more than ten characters.
         let name = after.get(..end.min(10)).unwrap_or_default();
         let number = match name.strip_prefix("#x").or_else(|| name.strip_prefix("#X")) {
@@ -276,6 +312,10 @@ pub(super) fn resolve_character_references(text: &str) -> String {
             (Some(c), Some(after_semicolon)) => {
                 plain.push(c);
                 rest = after_semicolon;
+            }
+            (Some(c), None) if number.is_some() && codes_end == CodesEnd::Anywhere => {
+                plain.push(c);
+                rest = after.get(name.len()..).unwrap_or_default();
             }
             _ => {
                 plain.push('&');

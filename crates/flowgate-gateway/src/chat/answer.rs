@@ -14,6 +14,7 @@ use super::ModelRoutes;
 use super::clients::ClientState;
 use super::conversations::{ConversationHandle, ConversationState, LockedConversation};
 use super::error_reply::error_reply;
+use super::handed_calls::HandedTurn;
 use super::headers::{CONVERSATION, with_conversation_header};
 use super::model_request::ModelRouteRequest;
 use super::report::RequestReport;
@@ -246,8 +247,9 @@ impl ModelRoutes {
         let outcome = outcome.and_then(|completion| persisted.map(|()| completion));
         if let Ok(completion) = &outcome {
             report.trace.set_completion(completion);
-            let (calls, tools) = (&completion.calls, &request.request.tools);
-            self.handed_calls.note(&client.spec.name, handle.name(), calls, tools);
+            let labels = std::mem::take(&mut report.handed_labels);
+            let handed = HandedTurn { calls: &completion.calls, tools: &request.request.tools, labels };
+            self.handed_calls.note(&client.spec.name, handle.name(), handed);
         }
         // Sends the end of the reply.
         match (outcome, stream) {

@@ -40,6 +40,58 @@ pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
     ProviderTool::ALL.into_iter().filter(is_accepted).collect()
 }
 
+/// The most calls that the provider runs in one turn: each is a request with its own price and its own time limit.
+pub(crate) const MAX_PROVIDER_CALLS: usize = 16;
+
+/// The calls that the provider may still run in a turn: of all tools, and of those whose number the client limits.
+pub(super) struct ProviderCallLimits {
+    /// The number of calls that have run.
+    runs: usize,
+    /// The most calls that may run: what the client permits, and at most [`MAX_PROVIDER_CALLS`].
+    most: usize,
+    /// The tools whose number of calls the client limits, each with the number of calls that may still run.
+    of_tools: Vec<(Tool, u64)>,
+}
+
+impl ProviderCallLimits {
+    /// Creates the limits for a turn whose request permits `most` calls of all tools, and declares the tools in `wanted`.
+    pub(super) fn new(client: &ClientSettings, wanted: &[ProviderToolUse], most: Option<u64>) -> Self {
+        let of_tool =
+            |wanted: &ProviderToolUse| Some((client.tool_of(wanted.tool.name()), wanted.max_calls?));
+        Self {
+            runs: 0,
+            most: most
+                .and_then(|most| usize::try_from(most).ok())
+                .map_or(MAX_PROVIDER_CALLS, |most| most.min(MAX_PROVIDER_CALLS)),
+            of_tools: wanted.iter().filter_map(of_tool).collect(),
+        }
+    }
+
+    /// Counts a call of `tool`, which is about to run.
+    ///
+    /// # Errors
+    /// If the call is beyond one of the limits. It must not run; the text tells the model why.
+    pub(super) fn take(&mut self, tool: &Tool) -> Result<(), String> {
+        if self.runs >= MAX_PROVIDER_CALLS {
+            return Err(format!(
+                "the provider has run {MAX_PROVIDER_CALLS} calls in this turn, the most that one turn may have: end the \
+                 turn, and continue in the next one"
+            ));
+        }
+        let of_tool = self.of_tools.iter_mut().find(|(limited, _)| limited == tool).map(|(_, rest)| rest);
+        if self.runs >= self.most || of_tool.as_deref() == Some(&0) {
+            return Err(format!(
+                "the request permits no further calls of `{tool}` in this turn: continue with what you have"
+            ));
+        }
+        self.runs += 1;
+        if let Some(rest) = of_tool {
+            *rest -= 1;
+        }
+        Ok(())
+    }
+}
+
 /// The tools of the provider that a request declares, each with the model whose server runs it.
 pub(super) struct ProviderTools<M> {
     tools: Vec<(Tool, ProviderTool, M)>,

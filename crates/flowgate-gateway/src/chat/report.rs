@@ -13,6 +13,7 @@ use flowgate_lm::remote::UNTRUSTED;
 use serde_json::Value;
 
 use super::clients::ClientState;
+use super::handed_calls::HandedLabel;
 use super::turn_trace::{TracedOutcome, TurnTrace};
 use crate::config::ClientSettings;
 use crate::http::request_error::{RequestError, RequestErrorCause};
@@ -53,6 +54,8 @@ pub(crate) struct RequestReport {
     detail: Option<String>,
     /// The explanation of what is hidden from the model, if the client asks for an explanation.
     pub(crate) explained: Option<String>,
+    /// The labels of the calls that the client receives, in their order.
+    pub(super) handed_labels: Vec<Option<HandedLabel>>,
     /// The question that the turn waits for, if any.
     pub(crate) waits: Option<WaitingStatus>,
     /// Whether the client is in watch mode: the verdicts were not enforced.
@@ -151,6 +154,7 @@ impl RequestReport {
             failure: None,
             detail: None,
             explained: None,
+            handed_labels: Vec::new(),
             waits: None,
             is_watching: false,
             trace,

@@ -23,9 +23,10 @@ use super::clients::ClientState;
 use super::conversations::ConversationState;
 use super::fallback_model::{FallbackModel, UpstreamChoice};
 use super::frozen_approvals::{CHANGED, frozen_approvals};
+use super::handed_calls::HandedLabel;
 use super::model_error::model_error;
 use super::person_approver::PersonApprover;
-use super::provider_tools::ProviderTools;
+use super::provider_tools::{ProviderCallLimits, ProviderTools};
 use super::report::RequestReport;
 use super::stream::OutgoingReply;
 use super::tool_choice_model::ToolChoiceModel;
@@ -304,6 +305,8 @@ pub(crate) async fn run(
     // The agent runs until the turn ends or waits.
     let model = ToolChoiceModel::new(&remote, &request.choice);
     let begun = Instant::now();
+    let provider_calls =
+        ProviderCallLimits::new(&client.spec, &decoded.provider_tools, decoded.max_provider_calls);
     let mut observer = TurnObserver {
         client,
         name,
@@ -321,7 +324,7 @@ pub(crate) async fn run(
         key,
         used: &used_approvals,
         recorded: Vec::new(),
-        runs: 0,
+        provider_calls,
     };
     let is_formatted = session.conversation.has_output_format();
     let (model, small) = (
@@ -390,6 +393,11 @@ pub(crate) async fn run(
     (session.void_approvals, session.used_approvals) = used.into_iter().partition(is_void);
     if turn.ended == Some(TurnEnd::Asked) {
         session.earlier_answers = further;
+    }
+    if client.spec.watch.is_none() {
+        let monitor = session.conversation.monitor();
+        report.handed_labels =
+            turn.calls.iter().map(|call| HandedLabel::of(call, &turn.judged, monitor)).collect();
     }
     session.events = take_audit_events(client, name, &mut turn, &recorded);
     // A turn that waits for a person hands over no calls.

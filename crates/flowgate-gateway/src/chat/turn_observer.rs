@@ -13,6 +13,7 @@ use flowgate_lm::chat::Completion;
 
 use super::clients::ClientState;
 use super::frozen_approvals::{CHANGED, FrozenApprovals, frozen_approvals};
+use super::provider_tools::ProviderCallLimits;
 use super::stream::OutgoingReply;
 use super::turn_completion::{REPLY_SEPARATOR, joined_text};
 use super::turn_trace::JudgingClock;
@@ -21,9 +22,6 @@ use crate::approvals::ApprovalService;
 use crate::database::{DatabaseError, TurnApprovals};
 use crate::http::client_presence::ClientPresence;
 use crate::recorder::{self, AuditEntry, Recorder};
-
-/// The most calls that the provider runs in one turn: each is a request with its own price and its own time limit.
-pub(crate) const MAX_PROVIDER_CALLS: usize = 16;
 
 /// A function that returns why the provider runs no calls of a tool; `None` if it runs them, or if the tool is none of the
 /// provider.
@@ -59,8 +57,8 @@ pub(super) struct TurnObserver<'a> {
     pub(super) used: &'a UsedApprovals,
     /// The indices of the events of calls whose verdicts the audit log has already, because the provider has run them.
     pub(super) recorded: Vec<usize>,
-    /// The number of calls that the provider has run in this turn.
-    pub(super) runs: usize,
+    /// The calls that the provider may still run in this turn.
+    pub(super) provider_calls: ProviderCallLimits,
 }
 
 impl TurnObserver<'_> {
@@ -194,7 +192,7 @@ impl Observer for TurnObserver<'_> {
 
     /// Stops a call whose client, conversation or tool an admin has frozen since it was judged. Of the calls that the
     /// provider would run, also stops those whose permit is stale, whose approval or verdict cannot be recorded, and
-    /// those beyond the first [`MAX_PROVIDER_CALLS`] of a turn.
+    /// those beyond the limits of a turn.
     fn before_run<'a>(
         &'a mut self,
         conversation: &'a mut Conversation,
@@ -212,13 +210,7 @@ impl Observer for TurnObserver<'_> {
             if !self.provider_tools.runs(tool) {
                 return Ok(());
             }
-            if self.runs >= MAX_PROVIDER_CALLS {
-                return Err(format!(
-                    "the provider has run {MAX_PROVIDER_CALLS} calls in this turn, the most that one turn may have: end \
-                     the turn, and continue in the next one"
-                ));
-            }
-            self.runs += 1;
+            self.provider_calls.take(tool)?;
             self.stale_permit().await?;
             self.commit_run(conversation, call).await.map_err(|error| error.client_message().to_owned())
         })

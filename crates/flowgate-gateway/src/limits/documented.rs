@@ -93,7 +93,7 @@ fn documented_defaults_are_those_of_the_code() {
         ),
         (
             "calls of one turn that the provider runs",
-            crate::chat::turn_observer::MAX_PROVIDER_CALLS.to_string(),
+            crate::chat::provider_tools::MAX_PROVIDER_CALLS.to_string(),
         ),
         (
             "evaluation of a call, or size of a call or conversation",

@@ -26,6 +26,9 @@ const SECRETS: [&str; 2] = ["hunter2", "mallory"];
 /// Lets the provider search for whatever a trusted text chooses.
 const SEARCH: &str = "label out.content as untrusted if:\n    (out: ToolOutput) is tool:web_search\n\
                       require trusted if:\n    (call: ToolCall) is tool:web_search\n";
+/// Lets the provider run whatever code a trusted text chooses.
+const CODE: &str = "label out.content as untrusted if:\n    (out: ToolOutput) is tool:code_execution\n\
+                    require trusted if:\n    (call: ToolCall) is tool:code_execution\n";
 const RESPONSES: &[Api] = &[Api::Responses];
 const ALL: &[Api] = &[Api::ChatCompletions, Api::Responses, Api::Messages, Api::GenerateContent];
 /// The forms whose servers return reasoning with a seal, or run tools.
@@ -68,7 +71,7 @@ fn add_tool(body: &mut Value, tool: Value) {
 
 fn unchanged(_: Api, _: &mut Value) {}
 
-const ROWS: [BypassRow; 9] = [
+const ROWS: [BypassRow; 10] = [
     BypassRow {
         name: "reasoning",
         clients: ALL,
@@ -183,6 +186,21 @@ const ROWS: [BypassRow; 9] = [
         },
         model: |_, request| pays("web_search", &json!({"query": "mallory"}), request),
     },
+    BypassRow {
+        name: "code that the provider runs",
+        clients: WITH_REASONING,
+        upstreams: WITH_REASONING,
+        statements: CODE,
+        change: |api, body| {
+            let tool = match api {
+                Api::GenerateContent => json!({"codeExecution": {}}),
+                Api::Messages => json!({"type": "code_execution_20260521", "name": "code_execution"}),
+                _ => json!({"type": "code_interpreter", "container": {"type": "auto"}}),
+            };
+            add_tool(body, tool);
+        },
+        model: |_, request| pays("code_execution", &json!({"code": "mallory"}), request),
+    },
 ];
 
 fn name_of(api: Api) -> &'static str {
@@ -233,8 +251,8 @@ fn nothing_unjudged_reaches_the_client() {
                 }
             }
             // The provider's tool received nothing either: only requests with the tools of the client contain the call.
-            let is_search = |body: &&String| body.contains("Search the web");
-            assert_eq!(upstream.bodies().iter().find(is_search), None, "{}", row.name);
+            let is_run = |body: &&String| body.contains("Search the web") || body.contains("Run the code");
+            assert_eq!(upstream.bodies().iter().find(is_run), None, "{}", row.name);
         }
     }
 }

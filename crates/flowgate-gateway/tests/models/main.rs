@@ -355,6 +355,14 @@ fn requests_outside_the_routes_are_refused() {
             text.contains("does not support a part of the request") || text.contains("not valid JSON"),
             "{body}: {text}"
         );
+        // The refusal says which version of the form the gateway understands.
+        let form = match path {
+            "/v1/responses" => "OpenAI's Responses as of ",
+            "/v1/messages" => "Anthropic's Messages 2023-06-01 as of ",
+            GEMINI => "Gemini's generateContent v1beta as of ",
+            _ => "OpenAI's Chat Completions as of ",
+        };
+        assert!(text.contains("not valid JSON") || text.contains(form), "{body}: {text}");
     }
     for path in [
         "/v1/moderations",

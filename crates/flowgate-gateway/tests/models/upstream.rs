@@ -143,7 +143,7 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
         };
         let completion = mind(&decoded.request);
         let (stream_wanted, usage) = (decoded.stream, decoded.usage);
-        let runs_tool = !decoded.provider_tools.is_empty();
+        let runs = decoded.provider_tools.first().map(|wanted| wanted.tool);
         log.lock().unwrap().push(AskedRequest { decoded, body, key, betas, trace_parent });
         let head = ResponseHead {
             id: "r",
@@ -157,8 +157,8 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
             ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())
         } else {
             let mut answer = api.encode_response(&completion, head);
-            if runs_tool {
-                add_provider_items(api, &mut answer, completion.text.contains("FAILED"));
+            if let Some(tool) = runs {
+                add_provider_items(api, tool, &mut answer, completion.text.contains("FAILED"));
             }
             ("application/json", answer.to_string())
         };
@@ -177,36 +177,65 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
     }
 }
 
-/// Adds to an answer what a provider adds that has searched the web or, if `has_failed`, that could not.
-fn add_provider_items(api: Api, answer: &mut Value, has_failed: bool) {
-    let page = json!({"type": "web_search_result", "url": "https://found.example/", "title": "Found", "encrypted_content": "x"});
+/// Adds to an answer what a provider adds that has run the tool or, if `has_failed`, that could not.
+fn add_provider_items(api: Api, tool: ProviderTool, answer: &mut Value, has_failed: bool) {
+    let url = "https://found.example/";
     match api {
         Api::ChatCompletions => panic!("it runs no tools"),
         Api::Messages => {
-            let blocks = answer["content"].as_array_mut().unwrap();
-            blocks
-                .insert(0, json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}));
-            let error = json!({"type": "web_search_tool_result_error", "error_code": "unavailable"});
-            let content = if has_failed { error } else { json!([page]) };
-            blocks.insert(
-                1,
-                json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": content}),
-            );
+            let (name, result) = match tool {
+                ProviderTool::WebSearch => (
+                    "web_search",
+                    json!([{"type": "web_search_result", "url": url, "title": "Found", "encrypted_content": "x"}]),
+                ),
+                ProviderTool::WebFetch => ("web_fetch", json!({"type": "web_fetch_result", "url": url})),
+                _ => (
+                    "bash_code_execution",
+                    json!({"type": "bash_code_execution_result", "stdout": "1", "stderr": "", "return_code": 0}),
+                ),
+            };
+            let error = json!({"type": format!("{name}_tool_result_error"), "error_code": "unavailable"});
+            let content = if has_failed { error } else { result };
+            let result =
+                json!({"type": format!("{name}_tool_result"), "tool_use_id": "s1", "content": content});
+            let call = json!({"type": "server_tool_use", "id": "s1", "name": name, "input": {}});
+            answer["content"].as_array_mut().unwrap().splice(0..0, [call, result]);
         }
         Api::Responses => {
             let items = answer["output"].as_array_mut().unwrap();
-            if let Some(message) = items.last_mut() {
+            let kind = match tool {
+                ProviderTool::CodeExecution => "code_interpreter_call",
+                _ => "web_search_call",
+            };
+            if let Some(message) = items.last_mut().filter(|_| tool == ProviderTool::WebSearch) {
                 message["content"][0]["annotations"] =
-                    json!([{"type": "url_citation", "url": "https://found.example/", "title": "Found"}]);
+                    json!([{"type": "url_citation", "url": url, "title": "Found"}]);
             }
             let status = if has_failed { "failed" } else { "completed" };
-            items.insert(0, json!({"type": "web_search_call", "id": "w1", "status": status}));
+            items.insert(0, json!({"type": kind, "id": "w1", "status": status}));
         }
-        // A model that did not search has no such metadata.
-        Api::GenerateContent if has_failed => {}
         Api::GenerateContent => {
-            answer["candidates"][0]["groundingMetadata"] =
-                json!({"groundingChunks": [{"web": {"uri": "https://found.example/", "title": "Found"}}]});
+            let candidate = &mut answer["candidates"][0];
+            match tool {
+                // A model that did not search has no such metadata.
+                ProviderTool::WebSearch if has_failed => {}
+                ProviderTool::WebSearch => {
+                    candidate["groundingMetadata"] =
+                        json!({"groundingChunks": [{"web": {"uri": url, "title": "Found"}}]});
+                }
+                ProviderTool::WebFetch => {
+                    let outcome = if has_failed { "ERROR" } else { "SUCCESS" };
+                    let status = format!("URL_RETRIEVAL_STATUS_{outcome}");
+                    candidate["urlContextMetadata"] =
+                        json!({"urlMetadata": [{"retrievedUrl": url, "urlRetrievalStatus": status}]});
+                }
+                _ => {
+                    let outcome = if has_failed { "OUTCOME_FAILED" } else { "OUTCOME_OK" };
+                    let code = json!({"executableCode": {"language": "PYTHON", "code": "1"}});
+                    let result = json!({"codeExecutionResult": {"outcome": outcome, "output": "1"}});
+                    candidate["content"]["parts"].as_array_mut().unwrap().splice(0..0, [code, result]);
+                }
+            }
         }
     }
 }

@@ -126,11 +126,19 @@ pub struct ProviderToolUse {
     pub blocked_domains: Vec<String>,
     /// Whether the tool may return only pages that the provider has stored.
     pub is_offline: bool,
+    /// The most calls of the tool that the client permits in a turn. The program that runs the calls counts them.
+    pub max_calls: Option<u64>,
 }
 
 impl From<ProviderTool> for ProviderToolUse {
     fn from(tool: ProviderTool) -> Self {
-        Self { tool, allowed_domains: Vec::new(), blocked_domains: Vec::new(), is_offline: false }
+        Self {
+            tool,
+            allowed_domains: Vec::new(),
+            blocked_domains: Vec::new(),
+            is_offline: false,
+            max_calls: None,
+        }
     }
 }
 

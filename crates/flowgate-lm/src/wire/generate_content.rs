@@ -36,7 +36,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::documents::FETCHED;
-use super::fields::{PROVIDER_TOOL, UNLABELLED_TOOL};
+use super::fields::{PROVIDER_RECORD, PROVIDER_TOOL, UNLABELLED_TOOL};
 use super::form::{Form, FormRoute, KeyHeader, TokenCountRequest, decode_stream};
 use super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
 use super::known_fields::{KnownFields, known_fields};
@@ -116,8 +116,6 @@ const OWN_COPY: &str = "the gateway keeps the reasoning and returns it to the mo
 const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
 const OPERATOR: &str = "is the operator's decision, not the client's; leave it out";
 const NOT_TEXT: &str = "concerns speech, images or video, which no rule can judge; leave it out";
-const PROVIDER_CALL: &str =
-    "is of a tool that the provider runs, which the gateway does not offer; leave it out";
 const OTHER_FILES: &str = "describes a file of another kind than images and PDFs; leave it out";
 const RESOLUTION: &str = "affects only how many tokens an image takes";
 const LIVE: &str = "is for sessions with the provider, which the gateway does not have; leave it out";
@@ -208,8 +206,8 @@ known_fields! {
     }
     TOOL_CONFIG = "request.toolConfig" {
         "functionCallingConfig": Read("see below"),
-        "retrievalConfig": Refused("is for tools that the provider runs, which the gateway does not offer; leave it out"),
-        "includeServerSideToolInvocations": Only(&["false"], "is for tools that the provider runs, which the gateway does not offer; leave it out"),
+        "retrievalConfig": Refused("configures searches of maps and data stores, which the gateway does not offer; leave it out"),
+        "includeServerSideToolInvocations": Only(&["false"], "is supported only as false: the client receives neither the calls nor the outputs of tools of the provider"),
     }
     CHOICE = "request.toolConfig.functionCallingConfig" {
         "mode": Read("`AUTO`, `VALIDATED`, `ANY` or `NONE`; passed on for the first message of a turn"),
@@ -243,10 +241,10 @@ known_fields! {
         "inlineData": Refused("is an image or a file, which a content of the model cannot contain"),
         "fileData": Refused(FETCHED),
         "functionResponse": Refused("is the output of a tool, which belongs into a content of the user"),
-        "executableCode": Refused(PROVIDER_CALL),
-        "codeExecutionResult": Refused(PROVIDER_CALL),
-        "toolCall": Refused(PROVIDER_CALL),
-        "toolResponse": Refused(PROVIDER_CALL),
+        "executableCode": Refused(PROVIDER_RECORD),
+        "codeExecutionResult": Refused(PROVIDER_RECORD),
+        "toolCall": Refused(PROVIDER_RECORD),
+        "toolResponse": Refused(PROVIDER_RECORD),
     }
     PART_OF_USER = "part of the user" {
         "text": Read("labelled by its provenance"),
@@ -259,10 +257,10 @@ known_fields! {
         "mediaResolution": Dropped(RESOLUTION),
         "fileData": Refused(FETCHED),
         "functionCall": Refused("is a call, which belongs into a content of the model"),
-        "executableCode": Refused(PROVIDER_CALL),
-        "codeExecutionResult": Refused(PROVIDER_CALL),
-        "toolCall": Refused(PROVIDER_CALL),
-        "toolResponse": Refused(PROVIDER_CALL),
+        "executableCode": Refused(PROVIDER_RECORD),
+        "codeExecutionResult": Refused(PROVIDER_RECORD),
+        "toolCall": Refused(PROVIDER_RECORD),
+        "toolResponse": Refused(PROVIDER_RECORD),
         "videoMetadata": Refused(OTHER_FILES),
         "audioTranscription": Refused(OTHER_FILES),
         "mediaProcessing": Refused(OTHER_FILES),

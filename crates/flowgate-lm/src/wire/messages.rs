@@ -94,7 +94,7 @@ fn unsupported_feature(request: &Request) -> Option<&'static str> {
 /// then repeat the request without it.
 fn encode_error(status: u16, message: &str) -> Value {
     let kind = error_names(status).anthropic;
-    let error = if message.contains(&format!("`thread` {}", THREAD)) {
+    let error = if message.contains(&format!("`thread` {THREAD}")) {
         let details = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
         json!({"type": kind, "message": message, "details": details})
     } else {
@@ -199,7 +199,7 @@ known_fields! {
         "name": Dropped("the tool has the name of its type"),
         "allowed_domains": Read("passed on"),
         "blocked_domains": Read("passed on"),
-        "max_uses": Dropped("each call is judged, and runs in a request of its own"),
+        "max_uses": Read("limits the calls of the tool in a turn, beside the gateway's own limit"),
         "user_location": Dropped("describes the client to the provider"),
         "max_content_tokens": Dropped("the output has the limit of an answer"),
         "citations": Dropped("the addresses of the sources stand after the text of the output"),
@@ -223,14 +223,14 @@ known_fields! {
         "type": Read("`text`"),
         "text": Read("labelled with its message"),
         "cache_control": Dropped(CACHING),
-        "citations": Only(&["[]", r#"{"enabled":false}"#], "is supported only when empty: the gateway passes on no documents to cite"),
+        "citations": Only(&["[]", r#"{"enabled":false}"#], "is supported only when empty: it counts positions in what the model was shown when it wrote the text"),
     }
     TEXT_OF_USER = "text block of the user" {
         "type": Read("`text`"),
         "text": Read("labelled by its provenance"),
         "flowgate": Read("the provenance of the block"),
         "cache_control": Dropped(CACHING),
-        "citations": Only(&["[]", r#"{"enabled":false}"#], "is supported only when empty: the gateway passes on no documents to cite"),
+        "citations": Only(&["[]", r#"{"enabled":false}"#], "is supported only when empty: it counts positions in what the model was shown when it wrote the text"),
     }
     IMAGE = "image block" {
         "type": Read("`image`"),

@@ -51,9 +51,11 @@ impl ProviderItems {
     }
 }
 
-/// Returns a declaration that has no restrictions; `None` if there are any.
+/// Returns a declaration that has no restrictions; `None` if there are any but the number of calls, which is counted
+/// where they run.
 pub(super) fn unrestricted(wanted: &ProviderToolUse, declaration: Value) -> Option<Value> {
-    (*wanted == ProviderToolUse::from(wanted.tool)).then_some(declaration)
+    let plain = ProviderToolUse { max_calls: wanted.max_calls, ..ProviderToolUse::from(wanted.tool) };
+    (*wanted == plain).then_some(declaration)
 }
 
 /// Returns the tool of the provider that has the type `kind` in a client's request, if the options accept it.
@@ -256,6 +258,26 @@ mod tests {
         };
         check(Api::Responses, &responses("completed"), "I know it.");
         check(Api::Responses, &responses("failed"), &failed("error").to_string());
+        let code = |content: Value| {
+            json!({"content": [
+                {"type": "server_tool_use", "id": "s1", "name": "bash_code_execution", "input": {"command": "x"}},
+                {"type": "bash_code_execution_tool_result", "tool_use_id": "s1", "content": content},
+                {"type": "text", "text": "I know it."},
+            ], "stop_reason": "end_turn"})
+        };
+        let ran =
+            json!({"type": "bash_code_execution_result", "stdout": "1", "return_code": 0, "content": []});
+        check(Api::Messages, &code(ran), "I know it.");
+        let error = json!({"type": "bash_code_execution_tool_result_error", "error_code": "unavailable"});
+        check(Api::Messages, &code(error), &failed("error").to_string());
+        let code = |status: &str| {
+            json!({"status": "completed", "output": [
+                {"type": "code_interpreter_call", "id": "c1", "status": status, "code": "1", "container_id": "c"},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I know it."}]},
+            ]})
+        };
+        check(Api::Responses, &code("completed"), "I know it.");
+        check(Api::Responses, &code("failed"), &failed("error").to_string());
         let gemini = |candidate: Value| {
             let mut whole = json!({"content": {"role": "model", "parts": [{"text": "I know it."}]}, "finishReason": "STOP"});
             whole.as_object_mut().unwrap().extend(candidate.as_object().unwrap().clone());
@@ -270,6 +292,12 @@ mod tests {
             &gemini(fetched("URL_RETRIEVAL_STATUS_ERROR")),
             &failed("error").to_string(),
         );
+        let code = |outcome: &str| {
+            let result = json!({"codeExecutionResult": {"outcome": outcome, "output": "1"}});
+            gemini(json!({"content": {"role": "model", "parts": [result, {"text": "I know it."}]}}))
+        };
+        check(Api::GenerateContent, &code("OUTCOME_OK"), "I know it.");
+        check(Api::GenerateContent, &code("OUTCOME_DEADLINE_EXCEEDED"), &failed("error").to_string());
     }
 
     /// What other answers must not contain is removed from these alone.
@@ -298,7 +326,8 @@ mod tests {
             let is_declared = declare(api, wanted, &mut body);
             assert_eq!(is_declared.then(|| body["tools"].to_string()).as_deref(), expected, "{api:?}");
             // The model must use the tool where the format can say so.
-            let must_use = is_declared && matches!(api, Api::Messages | Api::Responses);
+            let has_choice = api == Api::Messages && wanted.tool != ProviderTool::CodeExecution;
+            let must_use = is_declared && (has_choice || api == Api::Responses);
             assert_eq!(body.get("tool_choice").is_some(), must_use, "{api:?}");
         };
         let search = wanted(ProviderTool::WebSearch);
@@ -314,7 +343,32 @@ mod tests {
             Some(r#"[{"type":"web_search","filters":{"allowed_domains":["a.example"]}}]"#),
         );
         check(Api::Responses, &offline, Some(r#"[{"type":"web_search","external_web_access":false}]"#));
-        check(Api::Responses, &wanted(ProviderTool::WebFetch), None);
+        let page = wanted(ProviderTool::WebFetch);
+        let limited = ProviderToolUse { blocked_domains: vec!["a.example".to_owned()], ..page.clone() };
+        check(
+            Api::Messages,
+            &page,
+            Some(r#"[{"type":"web_fetch_20250910","name":"web_fetch","max_uses":1}]"#),
+        );
+        check(
+            Api::Messages,
+            &limited,
+            Some(
+                r#"[{"type":"web_fetch_20250910","name":"web_fetch","max_uses":1,"blocked_domains":["a.example"]}]"#,
+            ),
+        );
+        check(Api::Responses, &page, None);
+        check(Api::GenerateContent, &page, Some(r#"[{"urlContext":{}}]"#));
+        check(Api::GenerateContent, &limited, None);
+        // The number of calls is counted where they run.
+        let code = ProviderToolUse { max_calls: Some(3), ..wanted(ProviderTool::CodeExecution) };
+        check(Api::Messages, &code, Some(r#"[{"type":"code_execution_20250825","name":"code_execution"}]"#));
+        check(Api::Responses, &code, Some(r#"[{"type":"code_interpreter","container":{"type":"auto"}}]"#));
+        check(Api::GenerateContent, &code, Some(r#"[{"codeExecution":{}}]"#));
+        for api in [Api::Messages, Api::Responses, Api::GenerateContent] {
+            let offline = ProviderToolUse { is_offline: true, ..code.clone() };
+            check(api, &offline, None);
+        }
         check(Api::GenerateContent, &search, Some(r#"[{"googleSearch":{}}]"#));
         check(Api::GenerateContent, &allowed, None);
         check(Api::ChatCompletions, &search, None);

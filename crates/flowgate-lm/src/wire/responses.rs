@@ -129,7 +129,7 @@ known_fields! {
         "store": Dropped("the gateway stores every conversation, and the provider none"),
         "truncation": Dropped("the gateway decides what of the chat the model is shown"),
         "context_management": Dropped("the gateway decides what of the chat the model is shown"),
-        "max_tool_calls": Dropped("counts calls of tools that the provider runs, and there are none"),
+        "max_tool_calls": Read("limits the calls of tools of the provider in a turn, beside the gateway's own limit"),
         "background": Only(&["false"], "is supported only as false: a reply is judged before it is sent"),
         "background_options": Refused("concerns replies in the background; leave it out"),
         "top_logprobs": Only(&["0"], LOG_PROBABILITIES),

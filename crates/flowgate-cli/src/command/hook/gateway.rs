@@ -2,10 +2,12 @@
 //! [`super::logged`].
 //!
 //! The gateway knows what the model was shown, and the hook what it has seen of the session. A call runs only if both
-//! permit it: the hook asks the gateway about every call that it would not deny itself, and denies it if the gateway has not
-//! handed it over, or does not answer.
+//! permit it: the hook asks the gateway about every call, and denies it if the gateway has not handed it over, or does not
+//! answer. If both enforce the same policy, they share the label of the call: the hook judges it at the label at which the
+//! gateway has judged it, in place of the label of everything in the session.
 
-use flowgate::monitor::Outcome;
+use flowgate::monitor::{Attribution, Monitor, Outcome};
+use flowgate_audit::policy_digest;
 use serde_json::{Value, json};
 
 use super::answer::HookAnswer;
@@ -26,61 +28,98 @@ pub(super) struct AgentCall<'a> {
     pub(super) arguments: &'a Value,
 }
 
-/// Returns the stricter one of the hook's own answer to a call and the gateway's, if the agent uses a gateway
-/// (`--gateway`).
-pub(super) fn stricter(options: &HookArgs, call: AgentCall<'_>, own: HookAnswer) -> HookAnswer {
-    let Some(address) = &options.gateway else { return own };
-    if own.outcome().0 == Outcome::Deny {
-        return own;
+/// What the gateway says about a call.
+pub(super) enum GatewayReport {
+    /// The agent uses no gateway.
+    Unused,
+    /// The call does not run, for this reason.
+    Refused(String),
+    /// The gateway has handed over the call.
+    HandedOver {
+        /// The digest of the gateway's policy, and the label at which it has judged the call, as names. `None` if the
+        /// gateway does not state them.
+        judged: Option<(String, Value)>,
+    },
+}
+
+impl GatewayReport {
+    /// Returns what the call depends on, for a hook whose policy is that of `monitor`. If the gateway enforces the same
+    /// policy, that is the label at which it has judged the call: it knows what the model was shown, and the hook does not.
+    /// Otherwise the call depends on everything.
+    pub(super) fn attribution(&self, monitor: &mut Monitor) -> Attribution {
+        match self {
+            Self::HandedOver { judged: Some((policy, names)) }
+                if *policy == policy_digest(monitor.policy()) =>
+            {
+                Attribution::view("gateway", monitor.from_names(names), 0)
+            }
+            _ => Attribution::everything(),
+        }
     }
-    match refusal(address, options, call) {
-        None => own,
-        Some(why) => HookAnswer::Call(Outcome::Deny, why),
+
+    /// Returns the stricter one of the hook's own answer to the call and the gateway's.
+    pub(super) fn stricter(self, own: HookAnswer) -> HookAnswer {
+        match self {
+            Self::Refused(why) if own.outcome().0 != Outcome::Deny => HookAnswer::Call(Outcome::Deny, why),
+            _ => own,
+        }
     }
 }
 
-/// Asks the gateway at `address` about a call. Returns why it does not run; `None` if the gateway has handed it over.
-fn refusal(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Option<String> {
+/// Asks the gateway about a call, if the agent uses one (`--gateway`).
+pub(super) fn ask(options: &HookArgs, call: AgentCall<'_>) -> GatewayReport {
+    let Some(address) = &options.gateway else { return GatewayReport::Unused };
+    match ask_at(address, options, call) {
+        Ok(judged) => GatewayReport::HandedOver { judged },
+        Err(why) => GatewayReport::Refused(why),
+    }
+}
+
+/// Asks the gateway at `address` about a call. Returns the digest of its policy and the label of the call, if it states
+/// them.
+///
+/// # Errors
+/// If the gateway has not handed over the call, or does not answer: why it does not run.
+fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Option<(String, Value)>, String> {
     let must_be_equal = match options.harness {
         // Codex calls tools by other names in its hooks than in its requests, so its calls have only their ids in
         // common.
         Harness::Codex => false,
         Harness::ClaudeCode | Harness::Gemini | Harness::OpenCode => true,
         Harness::Cursor | Harness::Copilot => {
-            return Some(
-                "`--gateway` is for Claude Code, Codex, Gemini CLI and OpenCode; leave it out".to_owned(),
+            return Err(
+                "`--gateway` is for Claude Code, Codex, Gemini CLI and OpenCode; leave it out".to_owned()
             );
         }
     };
     if call.id.is_none() && !must_be_equal {
-        return Some(
-            "the event states no id of the call, so the gateway cannot be asked about it".to_owned(),
-        );
+        return Err("the event states no id of the call, so the gateway cannot be asked about it".to_owned());
     }
     let mut output = Console::standard(Color::Never, ProgressMode::Never);
     let asked = json!({"id": call.id, "tool": call.tool, "arguments": call.arguments});
     let answer = GatewayClient::for_hook(address, options, &mut output)
         .map_err(|error| error.0)
         .and_then(|gateway| gateway.post(ROUTE, &asked).map_err(GatewayError::into_sentence));
-    let report = match answer {
-        Ok(report) => report,
-        Err(why) => {
-            return Some(format!(
-                "the gateway cannot be asked about this call, so the call is denied: {why}"
-            ));
-        }
-    };
+    let report = answer.map_err(|why| {
+        format!("the gateway cannot be asked about this call, so the call is denied: {why}")
+    })?;
     // A field that is missing counts as false.
     let says = |key: &str| report.get(key).and_then(Value::as_bool) == Some(true);
     if !says("handed_over") {
-        return Some(
+        return Err(
             "the gateway has not handed over this call: the agent has asked a model without the gateway, or the gateway \
              was restarted; make the call again"
                 .to_owned(),
         );
     }
-    (must_be_equal && !says("is_equal")).then(|| {
-        "the gateway has handed over another call under this id, with another tool or other arguments"
-            .to_owned()
-    })
+    if must_be_equal && !says("is_equal") {
+        return Err(
+            "the gateway has handed over another call under this id, with another tool or other arguments"
+                .to_owned(),
+        );
+    }
+    let label = report.get("label");
+    let policy = label.and_then(|label| label.get("policy")).and_then(Value::as_str);
+    let names = label.and_then(|label| label.get("names")).filter(|names| names.is_object());
+    Ok(policy.zip(names).map(|(policy, names)| (policy.to_owned(), names.clone())))
 }

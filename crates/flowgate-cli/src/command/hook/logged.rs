@@ -13,7 +13,7 @@ use flowgate::trace::{Call, Message, Output, TraceEntry};
 use serde_json::Value;
 
 use super::answer::{HookAnswer, content};
-use super::gateway::AgentCall;
+use super::gateway::{AgentCall, GatewayReport};
 use super::harness::{HarnessEvent, HarnessEventKind, ToolUse};
 use super::session_log::{LoggedEvent, SessionLog, delete_old};
 use super::{HookEvent, session};
@@ -30,8 +30,8 @@ pub(super) struct LogSettings<'a> {
     pub(super) limit: u64,
     /// The reason why no person can be asked; `None` if one can.
     pub(super) never_asks: Option<&'static str>,
-    /// Returns the stricter one of an answer to a call and that of the gateway, if the agent uses one.
-    pub(super) stricter: &'a dyn Fn(AgentCall<'_>, HookAnswer) -> HookAnswer,
+    /// Asks the gateway about a call, if the agent uses one.
+    pub(super) ask_gateway: &'a dyn Fn(AgentCall<'_>) -> GatewayReport,
     /// Whether the hook only watches (`--watch`): a denied call then runs all the same.
     pub(super) is_watching: bool,
 }
@@ -69,16 +69,20 @@ pub(super) fn judge(
         HarnessEventKind::Call(tool_use) => {
             replay(&mut monitor, &log, None);
             let call = trace_call(&tool_use, log.calls().len());
-            let judged = monitor.judge_entry(TraceEntry::from(call), Attribution::everything());
+            let tool = tool_use.tool.to_string();
+            let reported = (settings.ask_gateway)(AgentCall {
+                id: tool_use.id.as_deref(),
+                tool: &tool,
+                arguments: &tool_use.arguments,
+            });
+            let attribution = reported.attribution(&mut monitor);
+            let judged = monitor.judge_entry(TraceEntry::from(call), attribution);
             let mut answer = HookAnswer::from_judgement(judged.judgement());
             // If no person can be asked, a question is a denial.
             if let Some(why) = settings.never_asks {
                 answer = answer.deny_question(why);
             }
-            let tool = tool_use.tool.to_string();
-            let agent_call =
-                AgentCall { id: tool_use.id.as_deref(), tool: &tool, arguments: &tool_use.arguments };
-            let answer = (settings.stricter)(agent_call, answer);
+            let answer = reported.stricter(answer);
             log.append(logged_call(&answer, tool_use, settings.is_watching))?;
             Ok(answer)
         }

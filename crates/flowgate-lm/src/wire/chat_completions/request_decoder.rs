@@ -76,6 +76,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         tool_forms: ToolForms::default(),
         previous_response: None,
         provider_tools: Vec::new(),
+        max_provider_calls: None,
     })
 }
 

@@ -75,6 +75,7 @@ fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
         tool_forms: ToolForms::default(),
         previous_response: None,
         provider_tools,
+        max_provider_calls: None,
     })
 }
 

@@ -54,6 +54,7 @@ fn read_provider_tool(tool: &ObjectFields<'_>, accepted: ProviderTool) -> Result
     Ok(ProviderToolUse {
         allowed_domains: tool.texts("allowed_domains")?,
         blocked_domains: tool.texts("blocked_domains")?,
+        max_calls: tool.whole_number("max_uses")?,
         ..ProviderToolUse::from(accepted)
     })
 }

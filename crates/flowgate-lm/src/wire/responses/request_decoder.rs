@@ -78,6 +78,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         tool_forms: tools.forms,
         previous_response,
         provider_tools: tools.provider_tools,
+        max_provider_calls: body.whole_number("max_tool_calls")?,
     })
 }
 
