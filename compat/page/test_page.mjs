@@ -380,7 +380,7 @@ test("a step shows which region was hidden from it", async () => {
   assert.match(await answer.getAttribute("class"), /not-seen/);
   const question = page.locator(".event").filter({ hasText: "message of user" }).locator(".field").filter({ hasText: "What is new" });
   await question.getByText("seen by the step").waitFor();
-  await page.locator("#announcements", { hasText: /[1-9]\d* of the regions above were hidden from this step/ }).waitFor();
+  await page.locator("#announcements", { hasText: /[1-9]\d* of the regions above (was|were) hidden from this step/ }).waitFor();
   await axeFinds(page, "a hidden region");
   await walk(page, "page-hidden", "What was hidden from a step",
     "The model of another agent is not shown what strangers wrote. The step that answers has not seen the page, so the page could not tell it to pay.");
@@ -473,7 +473,7 @@ test("findings, verdicts and latencies are counted over time", async () => {
   const row = page.getByRole("row").filter({ hasText: "send_money" }).filter({ hasText: "a requirement that was not met" }).filter({ hasText: `line ${line}` });
   assert.ok(Number(await row.first().getByRole("cell").first().innerText()) >= 1);
   await walk(page, "page-rates", "Findings over time",
-    "The view *Rates* counts verdicts, findings, hidden regions and latencies since the start of the gateway, and lists what objected most often: the tool, the reason, and the line of the policy.", 1000);
+    "The view *Rates* counts verdicts, findings, hidden regions and latencies since the start of the gateway, and lists what objected most often: the tool, the reason, and the line of the policy.", 1200);
   await row.first().getByRole("link").click();
   await page.getByRole("heading", { name: "Policy", level: 1 }).waitFor();
   assert.deepEqual(errors, []);

@@ -58,7 +58,7 @@ function findingsOf(findings, leftOut) {
               h("td", {}, KINDS[finding.kind] ?? finding.kind),
               h("td", {}, finding.place),
               h("td", {}, time(finding.last))))))),
-    leftOut > 0 ? h("p", { class: "faint" }, `${leftOut} further ones are not told apart.`) : null);
+    leftOut > 0 ? h("p", { class: "faint" }, `${leftOut} further ones are not distinguished.`) : null);
 }
 
 function draw(content, { begun, seconds, intervals, findings, findings_left_out: leftOut }) {

@@ -82,7 +82,7 @@ export async function view(content, { left }, client, conversation) {
         marks.append(h("span", { class: isSeen ? "seen" : "unseen" }, isSeen ? "seen by the step" : "hidden from the step"));
       }
     }
-    announce(`${hidden} of the regions above were hidden from this step.`);
+    announce(`${hidden} of the regions above ${hidden === 1 ? "was" : "were"} hidden from this step.`);
   };
 
   const eventElement = (event, labels, answer) => {

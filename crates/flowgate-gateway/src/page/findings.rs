@@ -11,9 +11,9 @@ use flowgate::policy::{Action, Policy};
 use flowgate_guard::conversation::CallVerdict;
 use serde_json::{Value, json};
 
-/// The most findings of one request that are told apart.
+/// The most findings of one request that are distinguished.
 const MAX_OF_REQUEST: usize = 100;
-/// The most findings that are told apart since the start.
+/// The most findings that are distinguished since the start.
 const MAX_FINDINGS: usize = 500;
 /// The longest name of a tool, in bytes; a longer one is replaced by [`OTHER`].
 const MAX_TOOL_NAME: usize = 128;
@@ -68,7 +68,7 @@ type Finding = (FindingKind, String, String);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestFindings {
     counts: BTreeMap<Finding, u64>,
-    /// The numbers by kind, also of findings that are not told apart.
+    /// The numbers by kind, also of findings that are not distinguished.
     by_kind: [u64; FindingKind::ALL.len()],
 }
 
@@ -146,7 +146,7 @@ impl FindingTable {
         written.collect()
     }
 
-    /// Returns the number of findings that are not told apart.
+    /// Returns the number of findings that are not distinguished.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
