@@ -162,19 +162,15 @@ mod tests {
         coverage.note_call("a", &Tool::of("bank", "pay"));
         coverage.note_stranger();
         let seen = coverage.seen();
-        let tools: Vec<_> = seen.clients["a"]
-            .tools
-            .iter()
-            .map(|(tool, seen)| (tool.to_string(), seen.is_offered, seen.calls));
-        assert_eq!(
-            tools.collect::<std::collections::BTreeSet<_>>(),
-            [("read".to_owned(), true, 0), ("send".to_owned(), true, 1), ("bank/pay".to_owned(), false, 1)]
-                .into()
-        );
+        let tools = seen.clients["a"].tools.iter();
+        let tools: Vec<_> =
+            tools.map(|(tool, seen)| (tool.to_string(), seen.is_offered, seen.calls)).collect();
+        // The agent's own tools come before those of servers.
+        let expected = [("read", true, 0), ("send", true, 1), ("bank/pay", false, 1)];
+        assert_eq!(tools, expected.map(|(tool, is_offered, calls)| (tool.to_owned(), is_offered, calls)));
         let b = &seen.clients["b"];
-        assert_eq!((b.servers.keys().collect::<Vec<_>>(), b.unknown_servers), (vec!["bank"], 1));
+        assert_eq!((b.servers.contains_key("bank"), b.servers.len(), b.unknown_servers), (true, 1, 1));
         assert_eq!((seen.strangers, seen.clients.len()), (1, 2));
-        assert!(b.first <= b.last && b.first >= coverage.begun);
     }
 
     /// An agent that invents tools does not make the memory grow without bound, and it is noted that some are left out.
