@@ -3,6 +3,7 @@
 import { announce, h, show } from "./dom.js";
 import { hasProvider, hasSession, logIn, logOut, onEnd, request, takeLink, takeLogin } from "./api.js";
 import * as conversations from "./conversations.js";
+import * as coverage from "./coverage.js";
 import * as decided from "./decided.js";
 import * as rates from "./rates.js";
 import * as freezes from "./freezes.js";
@@ -22,6 +23,7 @@ const VIEWS = new Map([
   ["conversations", { title: "Conversations", ...conversations }],
   ["policy", { title: "Policy", ...policy }],
   ["rates", { title: "Rates", ...rates }],
+  ["coverage", { title: "Coverage", ...coverage }],
 ]);
 
 function chosenView() {

@@ -1,4 +1,5 @@
-// The view of figures over time: requests, verdicts and latencies since the start of the gateway, as charts and as a table.
+// The view of figures over time: requests, verdicts, findings and latencies since the start of the gateway, as charts and as
+// tables.
 
 import { h, s, show, time } from "./dom.js";
 import { request } from "./api.js";
@@ -37,7 +38,30 @@ function chart(title, unit, lines, seconds, begun) {
       h("li", {}, s("svg", { viewBox: "0 0 30 6", width: "30", height: "6", "aria-hidden": "true" }, s("path", { class: `line line-${index}`, d: "M0 3H30", "stroke-dasharray": dashes })), ` ${name}`))));
 }
 
-function draw(content, { begun, seconds, intervals }) {
+const KINDS = { requirement: "a requirement that was not met", rule: "a rule", other: "another reason", watched: "watch mode: nothing was stopped" };
+
+/** What objected most often to the calls of agents. */
+function findingsOf(findings, leftOut) {
+  return h("section", { "aria-label": "Findings" },
+    h("h2", {}, "What objected most often"),
+    findings.length === 0
+      ? h("p", {}, "Nothing so far, in what you may read.")
+      : h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "What objected most often" },
+        h("table", {},
+          h("caption", {}, "Reasons by which calls were asked about or denied. A line is that of the policy at that time."),
+          h("thead", {}, h("tr", {}, ["Times", "Client", "Tool", "Reason", "Line of the policy", "Last"].map((title) => h("th", { scope: "col" }, title)))),
+          h("tbody", {}, findings.map((finding) =>
+            h("tr", {},
+              h("td", {}, finding.count),
+              h("td", {}, h("a", { href: `#policy/${encodeURIComponent(finding.client)}` }, finding.client)),
+              h("td", {}, h("code", {}, finding.tool)),
+              h("td", {}, KINDS[finding.kind] ?? finding.kind),
+              h("td", {}, finding.place),
+              h("td", {}, time(finding.last))))))),
+    leftOut > 0 ? h("p", { class: "faint" }, `${leftOut} further ones are not distinguished.`) : null);
+}
+
+function draw(content, { begun, seconds, intervals, findings, findings_left_out: leftOut }) {
   const line = (name, member, dashes) => ({ name, dashes, values: intervals.map((interval) => interval[member]) });
   const sum = (member) => intervals.reduce((all, interval) => all + interval[member], 0);
   show(
@@ -45,9 +69,12 @@ function draw(content, { begun, seconds, intervals }) {
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Sums" },
       h("table", {},
         h("caption", {}, "Since the start of the gateway, all clients together"),
-        h("thead", {}, h("tr", {}, ["Requests", "Refused or failed", "Calls permitted", "Calls asked about", "Calls denied"].map((title) => h("th", { scope: "col" }, title)))),
-        h("tbody", {}, h("tr", {}, ["requests", "failed", "permitted", "asked", "denied"].map((member) => h("td", {}, sum(member))))))),
+        h("thead", {}, h("tr", {}, ["Requests", "Refused or failed", "Calls permitted", "Calls asked about", "Calls denied", "Replies withheld", "Regions hidden"].map((title) => h("th", { scope: "col" }, title)))),
+        h("tbody", {}, h("tr", {}, ["requests", "failed", "permitted", "asked", "denied", "withheld", "hidden"].map((member) => h("td", {}, sum(member))))))),
     chart("Verdicts", "calls", [line("permitted", "permitted", null), line("asked about", "asked", "6 3"), line("denied", "denied", "2 2")], seconds, begun),
+    chart("Findings", "findings", [line("requirements not met", "requirements", null), line("rules", "rules", "6 3"), line("other reasons", "other_findings", "2 2"), line("replies withheld", "withheld", "8 2 2 2"), line("watch mode", "watched", "1 4")], seconds, begun),
+    findingsOf(findings, leftOut),
+    chart("Hidden regions", "regions", [line("hidden from models", "hidden", null)], seconds, begun),
     chart("Requests", "requests", [line("all", "requests", null), line("refused or failed", "failed", "4 3")], seconds, begun),
     chart("Time of a request, with what it waited for a model and for people", "ms", [line("mean", "mean_ms", null), line("slowest", "slowest_ms", "4 3")], seconds, begun));
 }

@@ -1,8 +1,9 @@
 // One conversation: its regions with their labels, what a step of the model saw, and the verdicts on calls with the
-// regions that influenced them.
+// regions that influenced them. While it is open, what the agent does next is added.
 
-import { announce, h, sentence, show } from "./dom.js";
+import { announce, h, sentence, show, update } from "./dom.js";
 import { request } from "./api.js";
+import { poll } from "./polling.js";
 
 const KINDS = { message: (source) => `message of ${source}`, call: (source) => `call of ${source}`, answer: (source) => (source ? `answer of ${source}` : "answer without a call"), description: (source) => `description of ${source}` };
 
@@ -24,13 +25,28 @@ function fieldElement(field, labels) {
     h("pre", {}, field.text, field.is_cut ? " […]" : ""));
 }
 
+/**
+ * Returns the text that tells one event from another: what is shown of it, with the words of its labels. Their numbers differ
+ * between answers of the gateway.
+ */
+function signOf(event, labels) {
+  const words = (index) => (index === null || index === undefined ? null : labels[index].elements);
+  return JSON.stringify([event.number, event.kind, event.source, event.saw === null, event.left_out, event.fields.map(({ path, hidden, text, is_cut, label }) => [path, hidden, text, is_cut, words(label)])]);
+}
+
 /** Shows events as they come; the answers of several requests follow each other. */
 export async function view(content, { left }, client, conversation) {
   const list = h("ol", { class: "trace" });
   const more = h("button", { type: "button", hidden: true }, "Show what follows");
   const state = h("p", { class: "faint" });
+  const carried = h("p", {});
   let next = 0;
+  /** The version of the conversation that is shown, and the number of its events. */
+  let version = null;
+  let count = 0;
   let pressed = null;
+  /** The elements that are shown, by the signs of their events and verdicts. */
+  let shown = new Map();
   /** The labels of each answer of the gateway, by the number of its first event. */
   const pages = new Map();
 
@@ -43,20 +59,22 @@ export async function view(content, { left }, client, conversation) {
   };
 
   /** Marks every earlier region of the same answer of the gateway as seen by a step, or hidden from it. */
-  const showSeen = (button, event, labels) => {
+  const showSeen = (button) => {
+    const { dataset: step } = button.closest(".event");
+    const labels = pages.get(step.answer);
     const isOn = pressed === button;
     clear();
     if (isOn) return;
     pressed = button;
     button.setAttribute("aria-pressed", "true");
     let hidden = 0;
-    for (const item of list.querySelectorAll(`[data-answer="${button.dataset.answer}"]`)) {
-      if (Number(item.dataset.number) >= event.number) continue;
+    for (const item of list.querySelectorAll(`.event[data-answer="${step.answer}"]`)) {
+      if (Number(item.dataset.number) >= Number(step.number)) continue;
       for (const field of item.querySelectorAll(".field")) {
         const marks = field.querySelector(".marks");
         const shownAt = field.dataset.shownAt ?? "";
         if (!marks || shownAt === "") continue;
-        const isSeen = labels[Number(shownAt)].flows_to.includes(event.saw);
+        const isSeen = labels[Number(shownAt)].flows_to.includes(Number(step.saw));
         if (!isSeen) {
           hidden += 1;
           field.classList.add("not-seen");
@@ -64,12 +82,12 @@ export async function view(content, { left }, client, conversation) {
         marks.append(h("span", { class: isSeen ? "seen" : "unseen" }, isSeen ? "seen by the step" : "hidden from the step"));
       }
     }
-    announce(`${hidden} of the regions above were hidden from this step.`);
+    announce(`${hidden} of the regions above ${hidden === 1 ? "was" : "were"} hidden from this step.`);
   };
 
   const eventElement = (event, labels, answer) => {
-    const button = event.saw === null ? null : h("button", { type: "button", "aria-pressed": "false", "data-answer": answer }, `What step ${event.number} saw`);
-    button?.addEventListener("click", () => showSeen(button, event, labels));
+    const button = event.saw === null ? null : h("button", { type: "button", "aria-pressed": "false" }, `What step ${event.number} saw`);
+    button?.addEventListener("click", () => showSeen(button));
     return h("li", { class: "event", "data-number": event.number, "data-answer": answer, "data-saw": event.saw, id: `event-${event.number}`, tabindex: "-1" },
       h("h2", {}, `#${event.number} ${KINDS[event.kind]?.(event.source) ?? event.kind}`),
       event.fields.map((field) => fieldElement(field, labels)),
@@ -160,31 +178,101 @@ export async function view(content, { left }, client, conversation) {
     }
   };
 
-  const load = async () => {
-    const query = new URLSearchParams({ client, name: conversation, from: next });
-    const answer = await request("GET", `/ui/api/conversation?${query}`);
-    if (left.aborted) return;
+  /** Returns the element of an event: the one that shows it already, with the numbers of this answer, or a new one. */
+  const elementOf = (event, labels, answer) => {
+    const sign = signOf(event, labels);
+    const element = shown.get(sign) ?? eventElement(event, labels, answer);
+    element.dataset.answer = answer;
+    if (event.saw !== null) element.dataset.saw = event.saw;
+    element.querySelectorAll(".field").forEach((field, index) => {
+      if (!event.fields[index].hidden) field.dataset.shownAt = event.fields[index].shown_at ?? "";
+    });
+    return [sign, element];
+  };
+
+  /** Returns the elements of an answer whose first event is number `from`, by their signs. */
+  const elementsOf = (answer, from) => {
+    const elements = new Map();
     const verdicts = [...answer.verdicts];
-    const from = next;
+    const addVerdict = (verdict) => {
+      const sign = JSON.stringify(verdict);
+      // Equal verdicts have equal signs, and each has an element.
+      const unique = elements.has(sign) ? `${sign} ${elements.size}` : sign;
+      elements.set(unique, shown.get(unique) ?? verdictElement(verdict));
+    };
     pages.set(String(from), answer.labels);
     for (const event of answer.events) {
-      while (verdicts.length > 0 && verdicts[0].before <= event.number) list.append(verdictElement(verdicts.shift()));
-      list.append(eventElement(event, answer.labels, from));
+      while (verdicts.length > 0 && verdicts[0].before <= event.number) addVerdict(verdicts.shift());
+      elements.set(...elementOf(event, answer.labels, from));
     }
-    for (const verdict of verdicts) list.append(verdictElement(verdict));
-    if (answer.verdicts_left_out > 0) list.append(h("li", { class: "verdict" }, `${answer.verdicts_left_out} further verdicts are left out.`));
-    answer.verdicts.forEach(mark);
-    next = answer.next;
+    verdicts.forEach(addVerdict);
+    if (answer.verdicts_left_out > 0) elements.set(`left out of ${from}`, h("li", { class: "verdict" }, `${answer.verdicts_left_out} further verdicts are left out.`));
+    return elements;
+  };
+
+  const ask = (from, known) => {
+    const query = new URLSearchParams({ client, name: conversation, from });
+    if (known !== null) query.set("version", known);
+    return request("GET", `/ui/api/conversation?${query}`);
+  };
+
+  /** Shows these answers, and what was shown before them unless `isWhole`. */
+  const draw = (answers, isWhole) => {
+    if (isWhole) pages.clear();
+    const elements = new Map(isWhole ? [] : shown);
+    for (const [from, answer] of answers) for (const [sign, element] of elementsOf(answer, from)) elements.set(sign, element);
+    // What is marked may be about to leave.
+    if (pressed !== null && ![...elements.values()].includes(pressed.closest("li.event, li.verdict"))) clear();
+    shown = elements;
+    update(list, [...elements.values()]);
+    if (isWhole) {
+      for (const mark of list.querySelectorAll(".influence")) mark.remove();
+      for (const field of list.querySelectorAll(".influenced")) field.classList.remove("influenced");
+    }
+    for (const [, answer] of answers) answer.verdicts.forEach(mark);
+    const [, last] = answers.at(-1);
+    ({ next } = last);
+    // If the answers are of several versions, none of them is what is shown, and the next reading begins anew.
+    const versions = new Set([...(isWhole || version === null ? [] : [version]), ...answers.map(([, answer]) => answer.version)]);
+    version = versions.size === 1 ? last.version : "";
+    count = last.events.at(-1)?.number + 1 || count;
     more.hidden = next === null;
+    show(carried, last.is_carried_over ? "The policy or the settings of the client have changed since this conversation began. It is shown as its next request would find it: with the labels of the present policy. The verdicts of the earlier one are left out." : null);
     state.textContent = list.children.length === 0 ? "There is nothing that your clearance covers." : "";
   };
+
+  const load = async () => {
+    const from = next;
+    const answer = await ask(from, null);
+    if (!left.aborted) draw([[from, answer]], false);
+  };
+
+  /** Adds what has happened since. What is shown already keeps its element, and so the focus and the place of the page. */
+  const refresh = async () => {
+    const first = await ask(0, version);
+    if (left.aborted || first.is_unchanged) return;
+    const answers = [[0, first]];
+    // As many events as are shown, and what follows them if everything is shown.
+    const wanted = next === null ? Infinity : count;
+    while (answers.at(-1)[1].next !== null && answers.at(-1)[1].next < wanted) {
+      const from = answers.at(-1)[1].next;
+      answers.push([from, await ask(from, null)]);
+      if (left.aborted) return;
+    }
+    const before = count;
+    draw(answers, true);
+    announce(count > before ? `${count - before} new ${count - before === 1 ? "event" : "events"} in this conversation.` : "This conversation has changed.");
+  };
+
   more.addEventListener("click", load);
   show(
     content,
     h("p", {}, h("a", { href: "#conversations" }, "All conversations")),
     h("p", {}, `Client ${client}, conversation ${conversation}. Each region has the label that the policy gave it. A step of the model saw the regions before it whose labels its own label covers.`),
+    carried,
     list,
     state,
     more);
   await load();
+  poll(left, refresh);
 }

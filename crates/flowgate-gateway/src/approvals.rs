@@ -339,7 +339,7 @@ impl ApprovalService {
             None => false,
         };
         if is_new && !is_answered {
-            self.metrics.count_question(&client.name);
+            self.metrics.count_question(&client.name, &ask.tool.to_string());
             self.notify_question(&id).await;
         }
         Ok(Ok(ApprovalReference::new(id, ask.digest.clone(), &content)))

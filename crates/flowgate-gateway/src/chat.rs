@@ -82,6 +82,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use flowgate_audit::watch::{WatchLog, WatchedVerdict};
+use flowgate_lm::wire::ReceivedRequest;
 use tokio_util::sync::CancellationToken;
 
 use crate::approvals::ApprovalService;
@@ -95,6 +96,7 @@ use crate::http::value_budget::ValueBudget;
 use crate::log::{LogEvent, OperatorLog};
 use crate::mcp_proxy::pending_requests::PendingRequests;
 use crate::metrics::agents::AgentMetrics;
+use crate::page::coverage::Coverage;
 use crate::page::figures::FigureSeries;
 use crate::policy_review::ReviewRuns;
 use crate::recorder::Recorder;
@@ -102,7 +104,7 @@ use crate::telemetry::Telemetry;
 use crate::visibility;
 use crate::watching;
 use crate::witness::HeadDestinations;
-use clients::Clients;
+use clients::{ClientState, Clients};
 use conversations::Conversations;
 use guardrail::remembered_chats::RememberedChats;
 use handed_calls::HandedCalls;
@@ -128,6 +130,8 @@ pub(crate) struct ModelRoutes {
     watching: usize,
     /// The numbers of requests since the start, and their durations and verdicts, for the page for people.
     pub(crate) figures: Arc<FigureSeries>,
+    /// The clients, servers and tools that were seen since the start, for the page for people.
+    pub(crate) coverage: Arc<Coverage>,
     /// The counters of what agents did, for Prometheus.
     pub(crate) metrics: Arc<AgentMetrics>,
     /// Records requests as spans.
@@ -248,6 +252,7 @@ impl ModelRoutes {
             closing,
             watching,
             figures: Arc::new(FigureSeries::new(Instant::now())),
+            coverage: Arc::new(Coverage::new()),
             metrics,
             telemetry,
             remembered_chats: Arc::default(),
@@ -309,6 +314,12 @@ impl ModelRoutes {
         if let Err(error) = watch.log.append(verdicts) {
             self.log.write(LogEvent::Failure, &client.name, Vec::new(), &error);
         }
+    }
+
+    /// Notes the tools that a client offers with a request, for the coverage of the gateway.
+    pub(crate) fn note_offered_tools(&self, client: &ClientState, decoded: &ReceivedRequest) {
+        let offered = decoded.request.tools.iter().map(|tool| client.spec.tool_of(&tool.name));
+        self.coverage.note_offered(&client.spec.name, offered);
     }
 
     /// Returns the number of clients in watch mode.

@@ -71,6 +71,7 @@ use self::transaction::{Access, Backend, DynTransaction, OperationFuture};
 pub use address::{DatabaseAddress, DatabaseAddressError};
 pub(crate) use cache::Freeze;
 pub(crate) use conversations::{ConversationJournal, OpenedConversation};
+pub(crate) use encryption::Content;
 pub use encryption::{EncryptionKeyError, EncryptionKeys, EncryptionReport, encrypt_stored_content};
 pub use error::{DatabaseError, MigrationError};
 pub(crate) use freeze_kind::FreezeKind;
@@ -79,7 +80,7 @@ pub(crate) use questions::{
     APPROVERS, AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimit,
     QuestionLimits, QuestionOrigin, QuestionState, StoredQuestion, WithdrawnGrant,
 };
-pub(crate) use quotations::{NewShownTexts, ShownText};
+pub(crate) use quotations::{NewShownTexts, ShownText, ShownTexts};
 pub(crate) use request_quotas::RequestAdmission;
 pub(crate) use tools::ServerTool;
 pub(crate) use turns::{BegunTurn, CarriedTurns, PersistedTurn, TurnApprovals};

@@ -9,8 +9,10 @@
 //! * `browser_origin`: recognises requests that the page of another site causes.
 //! * `conversation_list`: lists the stored conversations that a person may see.
 //! * `conversation_view`: serves a stored conversation, replayed.
+//! * `coverage`: notes which clients, servers and tools were seen; `coverage_route` compares that with the policies.
 //! * `exported_trace`: writes the trace of a conversation for `flowgate trace export`.
 //! * `figures`: counts requests and verdicts over time; `figures_route` serves them.
+//! * `findings`: counts what objected to calls, for `figures`.
 //! * `labelled_trace`: writes the events of a conversation with their labels, and the verdicts.
 //! * `link_routes`: makes login links, and takes them.
 //! * `login_failures`: limits the failed logins of one address.
@@ -24,9 +26,12 @@ pub(crate) mod assets;
 pub(crate) mod browser_origin;
 pub(crate) mod conversation_list;
 pub(crate) mod conversation_view;
+pub(crate) mod coverage;
+pub(crate) mod coverage_route;
 mod exported_trace;
 pub(crate) mod figures;
 pub(crate) mod figures_route;
+pub(crate) mod findings;
 pub(crate) mod labelled_trace;
 mod link_routes;
 pub(crate) mod login_failures;

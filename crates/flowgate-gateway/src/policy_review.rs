@@ -50,7 +50,7 @@ fn own_policy(client: &ClientState) -> &Arc<Policy> {
 
 /// Returns whether a person may read every text of the conversations of a client. Only such a person may review the
 /// policy: counts and verdicts depend on all texts, and an edited policy can test any of them.
-fn reads_everything(person: &Person, client: &ClientState) -> bool {
+pub(crate) fn reads_everything(person: &Person, client: &ClientState) -> bool {
     // In watch mode, the conversations run under another policy than the client's own, and both have to be covered.
     [&client.spec.policy, own_policy(client)].iter().all(|policy| {
         let space = policy.space();

@@ -1,6 +1,7 @@
 //! Runs `flowgate scan`: lists the MCP servers and hooks that MCP clients have configured. It also lists the
 //! combinations of servers by which a text of a stranger could make the client act or leak private data: as far as the
-//! names of servers suggest or, with `--start`, as far as their tools do.
+//! names of servers suggest or, with `--start`, as far as their tools do. And it says what of each client passes by
+//! Flowgate.
 //!
 //! * `listing` asks whether to start each server, and lists the tools. Without `--start`, nothing is started.
 //! * `result` prints the result, as text or as JSON.
@@ -74,6 +75,15 @@ struct Combination {
     acts: Vec<String>,
 }
 
+/// What of a client neither `flowgate mcp` nor a hook of Flowgate guards.
+#[derive(Debug, PartialEq, Eq)]
+struct Bypass {
+    /// Whether the client reads files and runs commands by itself.
+    has_own_tools: bool,
+    /// The names of its servers that no `flowgate mcp` guards.
+    servers: Vec<String>,
+}
+
 /// The harm that a stranger can do through the servers of one client together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CombinationKind {
@@ -83,12 +93,13 @@ enum CombinationKind {
     IsSteered,
 }
 
-/// All that was found. `files` has the files of all `clients`, and `combinations` only the clients that can leak or be
-/// steered.
+/// All that was found. `files` has the files of all `clients`, `combinations` only the clients that can leak or be
+/// steered, and `bypasses` those of which something passes by Flowgate.
 struct ScanResult {
     files: Vec<ScannedFile>,
     clients: Vec<&'static McpClient>,
     combinations: Vec<(&'static McpClient, Combination)>,
+    bypasses: Vec<(&'static McpClient, Bypass)>,
     /// Whether servers were to be started.
     has_started: bool,
 }
@@ -122,14 +133,13 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
             clients.push(found.file.client);
         }
     }
-    let combinations: Vec<(&'static McpClient, Combination)> = clients
-        .iter()
-        .filter_map(|client| {
-            let files = files.iter().filter(|found| found.file.client == *client);
-            Some((*client, combination(client, files)?))
-        })
-        .collect();
-    let result = ScanResult { files, clients, combinations, has_started: options.start };
+    let (mut combinations, mut bypasses) = (Vec::new(), Vec::new());
+    for client in &clients {
+        let files = files.iter().filter(|found| found.file.client == *client);
+        combinations.extend(combination(client, files.clone()).map(|found| (*client, found)));
+        bypasses.extend(bypass(client, files).map(|found| (*client, found)));
+    }
+    let result = ScanResult { files, clients, combinations, bypasses, has_started: options.start };
     match options.format {
         ScanFormat::Text => result::print_text(&result, output),
         ScanFormat::Json => {
@@ -175,6 +185,22 @@ impl ScannedServer {
     }
 }
 
+/// Returns whether one of these files of a client has a hook of Flowgate, which guards the client as a whole.
+fn has_hook<'f>(mut files: impl Iterator<Item = &'f ScannedFile>) -> bool {
+    files.any(|found| found.hooks.iter().any(|hook| is_flowgate_hook(hook)))
+}
+
+/// Returns what of a client passes by Flowgate; `None` if nothing does. `files` are the files of the client.
+fn bypass<'f>(client: &McpClient, files: impl Iterator<Item = &'f ScannedFile> + Clone) -> Option<Bypass> {
+    if has_hook(files.clone()) {
+        return None;
+    }
+    let servers = files.flat_map(|found| &found.servers).filter(|found| !found.server.is_guarded());
+    let servers: Vec<String> = servers.map(|found| found.server.name.clone()).collect();
+    let found = Bypass { has_own_tools: client.has_own_tools, servers };
+    (found.has_own_tools || !found.servers.is_empty()).then_some(found)
+}
+
 /// Returns what the servers of a client that no `flowgate mcp` guards can do together; `None` if they can neither leak
 /// nor be steered. They can be steered if one of them reads text of untrusted parties (strangers) and one acts. They can
 /// leak if, in addition, one reads private data. A client with a hook of Flowgate is guarded as a whole. `files` are the
@@ -183,7 +209,7 @@ fn combination<'f>(
     client: &McpClient,
     files: impl Iterator<Item = &'f ScannedFile> + Clone,
 ) -> Option<Combination> {
-    if files.clone().flat_map(|found| &found.hooks).any(|hook| is_flowgate_hook(hook)) {
+    if has_hook(files.clone()) {
         return None;
     }
     let unguarded = files.flat_map(|found| &found.servers).filter(|found| !found.server.is_guarded());

@@ -4,7 +4,7 @@
 
 use std::io::{IsTerminal as _, stderr};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use flowgate::policy::Dialect;
 use flowgate_gateway::config;
@@ -119,7 +119,8 @@ fn check_login_link(settings: &config::GatewayConfig, path: &Path, person: &str)
 /// with `prints`, that is for `--check` and `--deny-warnings`: a gateway that starts writes them to its log.
 fn print_warnings(settings: &config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
     let mut count = 0;
-    if let Some(warning) = settings.tls.as_ref().and_then(|tls| tls.warning()) {
+    let tls = settings.tls.iter();
+    for warning in tls.flat_map(|tls| [tls.warning(), tls.validity_warning(SystemTime::now())]).flatten() {
         if prints {
             output.warning(&format!("tls.{warning}"));
         }

@@ -48,6 +48,8 @@ fn scan_names_what_can_leak() {
          notion) away (by way of files, mail, notion)\n",
         "! Codex can leak: a text that a stranger wrote (by way of fetch) can make it send private data (of Codex itself) away",
         "3 clients, 6 servers: 0 guarded; names say nothing about 1, which may do anything\n",
+        "Bypasses Flowgate: Claude Desktop (files, mail, odd\\u{1b}[2J, notion); Cursor (its own tools, without a hook, time); \
+         Codex (its own tools, without a hook, fetch)\n",
         "settings.json: the file is not valid JSON: ",
     ] {
         assert!(said.contains(part), "{part}\n{said}");
@@ -95,6 +97,55 @@ fn a_scan_becomes_a_policy() {
     // A file that is gone since.
     std::fs::remove_file(&windsurf).unwrap();
     check(&["init", name(&scan), "--out", "-"], 2, "mcp_config.json: there is no such file");
+}
+
+/// A client without servers still reads files and runs commands by itself: without a hook, that passes by Flowgate.
+#[test]
+fn scan_names_what_bypasses_flowgate() {
+    let home = folder("scan-bypass");
+    let settings = home.join(".claude/settings.json");
+    std::fs::create_dir_all(settings.parent().unwrap()).unwrap();
+    let arguments = ["scan", "--home", name(&home), "--project", name(&home)];
+    let bypass = || {
+        let json = flowgate(&[&arguments[..], &["--format", "json"]].concat());
+        let document: Value = serde_json::from_slice(&json.stdout).unwrap();
+        document["clients"][0]["bypass"].clone()
+    };
+    std::fs::write(&settings, "{}").unwrap();
+    check(&arguments, 0, "Bypasses Flowgate: Claude Code (its own tools, without a hook)\n");
+    assert_eq!(bypass(), serde_json::json!({"own_tools": true, "servers": []}));
+    let hook = serde_json::json!({"type": "command", "command": "flowgate hook --policy p.flow"});
+    let hooks = serde_json::json!({"hooks": {"PreToolUse": [{"hooks": [hook]}]}});
+    std::fs::write(&settings, hooks.to_string()).unwrap();
+    assert!(!text(&flowgate(&arguments)).contains("Bypasses"));
+    assert_eq!(bypass(), Value::Null);
+}
+
+/// VS Code keeps its servers under `servers`, in a file of the user on each system, in its settings, and in a project.
+#[test]
+fn scan_finds_the_files_of_vs_code() {
+    let (home, project) = (folder("scan-vscode"), folder("scan-vscode-project"));
+    let servers = |name: &str| {
+        format!(r#"{{"servers": {{"{name}": {{"command": "uvx", "args": ["mcp-server-fetch"]}}}}}}"#)
+    };
+    for (folder, path, text) in [
+        (&home, ".config/Code/User/mcp.json", servers("linux")),
+        (&home, "Library/Application Support/Code/User/mcp.json", servers("mac")),
+        (&home, "AppData/Roaming/Code/User/mcp.json", servers("windows")),
+        (&home, ".config/Code/User/settings.json", format!(r#"{{"mcp": {}}}"#, servers("settings"))),
+        (&project, ".vscode/mcp.json", servers("project")),
+    ] {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let json = flowgate(&["scan", "--home", name(&home), "--project", name(&project), "--format", "json"]);
+    let document: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let client = &document["clients"][0];
+    assert_eq!(client["client"], "vscode", "{document}");
+    let files = client["files"].as_array().unwrap();
+    let found: Vec<&str> = files.iter().filter_map(|file| file["servers"][0]["name"].as_str()).collect();
+    assert_eq!(found, ["linux", "mac", "windows", "settings", "project"], "{document}");
 }
 
 /// A client with the hook of Flowgate is guarded, and so is a server behind `flowgate mcp`.

@@ -59,6 +59,41 @@ fn statements_that_would_show_hidden_parts() {
     }
 }
 
+/// A gateway whose certificate has expired, or whose key others can read, is found before its clients fail.
+#[cfg(unix)]
+#[test]
+fn certificates_of_a_gateway() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = folder("doctor-tls");
+    std::fs::copy(POLICY, folder.join("p.flow")).unwrap();
+    let config = folder.join("gateway.toml");
+    let settings = "[upstreams.local]\nurl = \"http://localhost:8080/v1\"\n[clients.a]\nkey-file = \"a.key\"\nupstream = \"local\"\npolicy = \"p.flow\"\n\
+                [tls]\ncertificate = \"gateway.pem\"\nkey = \"gateway.key\"\n";
+    std::fs::write(&config, settings).unwrap();
+    let protect = |file: &str, mode: u32| {
+        std::fs::set_permissions(folder.join(file), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::write(folder.join("a.key"), "0123456789abcdef").unwrap();
+    protect("a.key", 0o600);
+    let certificate = |until: i32| {
+        let mut parameters = rcgen::CertificateParams::new(["gateway".to_owned()]).unwrap();
+        parameters.not_before = rcgen::date_time_ymd(2000, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(until, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(folder.join("gateway.pem"), parameters.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(folder.join("gateway.key"), key.serialize_pem()).unwrap();
+        protect("gateway.key", 0o600);
+    };
+    let doctor = || text(&flowgate(&["doctor", "--config", name(&config)]));
+    certificate(2001);
+    assert!(doctor().contains("gateway.pem has expired "), "{}", doctor());
+    check(&["serve", "--check", "--deny-warnings", "--config", name(&config)], 1, "gateway.pem has expired ");
+    certificate(3000);
+    assert!(!doctor().contains("tls."), "{}", doctor());
+    protect("gateway.key", 0o644);
+    assert!(doctor().contains("tls.key: all users of this machine can read or write "), "{}", doctor());
+}
+
 #[test]
 fn servers_of_a_client() {
     let folder = folder("doctor");

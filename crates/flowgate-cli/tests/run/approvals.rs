@@ -98,11 +98,28 @@ impl TestGateway {
             }}],
         })
         .to_string();
+        self.post(
+            key,
+            "/v1/chat/completions",
+            &format!("x-flowgate-conversation: {conversation}\r\n"),
+            &body,
+            status,
+        );
+    }
+
+    /// Puts another policy in force, as Bob.
+    fn change_policy(&self, policy: &str) {
+        file(&self.folder, "policy.flow", policy);
+        self.post("the-key-of-bob-the-admin", "/api/v1/policies/reload", "", "{}", "200");
+    }
+
+    /// Sends a body with a key and with these further headers, and checks the status of the answer.
+    fn post(&self, key: &str, path: &str, headers: &str, body: &str, status: &str) {
         let host = self.address.strip_prefix("http://").unwrap();
         let mut stream = std::net::TcpStream::connect(host).unwrap();
         let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\
-             x-flowgate-conversation: {conversation}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\
+             {headers}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
         stream.write_all(head.as_bytes()).unwrap();
@@ -196,6 +213,10 @@ fn questions_are_listed_shown_and_explained() {
     let explained = gateway.run(&["explain", "--question", &id, "--content"]);
     check(&explained, 1, &[parts[1], "the policy asks: mails are confirmed (line 11 of the policy)"]);
     check(&gateway.run(&["explain", "--question", "nothing"]), 2, &["there is no question of this id"]);
+    // Under another policy, the gateway has no verdict of the earlier one.
+    gateway.change_policy(&format!("{POLICY}# Another one.\n"));
+    let explained = gateway.run(&["explain", "--question", &id]);
+    check(&explained, 1, &["the gateway shows no verdict of the earlier policy: the audit log has it"]);
 }
 
 #[test]

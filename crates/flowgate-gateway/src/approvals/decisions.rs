@@ -184,7 +184,9 @@ impl ApprovalService {
                 }
                 let waited = question.decided.saturating_sub(question.asked);
                 let after = Duration::from_millis(waited.try_into().unwrap_or_default());
-                self.metrics.count_decision(&question.client, decision.name(), after);
+                let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+                let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default();
+                self.metrics.count_decision((&question.client, tool), decision.name(), after);
                 self.notify_decision(&question);
                 Ok(self.question_json(&question, person))
             }

@@ -62,7 +62,7 @@ impl ApprovalService {
             conversation: conversation.clone(),
             client: client.name.clone(),
             tenant: client.tenant.clone(),
-            tool,
+            tool: tool.clone(),
             digest: offer.digest.clone(),
             reasons: vec![reason.to_owned()],
         };
@@ -71,7 +71,7 @@ impl ApprovalService {
         match self.store.ask(&new, record).await? {
             AskOutcome::Known(_) => {}
             AskOutcome::New(id) => {
-                self.metrics.count_question(&client.name);
+                self.metrics.count_question(&client.name, &tool);
                 self.notify_question(&id).await;
             }
             AskOutcome::Full(limit) => {

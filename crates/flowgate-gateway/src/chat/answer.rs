@@ -2,7 +2,7 @@
 //! and stored in the database. The HTTP service calls [`ModelRoutes::answer`] in a task.
 
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use flowgate_guard::history::{History, SentChat};
@@ -83,8 +83,7 @@ impl ModelRoutes {
         if let Some(reply) = reply.as_ref().filter(|reply| reply.status.as_u16() >= 400) {
             report.set_rejected(reply.status);
         }
-        self.figures.count(&report.figures(), Instant::now());
-        report.count_in(&self.metrics, &received.client.spec.name);
+        report.count_in(self, &received.client.spec.name);
         report.end_trace(&received.client.spec);
         report.write(&self.log, &received.client.spec.name, received.key.as_deref());
         // The line is written above, so the HTTP service writes none for this reply.
@@ -322,6 +321,7 @@ impl ModelRoutes {
         // In watch mode, the messages from here on are judged without effect.
         session.begin_watching(&received.client.spec);
         turn::check_request((&received.client, received.virtual_key.as_deref()), decoded)?;
+        self.note_offered_tools(&received.client, decoded);
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, name).await?;
         self.sessions.catch_up(&received.client, session).await?;

@@ -54,6 +54,21 @@ impl ModelRoutes {
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
     ) -> Result<Caller, RequestError> {
+        let found = self.find_caller(headers, certificate).await;
+        match &found {
+            Ok(caller) => self.coverage.note_client(&caller.client.spec.name),
+            Err(failure) if failure.status == StatusCode::UNAUTHORIZED => self.coverage.note_stranger(),
+            Err(_) => {}
+        }
+        found
+    }
+
+    /// Finds the client of a request as [`authenticate`](Self::authenticate) does, which notes the outcome.
+    async fn find_caller(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<Caller, RequestError> {
         let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
         let keys = PresentedKeys::read(headers).map_err(refuse)?;
         // Why the token of the request authenticates no client, for the case that a certificate authenticates none

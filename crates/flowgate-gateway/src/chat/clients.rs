@@ -145,6 +145,13 @@ impl ClientState {
         declared_profile(&self.spec)
     }
 
+    /// Returns the profile of this client with a memory of its own, which has room for as many texts as the client's and
+    /// is empty: what is added to it is not remembered of the client.
+    pub(crate) fn separate_profile(&self) -> history::ClientProfile {
+        let quotations = QuotationMemory::with_room(self.spec.quotations);
+        history::ClientProfile { quotations, ..declared_profile(&self.spec) }
+    }
+
     /// Locks the texts that the client was shown, with the profile that these settings declare: requests under earlier
     /// settings, which share the texts, have another one.
     pub(crate) async fn lock_history(&self) -> tokio::sync::MutexGuard<'_, ClientHistory> {

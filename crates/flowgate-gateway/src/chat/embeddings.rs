@@ -68,8 +68,7 @@ impl ModelRoutes {
             }
         };
         // Counts and logs the request, so the HTTP service writes no line for the reply.
-        self.figures.count(&report.figures(), std::time::Instant::now());
-        report.count_in(&self.metrics, client);
+        report.count_in(self, client);
         report.end_trace(&received.client.spec);
         report.write(log, client, received.key.as_deref());
         reply.mark_logged()

@@ -89,8 +89,7 @@ impl ModelRoutes {
         if let Err(failure) = &judged {
             report.set_failure(failure);
         }
-        self.figures.count(&report.figures(), Instant::now());
-        report.count_in(&self.metrics, &client.spec.name);
+        report.count_in(self, &client.spec.name);
         report.end_trace(&client.spec);
         report.write(&self.log, &client.spec.name, received.key.as_deref());
         if is_only_watched { Ok(()) } else { judged }
@@ -159,6 +158,7 @@ impl ModelRoutes {
                 "this key may not be used for the model that the chat asks for: ask for another model";
             return Err(RequestError::new(StatusCode::FORBIDDEN, message).into());
         }
+        self.note_offered_tools(&received.client, chat);
         report.trace.set_model(names::GUARDRAIL, &received.client, &chat.model);
         let replayed = RecordedChat::replay(&received.client, chat, received.default_source, presence)
             .and_then(RecordedChat::judge_request);

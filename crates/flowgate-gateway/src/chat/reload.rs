@@ -55,6 +55,7 @@ impl ModelRoutes {
             closing: CancellationToken::new(),
             watching,
             figures: Arc::clone(&self.figures),
+            coverage: Arc::clone(&self.coverage),
             metrics: Arc::clone(&self.metrics),
             telemetry: self.telemetry.clone(),
             remembered_chats: Arc::clone(&self.remembered_chats),

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Outcome, ReasonKind};
+use flowgate::policy::Policy;
+use flowgate::trace::Tool;
 use flowgate_audit::watch::{WatchedSubject, WatchedVerdict};
 use flowgate_guard::conversation::{CallVerdict, Turn, TurnEnd};
 use flowgate_lm::Error;
@@ -12,6 +14,7 @@ use flowgate_lm::chat::Usage;
 use flowgate_lm::remote::UNTRUSTED;
 use serde_json::Value;
 
+use super::ModelRoutes;
 use super::clients::ClientState;
 use super::handed_calls::HandedLabel;
 use super::turn_trace::{TracedOutcome, TurnTrace};
@@ -21,6 +24,7 @@ use crate::http::waiting_status::WaitingStatus;
 use crate::log::{Limit, LogEvent, OperatorLog, millis};
 use crate::metrics::agents::{AgentMetrics, TurnMetrics, VerdictCounts};
 use crate::page::figures::RequestFigures;
+use crate::page::findings::RequestFindings;
 use crate::random;
 use crate::secret::Secret;
 use crate::virtual_keys::scope::name_for_client;
@@ -74,12 +78,18 @@ pub(crate) struct VerdictTotals {
     denied: usize,
     /// The number of calls whose evaluation a limit cut off.
     unfinished: usize,
+    /// What objected to the calls.
+    pub(crate) findings: RequestFindings,
+    /// The tools of the calls, each as often as it was called.
+    pub(crate) tools: Vec<Tool>,
 }
 
 impl VerdictTotals {
-    /// Adds these verdicts to the totals. A call whose evaluation a limit cut off is also counted as unfinished.
-    pub(crate) fn count(&mut self, judged: &[CallVerdict]) {
+    /// Adds these verdicts of `policy` to the totals. A call whose evaluation a limit cut off is also counted as
+    /// unfinished.
+    pub(crate) fn count(&mut self, judged: &[CallVerdict], policy: &Policy) {
         for call in judged {
+            self.findings.add(call, policy);
             let count = match call.outcome {
                 Outcome::Permit => &mut self.permitted,
                 Outcome::Confirm => &mut self.asked,
@@ -95,7 +105,11 @@ impl VerdictTotals {
     /// Adds the verdicts on calls of a client in watch mode, which were not enforced. Ignores verdicts on texts.
     pub(crate) fn count_watched(&mut self, watched: &[WatchedVerdict]) {
         for verdict in watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call) {
-            self.by_tool.count(verdict.tool.as_deref().unwrap_or_default(), verdict.outcome);
+            let tool = verdict.tool.as_deref().unwrap_or_default();
+            self.by_tool.count(tool, verdict.outcome);
+            if verdict.outcome != Outcome::Permit {
+                self.findings.add_watched(tool);
+            }
             *match verdict.outcome {
                 Outcome::Permit => &mut self.permitted,
                 Outcome::Confirm => &mut self.asked,
@@ -182,7 +196,8 @@ impl RequestReport {
     /// Adds verdicts on calls, for the log line, the metrics and the spans of the request.
     pub(crate) fn add_judged(&mut self, judged: &[CallVerdict], client: &ClientState) {
         self.trace.add_judged(judged, client);
-        self.verdicts.count(judged);
+        self.verdicts.count(judged, &client.spec.policy);
+        self.verdicts.tools.extend(judged.iter().map(|call| call.tool.clone()));
     }
 
     /// Marks the request as one of a client in watch mode, whose verdicts were not enforced.
@@ -195,7 +210,9 @@ impl RequestReport {
     pub(crate) fn set_watched(&mut self, watched: &[WatchedVerdict], client: &ClientState) {
         self.trace.set_watched(watched, client);
         self.is_watching = true;
-        self.verdicts = VerdictTotals::default();
+        // The calls stay those that the agent has made.
+        let tools = std::mem::take(&mut self.verdicts.tools);
+        self.verdicts = VerdictTotals { tools, ..VerdictTotals::default() };
         self.verdicts.count_watched(watched);
         let is_withheld = |verdict: &&WatchedVerdict| {
             verdict.subject == WatchedSubject::Reply && verdict.outcome != Outcome::Permit
@@ -220,17 +237,25 @@ impl RequestReport {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
 
-    /// Returns the figures of the request, which ends now, for the page for people.
-    pub(crate) fn figures(&self) -> RequestFigures {
-        RequestFigures {
+    /// Counts the request, which ends now: in the figures and the coverage of the page for people, and in the metrics.
+    pub(crate) fn count_in(&self, routes: &ModelRoutes, client: &str) {
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let figures = RequestFigures {
+            client: client.to_owned(),
             took: self.begun.elapsed(),
             is_failed: self.failure.is_some(),
             verdicts: self.verdicts.counts(),
-        }
+            findings: self.verdicts.findings.clone(),
+            withheld: number(self.withheld),
+            hidden: number(self.hidden),
+        };
+        routes.figures.count(&figures, Instant::now());
+        self.verdicts.tools.iter().for_each(|tool| routes.coverage.note_call(client, tool));
+        self.count_in_metrics(&routes.metrics, client);
     }
 
     /// Counts the verdicts of the request in the metrics of its client, and its turn if one ran. The request ends now.
-    pub(crate) fn count_in(&self, metrics: &AgentMetrics, client: &str) {
+    fn count_in_metrics(&self, metrics: &AgentMetrics, client: &str) {
         metrics.count_calls(client, &self.verdicts.by_tool, self.is_watching);
         // Only a turn sets `tokens`.
         if let Some(tokens) = self.tokens {

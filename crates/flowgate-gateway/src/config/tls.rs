@@ -185,6 +185,43 @@ mod tests {
         );
     }
 
+    /// Clients refuse a certificate outside of its validity, so the operator learns of its end in time.
+    #[test]
+    fn a_certificate_that_expires_is_reported() {
+        use std::time::{Duration, SystemTime};
+        let folder = folder("expiry");
+        let mut parameters = rcgen::CertificateParams::new(["gateway".to_owned()]).unwrap();
+        parameters.not_before = rcgen::date_time_ymd(2026, 3, 1);
+        parameters.not_after = rcgen::date_time_ymd(2026, 6, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(folder.join("gateway.pem"), parameters.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(folder.join("gateway.key"), key.serialize_pem()).unwrap();
+        let files = crate::tls::files::TlsFiles {
+            certificate: folder.join("gateway.pem"),
+            key: folder.join("gateway.key"),
+            client_ca: None,
+        };
+        let settings = files.load().unwrap();
+        // Noon of 1 March 2026, in days since 1970.
+        let check = |days: u64, expected: &str| {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs((20_513 + days) * 86_400 + 43_200);
+            let warning = settings.validity_warning(now).unwrap_or_default();
+            let warning = warning.replace(&folder.display().to_string(), "DIR");
+            assert!(
+                warning == expected || (!expected.is_empty() && warning.starts_with(expected)),
+                "{days}: {warning}"
+            );
+        };
+        check(0, "");
+        check(77, "");
+        check(78, "certificate: DIR/gateway.pem expires in 13 days: replace it");
+        check(91, "certificate: DIR/gateway.pem expires in 0 days: replace it");
+        check(92, "certificate: DIR/gateway.pem has expired 0 days ago, so clients refuse the connection");
+        check(100, "certificate: DIR/gateway.pem has expired 8 days ago");
+        let before = SystemTime::UNIX_EPOCH + Duration::from_secs(20_512 * 86_400);
+        assert!(settings.validity_warning(before).unwrap().contains("is not valid yet"));
+    }
+
     #[cfg(unix)]
     #[test]
     fn a_key_that_all_can_read_is_reported() {

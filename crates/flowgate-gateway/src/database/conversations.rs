@@ -44,6 +44,8 @@ pub(crate) struct OpenedConversation {
 /// The whole journal of a conversation.
 #[derive(Debug)]
 pub(crate) struct ConversationJournal {
+    /// The number of the conversation, which is never reused.
+    pub(crate) id: i64,
     /// The digest of the client's settings that the journal was written under.
     pub(crate) config_fingerprint: String,
     /// The key with which the conversation computes digests of calls, in hexadecimal.
@@ -180,9 +182,10 @@ impl Database {
                 let mut rows = tx.query(sql, &[(&client).into(), (&name).into()]).await?;
                 let Some(row) = rows.first_mut() else { return Ok(None) };
                 // From turn 0 on: all turns.
-                let inputs = read_inputs(tx, (&client, &name), row.integer(2)?, 0, &cipher).await?;
+                let id = row.integer(2)?;
+                let inputs = read_inputs(tx, (&client, &name), id, 0, &cipher).await?;
                 let key = cipher.open_column(row, 1, &ContentPlace::conversation_key(&client, &name))?;
-                Ok(Some(ConversationJournal { config_fingerprint: row.text(0)?, key, inputs }))
+                Ok(Some(ConversationJournal { id, config_fingerprint: row.text(0)?, key, inputs }))
             })
         })
         .await

@@ -310,7 +310,8 @@ impl GatewayService {
             | ServiceRoute::Conversation
             | ServiceRoute::Trace
             | ServiceRoute::LoginLink
-            | ServiceRoute::Figures => self.page(route, request).await,
+            | ServiceRoute::Figures
+            | ServiceRoute::Coverage => self.page(route, request).await,
             ServiceRoute::Health => Ok(self.health().await.reply()),
             ServiceRoute::OpenApi => Ok(HttpReply::json_document(openapi::DOCUMENT)),
             ServiceRoute::Metrics => {

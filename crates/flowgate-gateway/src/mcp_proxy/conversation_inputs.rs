@@ -184,9 +184,10 @@ impl McpExchange<'_> {
         let (actions, judged) = session.handle_proxy_event(spec, server_event);
         // In watch mode, the verdicts of the watch are counted instead, once they are recorded.
         if spec.watch.is_none() {
-            self.verdicts.count(&judged);
+            self.verdicts.count(&judged, &spec.policy);
             self.trace.add_judged(&judged);
         }
+        self.verdicts.tools.extend(judged.iter().map(|call| call.tool.clone()));
         let events =
             judged.into_iter().map(|call| recorder::judged_entry(spec, &self.request.conversation, call));
         session.events.extend(events);

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use flowgate::trace::Tool;
 use flowgate_lm::BoxFuture;
 use flowgate_mcp::ProxyAction;
 use serde_json::Value;
@@ -79,15 +80,9 @@ impl ModelRoutes {
             Ok(()) => exchange.run(text).await,
             Err(error) => Err(error.into()),
         };
-        let figures = RequestFigures {
-            took: begun.elapsed(),
-            is_failed: outcome.is_err(),
-            verdicts: exchange.verdicts.counts(),
-        };
-        self.figures.count(&figures, Instant::now());
-        let ClientSettings { name, watch, .. } = &request.client.spec;
-        self.metrics.count_calls(name, &exchange.verdicts.by_tool, watch.is_some());
-        exchange.log(figures.took, is_request, outcome.as_ref().err());
+        let took = begun.elapsed();
+        exchange.count(took, outcome.is_err(), &message);
+        exchange.log(took, is_request, outcome.as_ref().err());
         exchange.trace.end(outcome.as_ref().err());
         match outcome {
             Ok(()) => exchange.reply.finish(is_request).await,
@@ -137,6 +132,28 @@ impl<'e> McpExchange<'e> {
         let event = ProxyEvent::Client { text: text.to_owned(), labels: self.request.labels };
         let actions = self.apply_event(event).await?;
         self.perform_actions(actions).await
+    }
+
+    /// Counts the exchange, which took this time, in the figures and the coverage of the page for people, and in the
+    /// metrics. `message` is the message of the client.
+    fn count(&self, took: Duration, is_failed: bool, message: &Value) {
+        let (routes, ClientSettings { name, watch, .. }) = (self.routes, &self.request.client.spec);
+        let figures = RequestFigures {
+            client: name.clone(),
+            took,
+            is_failed,
+            verdicts: self.verdicts.counts(),
+            findings: self.verdicts.findings.clone(),
+            ..RequestFigures::default()
+        };
+        routes.figures.count(&figures, Instant::now());
+        routes.metrics.count_calls(name, &self.verdicts.by_tool, watch.is_some());
+        if let Some(tool) = called_tool(message, &self.request.server.name) {
+            // Other messages are judged like calls as well, under the names of their methods.
+            let judged = self.verdicts.tools.iter().filter(|judged| **judged == tool);
+            judged.for_each(|judged| routes.coverage.note_call(name, judged));
+            routes.metrics.count_tool_time(name, &tool.to_string(), took);
+        }
     }
 
     /// Writes the log line of a request, or of another message that failed. Also reports if the evaluation of a call
@@ -215,4 +232,11 @@ impl<'e> McpExchange<'e> {
             }
         }
     }
+}
+
+/// Returns the tool of the server that a message of the client calls; `None` for other messages.
+fn called_tool(message: &Value, server: &str) -> Option<Tool> {
+    let is_call = message.get("method").and_then(Value::as_str) == Some("tools/call");
+    let name = message.pointer("/params/name").and_then(Value::as_str)?;
+    is_call.then(|| Tool::of(server, name))
 }

@@ -152,7 +152,9 @@ impl ModelRoutes {
         (trace_parent, refused): (Option<SpanContext>, RefusedRequest),
     ) -> Result<McpRequest, HttpReply> {
         let client = Arc::clone(&caller.client);
-        let server = client.spec.server(server).map(Arc::clone).ok_or_else(|| {
+        let found = client.spec.server(server).map(Arc::clone);
+        self.coverage.note_server(&client.spec.name, found.as_ref().map(|server| server.name.as_str()));
+        let server = found.ok_or_else(|| {
             let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();
             let why = format!(
                 "this client may not use an MCP server of this name; it may use: {}",

@@ -6,6 +6,7 @@
 //! `conversation_inputs` calls [`McpExchange::pin`], which gives the proxy the approved tools, before it hands an input
 //! to the proxy. After that it calls `note_tools`, which records new tools for a person to approve.
 
+use flowgate::trace::Tool;
 use serde_json::Value;
 
 use super::exchange::McpExchange;
@@ -41,11 +42,19 @@ impl McpExchange<'_> {
         // The first list counts as approved, unless the configuration requires a person's approval from the beginning.
         let accept_new = approved.is_empty() && !server.approves_first;
         let pins = Pins::from(approved);
+        self.note_listed(pins.tools().map(|(tool, _)| tool));
         // The proxy receives the approved tools only if they have changed.
         if session.pins(&server.name) != Some(&pins) {
             self.hand_to_proxy(session, ProxyEvent::Pinned { pins, accept_new });
         }
         Ok(())
+    }
+
+    /// Notes tools of the server for the coverage of the gateway.
+    fn note_listed<'t>(&self, tools: impl Iterator<Item = &'t str>) {
+        let McpRequest { client, server, .. } = self.request;
+        let tools = tools.map(|tool| Tool::of(&server.name, tool));
+        self.routes.coverage.note_offered(&client.spec.name, tools);
     }
 
     /// Stores the tools of a first list, which the proxy has accepted as approved ([`ProxyAction::Pins`]), and asks
@@ -64,6 +73,12 @@ impl McpExchange<'_> {
             let (server, tool, digest) = (server.name.clone(), tool.to_owned(), digest.to_owned());
             ServerTool { server, tool, digest }
         };
+        let listed = actions.iter().flat_map(|action| match action {
+            ProxyAction::Pins(pins) => pins.tools().map(|(tool, _)| tool).collect(),
+            ProxyAction::Unapproved { name, .. } => vec![name.as_str()],
+            _ => Vec::new(),
+        });
+        self.note_listed(listed);
         let (mut proposed, mut conflicting_pins) = (0, None);
         for action in actions.iter() {
             match action {

@@ -41,10 +41,18 @@ struct CallLabels {
     mode: &'static str,
 }
 
+/// The labels of metrics that are counted by client and tool.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ToolLabels {
+    client: String,
+    tool: String,
+}
+
 /// The labels of decisions of people.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
     client: String,
+    tool: String,
     decision: &'static str,
 }
 
@@ -90,14 +98,15 @@ pub(crate) struct TurnMetrics {
 pub(crate) struct AgentMetrics {
     registry: Registry,
     calls: Family<CallLabels, Counter>,
-    questions: Family<ClientLabel, Counter>,
+    questions: Family<ToolLabels, Counter>,
     decisions: Family<DecisionLabels, Counter>,
     tokens: Family<TokenLabels, Counter>,
     cost: Family<ClientLabel, Counter<f64, AtomicU64>>,
     hidden: Family<ClientLabel, Counter>,
     turns: Latencies<ClientLabel>,
     upstream: Latencies<ClientLabel>,
-    decided_after: Latencies<ClientLabel>,
+    decided_after: Latencies<ToolLabels>,
+    calls_of_servers: Latencies<ToolLabels>,
     /// The tools that are counted by their names.
     tools: Mutex<HashSet<String>>,
 }
@@ -147,6 +156,12 @@ impl AgentMetrics {
                 "Time from a question to the decision on it",
                 latencies(),
             ),
+            calls_of_servers: registered(
+                all,
+                "flowgate_tool_seconds",
+                "Time of a call of a tool of an MCP server, from its message to its answer, with its questions",
+                latencies(),
+            ),
             tools: Mutex::default(),
             registry,
         }
@@ -189,18 +204,32 @@ impl AgentMetrics {
         self.cost.get_or_create(&ClientLabel { client: client.to_owned() }).inc_by(cost);
     }
 
-    /// Counts a question to people about a call of a client.
-    pub(crate) fn count_question(&self, client: &str) {
-        self.questions.get_or_create(&ClientLabel { client: client.to_owned() }).inc();
+    /// Counts a question to people about a call of a tool, or about the tool itself.
+    pub(crate) fn count_question(&self, client: &str, tool: &str) {
+        self.questions.get_or_create(&self.tool_labels(client, tool)).inc();
     }
 
-    /// Counts the decision of a person on a question of a client, and the time since it was asked.
-    pub(crate) fn count_decision(&self, client: &str, decision: &'static str, after: Duration) {
-        let client = client.to_owned();
-        self.decided_after
-            .get_or_create(&ClientLabel { client: client.clone() })
-            .observe(after.as_secs_f64());
-        self.decisions.get_or_create(&DecisionLabels { client, decision }).inc();
+    /// Counts the decision of a person on a question about a tool of a client, and the time since it was asked.
+    pub(crate) fn count_decision(
+        &self,
+        (client, tool): (&str, &str),
+        decision: &'static str,
+        after: Duration,
+    ) {
+        let labels = self.tool_labels(client, tool);
+        self.decided_after.get_or_create(&labels).observe(after.as_secs_f64());
+        let ToolLabels { client, tool } = labels;
+        self.decisions.get_or_create(&DecisionLabels { client, tool, decision }).inc();
+    }
+
+    /// Counts a call of a tool of an MCP server, and the time that it took.
+    pub(crate) fn count_tool_time(&self, client: &str, tool: &str, took: Duration) {
+        self.calls_of_servers.get_or_create(&self.tool_labels(client, tool)).observe(took.as_secs_f64());
+    }
+
+    /// Returns the labels of a client and a tool.
+    fn tool_labels(&self, client: &str, tool: &str) -> ToolLabels {
+        ToolLabels { client: client.to_owned(), tool: self.counted_name(tool).to_owned() }
     }
 
     /// Returns the counters in the text format of Prometheus.
@@ -253,17 +282,22 @@ mod tests {
                 hidden: 4,
             },
         );
-        metrics.count_question("x");
+        metrics.count_question("x", "a");
+        metrics.count_question("x", &"t".repeat(MAX_TOOL_NAME + 1));
+        metrics.count_tool_time("x", "bank/pay", Duration::from_millis(20));
         metrics.count_cost("x", 1_500_000);
-        metrics.count_decision("x", "allow", Duration::from_secs(20));
+        metrics.count_decision(("x", "a"), "allow", Duration::from_secs(20));
         let text = metrics.text();
         for line in [
             r#"flowgate_calls_total{client="x",tool="a",verdict="permit",mode="enforce"} 2"#,
             r#"flowgate_calls_total{client="x",tool="b\"\n",verdict="deny",mode="enforce"} 1"#,
             r#"flowgate_calls_total{client="y",tool="a",verdict="permit",mode="watch"} 2"#,
-            r#"flowgate_questions_total{client="x"} 1"#,
-            r#"flowgate_decisions_total{client="x",decision="allow"} 1"#,
-            r#"flowgate_decision_seconds_bucket{client="x",le="30"} 1"#,
+            r#"flowgate_questions_total{client="x",tool="a"} 1"#,
+            r#"flowgate_questions_total{client="x",tool="(other)"} 1"#,
+            r#"flowgate_decisions_total{client="x",tool="a",decision="allow"} 1"#,
+            r#"flowgate_decision_seconds_bucket{client="x",tool="a",le="30"} 1"#,
+            r#"flowgate_tool_seconds_bucket{client="x",tool="bank/pay",le="0.01"} 0"#,
+            r#"flowgate_tool_seconds_bucket{client="x",tool="bank/pay",le="0.025"} 1"#,
             r#"flowgate_tokens_total{client="x",direction="input"} 10"#,
             r#"flowgate_tokens_total{client="x",direction="output"} 5"#,
             r#"flowgate_cost_total{client="x"} 1.5"#,

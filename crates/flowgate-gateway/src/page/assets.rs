@@ -25,11 +25,13 @@ const FILES: &[(&str, &str, &str)] = &[
     ("dom.js", SCRIPT, include_str!("../../page/dom.js")),
     ("card.js", SCRIPT, include_str!("../../page/card.js")),
     ("conversations.js", SCRIPT, include_str!("../../page/conversations.js")),
+    ("coverage.js", SCRIPT, include_str!("../../page/coverage.js")),
     ("decided.js", SCRIPT, include_str!("../../page/decided.js")),
     ("rates.js", SCRIPT, include_str!("../../page/rates.js")),
     ("freezes.js", SCRIPT, include_str!("../../page/freezes.js")),
     ("grants.js", SCRIPT, include_str!("../../page/grants.js")),
     ("policy.js", SCRIPT, include_str!("../../page/policy.js")),
+    ("polling.js", SCRIPT, include_str!("../../page/polling.js")),
     ("questions.js", SCRIPT, include_str!("../../page/questions.js")),
     ("trace.js", SCRIPT, include_str!("../../page/trace.js")),
 ];

@@ -2,14 +2,17 @@
 //! `http::service` calls [`ModelRoutes::requested_conversation`], and then [`RequestedConversation::show`] or
 //! [`RequestedConversation::export`] on one of a bounded number of worker threads.
 //!
-//! The conversation is replayed from its journal, as by `flowgate trace export`; it is not changed.
+//! The conversation is replayed from its journal, as by `flowgate trace export`; it is not changed. If its policy or the
+//! settings of its client have changed since, it is shown as its next request would find it: with the labels of the
+//! present policy, and without the verdicts of the earlier one. A page that shows a conversation asks again whether it
+//! has changed, by the version of the last answer; only then is it replayed again.
 
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate::monitor::Monitor;
 use flowgate_guard::conversation::CallVerdict;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::exported_trace;
 use super::labelled_trace::LabelledTrace;
@@ -17,9 +20,9 @@ use super::query::Query;
 use crate::approvals::clearance::ReadBound;
 use crate::chat::ModelRoutes;
 use crate::chat::clients::ClientState;
-use crate::chat::conversations;
+use crate::chat::conversations::{self, MEMORY_OF_A_BYTE};
 use crate::config::{Person, Role};
-use crate::database::ConversationJournal;
+use crate::database::{ConversationJournal, ShownTexts};
 use crate::http::reply::HttpReply;
 use crate::http::value_budget::ValueBudgetShare;
 use crate::limits::estimated_memory;
@@ -35,6 +38,12 @@ pub(crate) struct RequestedConversation {
     journal: ConversationJournal,
     /// The number of the first event in the answer.
     from: usize,
+    /// What the conversation depends on: its turns, and the settings of its client.
+    version: String,
+    /// Whether the page has shown this version already.
+    is_known: bool,
+    /// The texts that the client was shown, if the conversation began under another policy or other settings.
+    earlier: Option<ShownTexts>,
     person: Arc<Person>,
     /// The memory of the replayed values.
     _memory: ValueBudgetShare,
@@ -42,11 +51,12 @@ pub(crate) struct RequestedConversation {
 
 impl ModelRoutes {
     /// Reads the conversation with the `client` and the `name` in the query of the request, if the person may see its
-    /// tenant. The query can also have the number of the first event to show (`from`).
+    /// tenant. The query can also have the number of the first event to show (`from`), and the `version` of an earlier
+    /// answer: if it is still the present one, the answer says only that.
     ///
     /// # Errors
-    /// The reply to send if the person is not authenticated, there is no such conversation, its policy or settings have
-    /// changed, it is too large, or the gateway has no room for it now.
+    /// The reply to send if the person is not authenticated, there is no such conversation, it is too large, or the
+    /// gateway has no room for it now.
     pub(crate) async fn requested_conversation(
         self: &Arc<Self>,
         headers: &HeaderMap,
@@ -54,7 +64,7 @@ impl ModelRoutes {
     ) -> Result<RequestedConversation, HttpReply> {
         // Reads the journal of a conversation that the person may see.
         let person = self.approvals.person(headers, Role::Viewer)?;
-        let query = Query::read(query, &["client", "name", "from"])?;
+        let query = Query::read(query, &["client", "name", "from", "version"])?;
         let (client, name) = (query.required("client")?, query.required("name")?);
         let from = query.number("from")?.unwrap_or(0);
         let unknown = || {
@@ -67,61 +77,104 @@ impl ModelRoutes {
         let client = client.ok_or_else(unknown)?;
         let journal = self.approvals.store.read_journal(&client.spec.name, name).await;
         let journal = journal.map_err(|error| HttpReply::of_database_error(&error))?.ok_or_else(unknown)?;
-        // Checks whether it can be replayed, and reserves the memory for the replay.
-        if journal.config_fingerprint != client.spec.config_fingerprint {
-            let message = "the policy or the settings of the client have changed since this conversation began, so it \
-                cannot be replayed: choose a conversation that began after the change";
-            return Err(HttpReply::detail(StatusCode::CONFLICT, message));
-        }
+        // The turns of a conversation are never changed under the same settings.
+        let version = format!("{}.{}.{}", journal.id, journal.inputs.len(), client.generation);
+        let is_known = query.text("version") == Some(version.as_str());
+        let is_earlier = journal.config_fingerprint != client.spec.config_fingerprint;
+        // Reserves the memory for the replay.
         let bytes: usize = journal.inputs.iter().map(String::len).sum();
         if bytes > MAX_JOURNAL {
             let message = "this conversation is too large to be shown: use `flowgate trace export --config`";
             return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
-        let memory: usize = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes())).sum();
+        let earlier = match is_earlier && !is_known {
+            true => Some(self.approvals.store.shown_texts(&client.spec.name, 0).await),
+            false => None,
+        };
+        let earlier = earlier.transpose().map_err(|error| HttpReply::of_database_error(&error))?;
+        let texts = earlier.iter().flat_map(|shown| &shown.texts);
+        let remembered: usize = texts.map(|text| text.text.as_str().len() * MEMORY_OF_A_BYTE).sum();
+        let turns = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes()));
+        let memory = turns.sum::<usize>().saturating_add(remembered);
         let memory = self.values.take_for_conversation(memory).map_err(|_| {
             let message = "the gateway has no room for this conversation now: try again later";
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
         let name = name.to_owned();
-        Ok(RequestedConversation { client, name, journal, from, person, _memory: memory })
+        Ok(RequestedConversation {
+            client,
+            name,
+            journal,
+            from,
+            version,
+            is_known,
+            earlier,
+            person,
+            _memory: memory,
+        })
     }
 }
 
 impl RequestedConversation {
     /// Replays the conversation, and returns the reply with its events from number `from` on, as the person may see
-    /// them. The reply is an error if the replay diverges from the recorded state.
+    /// them; if the page knows them already, the reply says so. The reply is an error if the replay diverges from the
+    /// recorded state, or the conversation cannot be shown under the present policy.
     pub(crate) fn show(self) -> HttpReply {
-        let from = self.from;
-        self.reply(&mut |monitor, judged, clearance| {
+        if self.is_known {
+            return HttpReply::json(StatusCode::OK, &json!({"version": self.version, "is_unchanged": true}));
+        }
+        let (from, version, is_carried_over) = (self.from, self.version.clone(), self.earlier.is_some());
+        let mut reply = self.replayed(&mut |monitor, judged, clearance| {
             LabelledTrace::new(monitor, clearance).page(from, &judged)
-        })
+        });
+        if let Ok(fields) = &mut reply {
+            fields.insert("version".to_owned(), json!(version));
+            fields.insert("is_carried_over".to_owned(), json!(is_carried_over));
+        }
+        reply_of(reply)
     }
 
     /// Replays the conversation, and returns the reply with the lines of its trace from number `from` on, as the person
-    /// may see them. The reply is an error if the replay diverges from the recorded state.
+    /// may see them. The reply is an error as in [`Self::show`].
     pub(crate) fn export(self) -> HttpReply {
         let from = self.from;
-        self.reply(&mut |monitor, _, clearance| exported_trace::page(monitor, &clearance, from))
+        reply_of(self.replayed(&mut |monitor, _, clearance| exported_trace::page(monitor, &clearance, from)))
     }
 
-    /// Replays the conversation, and returns the reply with what `view` returns at its end, and with the names of the
-    /// client and of the conversation. `view` receives the verdicts, and the clearance of the person.
-    fn reply(&self, view: &mut dyn FnMut(&Monitor, Vec<CallVerdict>, ReadBound) -> Value) -> HttpReply {
-        // Set by the closure, which `replay_with` calls once after the last turn.
-        let mut trace = Value::Null;
-        let ConversationJournal { key, inputs, .. } = &self.journal;
-        let replayed = conversations::replay_with(&self.client, key, inputs, &mut |monitor, judged| {
+    /// Replays the conversation, or carries it over to the present policy if it began under another one, and returns
+    /// what `view` returns at its end, with the names of the client and of the conversation. `view` receives the verdicts, of which a
+    /// carried conversation has none, and the clearance of the person.
+    ///
+    /// # Errors
+    /// The reply to send if the conversation cannot be replayed.
+    fn replayed(
+        self,
+        view: &mut dyn FnMut(&Monitor, Vec<CallVerdict>, ReadBound) -> Value,
+    ) -> Result<Map<String, Value>, HttpReply> {
+        // Set by the closure, which the replay calls once after the last turn.
+        let mut shown = Value::Null;
+        let mut at_end = |monitor: &Monitor, judged: Vec<CallVerdict>| {
             let clearance = self.person.may_read.bound_under(monitor.policy().space(), monitor.name_table());
-            trace = view(monitor, judged, clearance);
-        });
-        if let Err(failure) = replayed {
-            return HttpReply::detail(StatusCode::CONFLICT, &failure.message);
-        }
-        if let Some(fields) = trace.as_object_mut() {
-            fields.insert("client".to_owned(), json!(self.client.spec.name));
-            fields.insert("conversation".to_owned(), json!(self.name));
-        }
-        HttpReply::json(StatusCode::OK, &trace)
+            shown = view(monitor, judged, clearance);
+        };
+        let ConversationJournal { key, inputs, .. } = &self.journal;
+        let replayed = match self.earlier {
+            None => conversations::replay_with(&self.client, key, inputs, &mut at_end),
+            Some(texts) => {
+                conversations::replay_carried_over(&self.client, (key, inputs), texts, &mut |monitor| {
+                    at_end(monitor, Vec::new());
+                })
+            }
+        };
+        replayed.map_err(|failure| HttpReply::detail(StatusCode::CONFLICT, &failure.message))?;
+        let Value::Object(mut fields) = shown else { return Ok(Map::new()) };
+        fields.insert("client".to_owned(), json!(self.client.spec.name));
+        fields.insert("conversation".to_owned(), json!(self.name));
+        Ok(fields)
     }
+}
+
+/// Returns the reply with these fields, or the error.
+fn reply_of(fields: Result<Map<String, Value>, HttpReply>) -> HttpReply {
+    fields.map_or_else(|error| error, |fields| HttpReply::json(StatusCode::OK, &Value::Object(fields)))
 }

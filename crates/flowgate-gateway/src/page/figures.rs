@@ -1,5 +1,5 @@
-//! Counts the requests of agents and the verdicts over time, since the start of the gateway: the *figures*, which the
-//! page shows as charts. The routes of models and MCP servers count each request here, and `figures_route` serves the
+//! Counts the requests of agents, the verdicts and the findings over time, since the start of the gateway: the *figures*,
+//! which the page shows as charts. The routes of models and MCP servers count each request here, and `figures_route` serves the
 //! figures.
 //!
 //! The time is divided into equal intervals. When there are too many of them, each pair of neighbours is merged, so
@@ -10,20 +10,30 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
+use super::findings::{FindingKind, FindingTable, RequestFindings};
+
 /// The length of an interval at the start.
 const WIDTH: Duration = Duration::from_secs(10);
 /// The most intervals.
 const MAX_INTERVALS: usize = 240;
 
 /// The numbers that one request of an agent adds to the figures.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestFigures {
+    /// The client that has sent it.
+    pub(crate) client: String,
     /// The time that it took.
     pub(crate) took: Duration,
     /// Whether it was refused or failed.
     pub(crate) is_failed: bool,
     /// The numbers of permitted, asked and denied calls.
     pub(crate) verdicts: [u64; 3],
+    /// What objected to calls.
+    pub(crate) findings: RequestFindings,
+    /// The number of replies that a rule withheld.
+    pub(crate) withheld: u64,
+    /// The number of regions that were hidden from models.
+    pub(crate) hidden: u64,
 }
 
 /// The figures of the gateway since its start.
@@ -34,6 +44,7 @@ pub(crate) struct FigureSeries {
     /// The time of the start, in milliseconds since 1970.
     begun_at: u64,
     intervals: Mutex<Intervals>,
+    findings: Mutex<FindingTable>,
 }
 
 /// The intervals up to the last one in which something happened.
@@ -50,6 +61,10 @@ struct IntervalFigures {
     failed: u64,
     /// The numbers of permitted, asked and denied calls.
     verdicts: [u64; 3],
+    /// The numbers of findings by kind.
+    findings: [u64; FindingKind::ALL.len()],
+    withheld: u64,
+    hidden: u64,
     /// The time of all requests together.
     took: Duration,
     /// The time of the slowest request.
@@ -61,11 +76,19 @@ impl FigureSeries {
     pub(crate) fn new(now: Instant) -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let begun_at = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        Self { begun: now, begun_at, intervals: Mutex::new(Intervals { width: WIDTH, figures: Vec::new() }) }
+        let intervals = Mutex::new(Intervals { width: WIDTH, figures: Vec::new() });
+        Self { begun: now, begun_at, intervals, findings: Mutex::default() }
     }
 
     /// Adds a request that ended at `now`.
     pub(crate) fn count(&self, request: &RequestFigures, now: Instant) {
+        let since = u64::try_from(now.saturating_duration_since(self.begun).as_millis()).unwrap_or(u64::MAX);
+        let at = self.begun_at.saturating_add(since);
+        self.findings.lock().unwrap_or_else(PoisonError::into_inner).add(
+            &request.client,
+            &request.findings,
+            at,
+        );
         let mut intervals = self.intervals.lock().unwrap_or_else(PoisonError::into_inner);
         // `None` only if a number overflows: then the request is not counted.
         if let Some(interval) = intervals.at(now.saturating_duration_since(self.begun)) {
@@ -73,19 +96,24 @@ impl FigureSeries {
                 requests: 1,
                 failed: request.is_failed.into(),
                 verdicts: request.verdicts,
+                findings: request.findings.by_kind(),
+                withheld: request.withheld,
+                hidden: request.hidden,
                 took: request.took,
                 slowest: request.took,
             });
         }
     }
 
-    /// Returns the figures of all intervals up to `now` as JSON, for the charts of the page.
-    pub(crate) fn to_json(&self, now: Instant) -> Value {
+    /// Returns the figures of all intervals up to `now` as JSON, for the charts of the page, with the most frequent
+    /// findings of the clients for which `shows_findings` returns true.
+    pub(crate) fn to_json(&self, now: Instant, shows_findings: &dyn Fn(&str) -> bool) -> Value {
         let mut intervals = self.intervals.lock().unwrap_or_else(PoisonError::into_inner);
         // Called for its effect: adds empty intervals for the time since the last request.
         let _ = intervals.at(now.saturating_duration_since(self.begun));
         let written = intervals.figures.iter().map(|interval| {
             let [permitted, asked, denied] = interval.verdicts;
+            let [requirements, rules, others, watched] = interval.findings;
             let mean = interval.took.checked_div(u32::try_from(interval.requests).unwrap_or(u32::MAX));
             json!({
                 "requests": interval.requests,
@@ -93,12 +121,25 @@ impl FigureSeries {
                 "permitted": permitted,
                 "asked": asked,
                 "denied": denied,
+                "requirements": requirements,
+                "rules": rules,
+                "other_findings": others,
+                "watched": watched,
+                "withheld": interval.withheld,
+                "hidden": interval.hidden,
                 "mean_ms": mean.map(|mean| mean.as_secs_f64() * 1000.0),
                 "slowest_ms": (interval.requests > 0).then_some(interval.slowest.as_secs_f64() * 1000.0),
             })
         });
         let written: Vec<Value> = written.collect();
-        json!({"begun": self.begun_at, "seconds": intervals.width.as_secs(), "intervals": written})
+        let findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        json!({
+            "begun": self.begun_at,
+            "seconds": intervals.width.as_secs(),
+            "intervals": written,
+            "findings": findings.to_json(shows_findings),
+            "findings_left_out": findings.left_out(),
+        })
     }
 }
 
@@ -132,9 +173,12 @@ impl IntervalFigures {
     fn add(&mut self, other: &Self) {
         self.requests = self.requests.saturating_add(other.requests);
         self.failed = self.failed.saturating_add(other.failed);
-        for (count, more) in self.verdicts.iter_mut().zip(other.verdicts) {
+        let counts = self.verdicts.iter_mut().chain(&mut self.findings);
+        for (count, more) in counts.zip(other.verdicts.into_iter().chain(other.findings)) {
             *count = count.saturating_add(more);
         }
+        self.withheld = self.withheld.saturating_add(other.withheld);
+        self.hidden = self.hidden.saturating_add(other.hidden);
         self.took = self.took.saturating_add(other.took);
         self.slowest = self.slowest.max(other.slowest);
     }
@@ -152,19 +196,22 @@ mod tests {
             took: Duration::from_millis(millis),
             is_failed,
             verdicts,
+            withheld: 1,
+            hidden: 2,
+            ..RequestFigures::default()
         };
         series.count(&request(10, false, [1, 0, 2]), begun);
         series.count(&request(30, true, [0, 1, 0]), begun + Duration::from_secs(9));
         series.count(&request(5, false, [0; 3]), begun + Duration::from_secs(11));
-        let first = json!({"requests": 2, "failed": 1, "permitted": 1, "asked": 1, "denied": 2, "mean_ms": 20.0, "slowest_ms": 30.0});
-        let empty = json!({"requests": 0, "failed": 0, "permitted": 0, "asked": 0, "denied": 0, "mean_ms": null, "slowest_ms": null});
-        let shown = series.to_json(begun + Duration::from_secs(25));
+        let first = json!({"requests": 2, "failed": 1, "permitted": 1, "asked": 1, "denied": 2, "requirements": 0, "rules": 0, "other_findings": 0, "watched": 0, "withheld": 2, "hidden": 4, "mean_ms": 20.0, "slowest_ms": 30.0});
+        let empty = json!({"requests": 0, "failed": 0, "permitted": 0, "asked": 0, "denied": 0, "requirements": 0, "rules": 0, "other_findings": 0, "watched": 0, "withheld": 0, "hidden": 0, "mean_ms": null, "slowest_ms": null});
+        let shown = series.to_json(begun + Duration::from_secs(25), &|_| true);
         let intervals = shown["intervals"].as_array().unwrap();
         assert_eq!((&shown["seconds"], intervals.len()), (&json!(10), 3), "{shown}");
         assert_eq!((&intervals[0], &intervals[1]["requests"], &intervals[2]), (&first, &json!(1), &empty));
         // After 40 minutes, intervals have twice the length; after years, there are not more of them.
         for (seconds, width) in [(2_399, 10), (2_400, 20), (100_000_000, 655_360)] {
-            let shown = series.to_json(begun + Duration::from_secs(seconds));
+            let shown = series.to_json(begun + Duration::from_secs(seconds), &|_| true);
             let intervals = shown["intervals"].as_array().unwrap();
             assert_eq!(shown["seconds"], width, "{seconds}");
             assert!(intervals.len() <= MAX_INTERVALS && intervals.len() > MAX_INTERVALS / 3, "{seconds}");

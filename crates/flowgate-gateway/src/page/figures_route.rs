@@ -8,10 +8,12 @@ use axum::http::{HeaderMap, StatusCode};
 use crate::chat::ModelRoutes;
 use crate::config::Role;
 use crate::http::reply::HttpReply;
+use crate::policy_review::reads_everything;
 
 impl ModelRoutes {
     /// Returns the reply with the figures of all clients together. Only people of all tenants receive it, since the
-    /// figures reveal what clients of every tenant do.
+    /// figures reveal what clients of every tenant do. The table of findings has the clients of which the person may
+    /// read everything: models choose the names of the tools that they call.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated, or is limited to some tenants.
@@ -22,6 +24,10 @@ impl ModelRoutes {
                 ask a person of all tenants";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
-        Ok(HttpReply::json(StatusCode::OK, &self.figures.to_json(Instant::now())))
+        let shows_findings = |client: &str| {
+            let client = self.clients.find_by_name(client);
+            client.is_some_and(|client| reads_everything(&person, &client))
+        };
+        Ok(HttpReply::json(StatusCode::OK, &self.figures.to_json(Instant::now(), &shows_findings)))
     }
 }

@@ -6,15 +6,16 @@ use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
+use webpki::{EndEntityCert, KeyUsage};
 
 use crate::read_error;
 
@@ -22,6 +23,11 @@ use crate::read_error;
 const PROTOCOLS: [&[u8]; 2] = [HTTP2_PROTOCOL, b"http/1.1"];
 /// The name of HTTP/2 in ALPN.
 pub(crate) const HTTP2_PROTOCOL: &[u8] = b"h2";
+
+/// The time before the end of a certificate from which on a warning says that it expires.
+const EXPIRES_SOON: Duration = Duration::from_secs(14 * DAY);
+/// The seconds of a day.
+const DAY: u64 = 24 * 60 * 60;
 
 /// The name of the setting for the certificate, in error messages.
 const CERTIFICATE: &str = "certificate";
@@ -124,6 +130,55 @@ impl TlsSettings {
         is_open_to_all(key).then(|| {
             format!("{KEY}: all users of this machine can read or write {shown}: run `chmod o= {shown}`")
         })
+    }
+
+    /// Returns a warning if the certificate of the server is not valid at the time `now`, or expires within
+    /// [`EXPIRES_SOON`] after it. A file that has changed and cannot be read any more gives none: `reload` reports it.
+    pub fn validity_warning(&self, now: SystemTime) -> Option<String> {
+        let path = &self.files.certificate;
+        let chain = certificates(CERTIFICATE, path).ok()?;
+        let certificate = EndEntityCert::try_from(chain.first()?).ok()?;
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let soon = since.checked_add(EXPIRES_SOON)?;
+        let shown = path.display();
+        let replace = "replace it, and the next connection uses the new one";
+        Some(match (time_problem(&certificate, since), time_problem(&certificate, soon)) {
+            (Some(TimeProblem::Expired(end)), _) => {
+                let days = since.saturating_sub(end).as_secs() / DAY;
+                format!(
+                    "{CERTIFICATE}: {shown} has expired {days} days ago, so clients refuse the connection: {replace}"
+                )
+            }
+            (Some(TimeProblem::NotYet), _) => format!(
+                "{CERTIFICATE}: {shown} is not valid yet, so clients refuse the connection: check the clock of this machine"
+            ),
+            (None, Some(TimeProblem::Expired(end))) => {
+                let days = end.saturating_sub(since).as_secs() / DAY;
+                format!("{CERTIFICATE}: {shown} expires in {days} days: {replace}")
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Why a certificate is not valid at a time.
+enum TimeProblem {
+    NotYet,
+    /// It was valid until this time, counted from 1970.
+    Expired(Duration),
+}
+
+/// Returns why a certificate is not valid at a time, counted from 1970; `None` if the time is within its validity. The
+/// validity is the first thing that the verification checks, before it looks for the authority, of which there is none
+/// here.
+fn time_problem(certificate: &EndEntityCert<'_>, at: Duration) -> Option<TimeProblem> {
+    let at = UnixTime::since_unix_epoch(at);
+    match certificate.verify_for_usage(&[], &[], &[], at, KeyUsage::server_auth(), None, None) {
+        Err(webpki::Error::CertExpired { not_after, .. }) => {
+            Some(TimeProblem::Expired(Duration::from_secs(not_after.as_secs())))
+        }
+        Err(webpki::Error::CertNotValidYet { .. }) => Some(TimeProblem::NotYet),
+        _ => None,
     }
 }
 

@@ -8,7 +8,7 @@
 //! [`RETRY_INTERVAL`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustls::ServerConfig;
 use tokio::sync::OwnedMutexGuard;
@@ -53,10 +53,12 @@ pub(crate) struct ServerTls {
 }
 
 impl ServerTls {
-    /// Creates the settings of a server from those that were loaded at its start. Writes their warning, if there is
-    /// one, to the operator's log.
+    /// Creates the settings of a server from those that were loaded at its start. Writes their warnings to
+    /// the operator's log.
     pub(crate) fn new(settings: TlsSettings, log: OperatorLog) -> Self {
-        if let Some(warning) = settings.warning() {
+        for warning in
+            [settings.warning(), settings.validity_warning(SystemTime::now())].into_iter().flatten()
+        {
             // The empty name: the line is about no single client.
             log.write(LogEvent::Remark, "", Vec::new(), &format!("tls.{warning}"));
         }

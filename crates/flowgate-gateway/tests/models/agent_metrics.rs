@@ -25,9 +25,9 @@ fn verdicts_questions_and_decisions_are_counted() {
     for line in [
         r#"flowgate_calls_total{client="agent",tool="read",verdict="permit",mode="enforce"} 1"#,
         r#"flowgate_calls_total{client="agent",tool="send",verdict="confirm",mode="enforce"} 1"#,
-        r#"flowgate_questions_total{client="agent"} 1"#,
-        r#"flowgate_decisions_total{client="agent",decision="allow"} 1"#,
-        r#"flowgate_decision_seconds_count{client="agent"} 1"#,
+        r#"flowgate_questions_total{client="agent",tool="send"} 1"#,
+        r#"flowgate_decisions_total{client="agent",tool="send",decision="allow"} 1"#,
+        r#"flowgate_decision_seconds_count{client="agent",tool="send"} 1"#,
         r#"flowgate_turn_seconds_count{client="agent"} 2"#,
     ] {
         assert!(text.lines().any(|printed| printed == line), "{line} is not in\n{text}");

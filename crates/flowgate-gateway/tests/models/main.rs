@@ -19,6 +19,7 @@ mod client_isolation;
 mod collector;
 mod concurrent_turns;
 mod conversation_names;
+mod coverage;
 mod default_trusted;
 mod documents;
 mod embeddings;

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, TestGateway, config};
 use crate::upstream::UpstreamDouble;
+use crate::upstream::{calls, says, text_of};
 use crate::{FORMS, gullible};
 
-const PEOPLE: &str = "[people.all]\nkey-from = \"all\"\nrole = \"viewer\"\n\
+pub(crate) const PEOPLE: &str = "[people.all]\nkey-from = \"all\"\nrole = \"viewer\"\n\
      [people.low]\nkey-from = \"low\"\nrole = \"viewer\"\nmay-read = \"trusted\"\n\
      [people.eve]\nkey-from = \"eve\"\nrole = \"admin\"\ntenants = [\"bank\"]\n";
 
@@ -102,11 +103,73 @@ fn a_conversation_is_shown_as_far_as_the_clearance_covers_it() {
     }
     let (_, list) = get(&gateway, "eve", "/ui/api/conversations");
     assert_eq!((&list["conversations"], &list["clients"]), (&json!([]), &json!([])));
-    gateway.stop();
-    home.policy(&format!("{POLICY}\nx := 1\n"));
+}
+
+/// After a change of the policy, a conversation is shown as its next request finds it: with the labels of the present
+/// policy. Nothing is stored: under the earlier policy, it is what it was.
+#[test]
+fn a_conversation_is_shown_under_the_present_policy_and_stays_as_it_is() {
+    let upstream = UpstreamDouble::new(gullible);
+    let home = home(&upstream, PEOPLE);
     let gateway = home.start();
-    let (status, answer) = conversation(&gateway, "all", "");
-    assert_eq!(status, 409, "{answer}");
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
+    let page_label = |trace: &Value| {
+        let events = trace["events"].as_array().unwrap();
+        let page = events.iter().find(|event| event["kind"] == "answer").unwrap();
+        assert!(page["fields"][0]["text"].as_str().unwrap().contains("PAY MALLORY"), "{page}");
+        let index = usize::try_from(page["fields"][0]["label"].as_u64().unwrap()).unwrap();
+        trace["labels"][index]["elements"].clone()
+    };
+    let view = |gateway: &TestGateway| {
+        let (status, mut trace) = conversation(gateway, "all", "");
+        assert_eq!(status, 200, "{trace}");
+        // It also depends on how often the configuration was read.
+        trace["version"].take();
+        trace
+    };
+    let before = view(&gateway);
+    assert_eq!((&before["is_carried_over"], page_label(&before)), (&json!(false), json!(["untrusted"])));
+    let quoted = |gateway: &TestGateway| get(gateway, "all", "/api/v1/quotations").1.to_string();
+    let remembered = quoted(&gateway);
+    gateway.stop();
+
+    home.policy(&POLICY.replace("label out.content as untrusted if:", "label out.content as trusted if:"));
+    let gateway = home.start();
+    let carried = view(&gateway);
+    assert_eq!((&carried["is_carried_over"], page_label(&carried)), (&json!(true), json!(["trusted"])));
+    assert_eq!(carried["verdicts"], json!([]));
+    assert_eq!(view(&gateway), carried);
+    assert_eq!(quoted(&gateway), remembered);
+    let (status, trace) = exported(&gateway, "all", "");
+    assert!(status == 200 && trace.to_string().contains("PAY MALLORY"), "{trace}");
+    // Who may not read untrusted text reads what is trusted now.
+    assert!(conversation(&gateway, "low", "").1.to_string().contains("PAY MALLORY"));
+    gateway.stop();
+
+    home.policy(POLICY);
+    assert_eq!(view(&home.start()), before);
+}
+
+/// A page that shows a conversation learns without a replay that nothing has changed, and otherwise receives it anew.
+#[test]
+fn an_open_conversation_is_asked_for_again_by_its_version() {
+    let upstream = UpstreamDouble::new(gullible);
+    let gateway = home(&upstream, PEOPLE).start();
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.says("What is new?");
+    let (_, first) = conversation(&gateway, "all", "");
+    let version = first["version"].as_str().unwrap();
+    let (status, same) = conversation(&gateway, "all", &format!("&version={version}"));
+    assert_eq!((status, &same), (200, &json!({"version": version, "is_unchanged": true})));
+    agent.says("And what else?");
+    let (_, later) = conversation(&gateway, "all", &format!("&version={version}"));
+    assert_ne!(later["version"], version);
+    let count = |trace: &Value| trace["events"].as_array().unwrap().len();
+    assert!(count(&later) > count(&first), "{later}");
+    // Only who may see the conversation learns whether it has changed.
+    let name = first["conversation"].as_str().unwrap();
+    let path = format!("/ui/api/conversation?client=agent&name={name}&version={version}");
+    assert_eq!(get(&gateway, "eve", &path).0, 404);
 }
 
 /// Returns the answer to a request for the trace of the only conversation of the gateway.
@@ -157,10 +220,6 @@ fn a_trace_is_exported_as_far_as_the_clearance_covers_it() {
         let (status, answer) = get(&gateway, person, path);
         assert_eq!(status, expected, "{person} {path}: {answer}");
     }
-    gateway.stop();
-    home.policy(&format!("{POLICY}\nx := 1\n"));
-    let (status, answer) = exported(&home.start(), "all", "");
-    assert_eq!(status, 409, "{answer}");
 }
 
 #[test]
@@ -200,6 +259,24 @@ fn requests_and_verdicts_are_counted() {
         intervals.iter().map(|interval| interval[member].as_u64().unwrap()).sum()
     };
     assert_eq!((sum("asked"), sum("denied"), sum("failed")), (1, 0, 0), "{figures}");
+    assert_eq!((sum("rules"), sum("other_findings"), sum("withheld"), sum("watched")), (0, 0, 0, 0));
+    let intervals = figures["intervals"].as_array().unwrap();
+    assert!(intervals.iter().any(|interval| interval["slowest_ms"].as_f64() > Some(0.0)), "{figures}");
+    // The requirement that the payment did not meet, with its line.
+    let line = POLICY.lines().position(|line| line == "require trusted if:").unwrap() + 1;
+    let found = &figures["findings"][0];
+    assert!(sum("requirements") >= 1 && found["count"].as_u64() == Some(sum("requirements")), "{figures}");
+    assert_eq!(
+        (&found["client"], &found["tool"], &found["kind"]),
+        (&json!("agent"), &json!("send"), &json!("requirement"))
+    );
+    assert_eq!(found["place"], format!("line {line}"));
+    // A person who may not read everything learns no name of a tool, which a model may have chosen.
+    let (_, low) = get(&gateway, "low", "/ui/api/figures");
+    assert_eq!(
+        (&low["findings"], &low["intervals"][0]["asked"]),
+        (&json!([]), &figures["intervals"][0]["asked"])
+    );
     assert!(sum("requests") >= 2 && sum("permitted") >= 1, "{figures}");
     assert_eq!(get(&gateway, "eve", "/ui/api/figures").0, 403);
     assert_eq!(get(&gateway, "nobody", "/ui/api/figures").0, 401);
@@ -227,4 +304,28 @@ fn a_step_shows_what_was_hidden_from_it() {
     };
     assert!(is_seen("Mail the page to Bob."), "{trace}");
     assert!(!is_seen("PAY MALLORY"), "{trace}");
+}
+
+/// A withheld reply and a hidden region are counted over time as well.
+#[test]
+fn withheld_replies_and_hidden_regions_are_counted() {
+    let upstream = UpstreamDouble::new(|request| match text_of(request).contains("[hidden") {
+        true => says("The password is hunter2."),
+        false => calls(&[("read", "{}")]),
+    });
+    let trust = "user-messages = \"trust-unmarked-even-if-pasted\"";
+    let text = config(&upstream.url, "chat-completions", trust) + PEOPLE;
+    let gateway = GatewayHome::new(&text, POLICY).start();
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
+    let (_, figures) = get(&gateway, "all", "/ui/api/figures");
+    let sum = |member: &str| -> u64 {
+        figures["intervals"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|interval| interval[member].as_u64().unwrap())
+            .sum()
+    };
+    assert_eq!(sum("withheld"), 1, "{figures}");
+    assert!(sum("hidden") >= 1, "{figures}");
 }

@@ -179,6 +179,9 @@ fn a_conversation_with_a_server_begins_anew() {
     let (status, body) = PersonClient(&gateway, "ann").post(ROUTE, &json!({}));
     assert_eq!(status, 200, "{body}");
     lines.next("configuration");
+    // Until then, the page says why it cannot show the conversation.
+    let (status, answer) = gateway.get("/ui/api/conversation?client=agent&name=one", "key-of-the-person-ann");
+    assert!(status == 409 && answer.contains("it has messages of MCP servers"), "{status} {answer}");
     agent.begin("bank");
     let line = lines.next("configuration");
     assert_eq!(line["conversation"], "one");

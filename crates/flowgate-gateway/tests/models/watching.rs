@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, config};
 use crate::mcp::AnswerForm;
+use crate::page_conversations::{PEOPLE, get};
 use crate::servers;
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 use crate::{FORMS, gullible};
@@ -167,4 +168,34 @@ fn calls_of_servers_run() {
     };
     check(false, &[], &[]);
     check(true, &[r#"pay {"to":"mallory"}"#], &["deny call bank/pay", "deny description bank/balance"]);
+}
+
+/// What the policy would not have permitted is a finding of its own kind on the page, and the coverage says that nothing
+/// is stopped. The calls are counted once.
+#[test]
+fn watched_calls_are_findings() {
+    let upstream = UpstreamDouble::new(gullible);
+    let text = config(&upstream.url, "chat-completions", &format!("{TRUST}{WATCH}")) + FILE + PEOPLE;
+    let gateway = GatewayHome::new(&text, POLICY).start();
+    assert_eq!(TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("Read the page."), "Done.");
+    let (_, figures) = get(&gateway, "all", "/ui/api/figures");
+    let sum = |member: &str| -> u64 {
+        let intervals = figures["intervals"].as_array().unwrap();
+        intervals.iter().map(|interval| interval[member].as_u64().unwrap()).sum()
+    };
+    assert_eq!((sum("watched"), sum("requirements")), (1, 0), "{figures}");
+    let found = &figures["findings"][0];
+    assert_eq!(
+        (&found["kind"], &found["tool"], &found["count"]),
+        (&json!("watched"), &json!("send"), &json!(1))
+    );
+    let (_, coverage) = get(&gateway, "all", "/ui/api/coverage");
+    let clients = coverage["clients"].as_array().unwrap();
+    let client = clients.iter().find(|client| client["client"] == "agent").unwrap();
+    let calls: Vec<_> =
+        client["tools"].as_array().unwrap().iter().map(|tool| (&tool["tool"], &tool["calls"])).collect();
+    assert_eq!(
+        (&client["is_watching"], calls),
+        (&json!(true), vec![(&json!("read"), &json!(2)), (&json!("send"), &json!(1))])
+    );
 }

@@ -3,6 +3,7 @@
 //! models of clients. Adds what it finds to the findings that `doctor` prints.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use flowgate_gateway::config::ClientSettings;
 use flowgate_gateway::{visibility, watching};
@@ -53,8 +54,11 @@ pub(super) fn examine(
     match read_config(&text, folder, &environment) {
         Err(error) => findings.wrong(format!("{name}: {error}")),
         Ok(config) => {
-            if let Some(warning) = config.tls.as_ref().and_then(|tls| tls.warning()) {
-                findings.wrong(format!("{name}: tls.{warning}"));
+            if let Some(tls) = &config.tls {
+                let warnings = [tls.warning(), tls.validity_warning(SystemTime::now())];
+                for warning in warnings.into_iter().flatten() {
+                    findings.wrong(format!("{name}: tls.{warning}"));
+                }
             }
             for client in &config.clients {
                 examine_client(client, folder, request, findings);

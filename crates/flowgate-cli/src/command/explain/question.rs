@@ -28,6 +28,8 @@ struct StoredConversation {
     /// The kind and the source of each event, in words, by the number of the event.
     sources: HashMap<u64, String>,
     verdicts: Vec<Value>,
+    /// Whether the policy has changed since, so that the gateway shows no verdict of the earlier one.
+    is_carried_over: bool,
 }
 
 /// Runs `flowgate explain --question`: prints the question `id`, and the reasons of its verdict. With `content`, also
@@ -58,6 +60,10 @@ pub(in crate::command) fn run(
     };
     match verdict_of(&question, &stored) {
         Some(verdict) => print(verdict, &stored, content, output),
+        None if stored.is_carried_over => output.note(
+            "the policy or the settings of the client have changed since the conversation began, so the gateway shows no \
+             verdict of the earlier policy: the audit log has it",
+        ),
         None => output.note(
             "the stored conversation has no verdict on this call yet: the turn of a question is stored when it ends",
         ),
@@ -87,6 +93,7 @@ fn read(gateway: &GatewayClient, client: &str, name: &str) -> Result<StoredConve
                 stored.texts.insert((number, text(field, "path").to_owned()), text(field, "text").to_owned());
             }
         }
+        stored.is_carried_over |= page.get("is_carried_over").and_then(Value::as_bool) == Some(true);
         stored.verdicts.extend(list(&page, "verdicts").iter().cloned());
         // A page that does not lead further ends the reading.
         match page.get("next").and_then(Value::as_u64).filter(|next| *next > from) {

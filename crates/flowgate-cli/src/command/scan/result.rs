@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::programs::{hook_program, is_flowgate_hook, program};
-use super::{Combination, CombinationKind, ScanResult, ScannedFile, ScannedServer, ScannedTool, ServerTools};
+use super::{
+    Bypass, Combination, CombinationKind, ScanResult, ScannedFile, ScannedServer, ScannedTool, ServerTools,
+};
 use crate::clients::known_tools::GuessedTraits;
 use crate::clients::places::McpClient;
 use crate::escaping;
@@ -120,12 +122,27 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
             "{counted}: {guarded} guarded; names say nothing about {unknown}, which may do anything"
         ));
     }
+    if !result.bypasses.is_empty() {
+        let named: Vec<String> =
+            result.bypasses.iter().map(|(client, bypass)| bypass_of(client, bypass)).collect();
+        output.line(&format!("Bypasses Flowgate: {}", named.join("; ")));
+    }
     if let Some((client, _)) = result.combinations.first() {
         output.line(&format!(
             "Next: `flowgate init FILE --start` drafts a policy; `flowgate wrap {} --policy policy.flow` puts the servers behind it",
             client.id
         ));
     }
+}
+
+/// Names what of a client passes by Flowgate, such as `Cursor (its own tools, web)`.
+fn bypass_of(client: &McpClient, bypass: &Bypass) -> String {
+    let own = bypass.has_own_tools.then(|| "its own tools, without a hook".to_owned());
+    let servers = bypass.servers.iter().take(MAX_NAMED).map(|name| escaping::excerpt(name, 40));
+    let more = bypass.servers.len().saturating_sub(MAX_NAMED);
+    let more = (more > 0).then(|| format!("and {} more", plural(more, "server")));
+    let parts: Vec<String> = own.into_iter().chain(servers).chain(more).collect();
+    format!("{} ({})", client.name, parts.join(", "))
 }
 
 /// Describes in one sentence what a stranger can make a client do through a combination of its tools: some return text of
@@ -170,7 +187,15 @@ pub(super) fn to_json(result: &ScanResult) -> Value {
                 "acts": combination.acts,
             })
         });
-        json!({"client": client.id, "files": files.collect::<Vec<_>>(), "combination": finding})
+        let bypass = result.bypasses.iter().find(|(of, _)| of == client).map(
+            |(_, bypass)| json!({"own_tools": bypass.has_own_tools, "servers": bypass.servers}),
+        );
+        json!({
+            "client": client.id,
+            "files": files.collect::<Vec<_>>(),
+            "combination": finding,
+            "bypass": bypass,
+        })
     });
     json!({"clients": clients.collect::<Vec<_>>()})
 }

@@ -156,8 +156,11 @@ fn known_names() -> KnownNames {
     let configuration = read("deploy/gateway.toml").replace("https://api.openai.com/v1", &model());
     let (before, after) = configuration.split_once("pinned = ").unwrap();
     unit.configure(&format!(
-        "{before}requests-per-minute = 2\ntokens-per-day = 100000\npinned = {after}\n[approvals]\nwait-seconds = 0\n"
+        "{before}requests-per-minute = 2\ntokens-per-day = 100000\npinned = {after}\n[approvals]\nwait-seconds = 0\n\
+         [clients.tools]\nkey-file = \"tools.key\"\npolicy = \"policy.flow\"\nmcp = [\"bank\"]\n\
+         [mcp.bank]\nurl = \"http://127.0.0.1:1/mcp\"\n"
     ));
+    std::fs::write(unit.folder.join("tools.key"), "key-of-tools-0123456789").unwrap();
     let policy = unit.folder.join("policy.flow");
     std::fs::write(&policy, std::fs::read_to_string(&policy).unwrap() + ASK).unwrap();
     let mut gateway = RunningGateway::start(&unit);
@@ -181,6 +184,12 @@ fn known_names() -> KnownNames {
     add_fields(&mut known, "flowgate", &gateway.logged("refused"));
     assert_eq!(gateway.send("POST", "/v1/chat/completions", &key("assistant"), &body.to_string()).0, 429);
     add_fields(&mut known, "flowgate", &gateway.logged("limit"));
+
+    // A call of a server is timed, also if the server does not answer.
+    let call =
+        r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "pay", "arguments": {}}}"#;
+    let called = gateway.send("POST", "/mcp/bank", &key("tools"), call);
+    assert!(called.1.contains("jsonrpc"), "{called:?}");
 
     let (_, questions) = gateway.send("GET", "/api/v1/approvals", &key("ann"), "");
     let question = serde_json::from_str::<Value>(&questions).unwrap()["questions"][0].clone();

@@ -4,19 +4,23 @@
 //! The chat is processed again under the present policy ([`Conversation::carry_over`]), by which its texts and calls
 //! receive the labels of this policy. The new form of the turns is stored together with the next turn: until then, the
 //! conversation is stored as before, and the next request carries it over again. [`super::load`] calls this file.
+//! [`replay_carried_over`] does the same for a view, and changes neither the conversation nor what is known of its
+//! client.
 //!
 //! [`Conversation::carry_over`]: flowgate_guard::conversation::Conversation::carry_over
 
 use std::time::Instant;
 
+use axum::http::StatusCode;
+use flowgate::monitor::Monitor;
+use flowgate_guard::history::ClientProfile;
 use flowgate_guard::journal::Input;
-use tokio::sync::MutexGuard;
 
 use super::load::empty_state;
 use super::stored_turn::{StoredInput, StoredTurn};
-use super::{ConversationHandle, ConversationState, Conversations};
-use crate::chat::clients::{ClientHistory, ClientState};
-use crate::database::{CarriedTurns, DatabaseError, OpenedConversation};
+use super::{ConversationHandle, ConversationState, Conversations, load_history};
+use crate::chat::clients::ClientState;
+use crate::database::{CarriedTurns, Content, DatabaseError, OpenedConversation, ShownTexts};
 use crate::http::request_error::RequestError;
 use crate::limits::count_values;
 use crate::log::LogEvent;
@@ -39,10 +43,21 @@ impl Conversations {
     ) -> Result<Option<ConversationState>, RequestError> {
         // With a new key, no id and no digest of the earlier policy is valid any more.
         let key = random::hex(&random::bytes::<32>().map_err(|_| DatabaseError::NoRandomBytes)?);
-        let session = empty_state(client, opened.id, &key)?;
+        let mut session = empty_state(client, opened.id, &key)?;
         // Quotations are searched in everything that the client was shown.
-        let history = self.lock_shown_texts(client).await?;
-        let carried = carry_turns(client, (session, history), key, opened);
+        let mut history = self.lock_shown_texts(client).await?;
+        let carried = carry_turns(client, &mut session, &mut history.client, &opened.inputs);
+        drop(history);
+        let carried = carried.map(|inputs| {
+            session.prefixes = session.history.prefixes();
+            (session.turns, session.touched) = (opened.turns, Instant::now());
+            session.carried = Some(CarriedTurns {
+                config_fingerprint: client.spec.config_fingerprint.clone(),
+                key: key.into(),
+                inputs,
+            });
+            session
+        });
         let sentence = match &carried {
             Ok(_) => "the policy has changed since the conversation was stored: its labels are those of the present \
                 one, and messages of the model carry the labels of everything before them"
@@ -58,28 +73,60 @@ impl Conversations {
     }
 }
 
-/// Processes the stored turns of `opened` again on `session`, a conversation without turns whose digests have the key
-/// `key`. Returns the conversation with these turns under the present policy of the client, and with their new stored
-/// form. `history` are the texts that the client was shown.
+/// Processes the stored turns `turns` of a conversation, which was stored under another policy or other settings, again
+/// under the present ones of its client. After the last turn, calls `at_end` once with the monitor, whose trace and
+/// labels the caller may read. Nothing is stored, and the texts that the client is known to have been shown stay as
+/// they are: `shown` are those that the database has, among which quotations are searched. `digest_key` is the key of
+/// the digests of the conversation, in hexadecimal.
+///
+/// # Errors
+/// If a turn cannot be carried over; the message says which, and why.
+pub(crate) fn replay_carried_over(
+    client: &ClientState,
+    (digest_key, turns): (&str, &[String]),
+    shown: ShownTexts,
+    at_end: &mut dyn FnMut(&Monitor),
+) -> Result<(), RequestError> {
+    // 0: the conversation is not stored, so its number in the database does not matter.
+    let mut session = empty_state(client, 0, digest_key)?;
+    let mut profile = client.separate_profile();
+    if shown.has_forgotten {
+        profile.quotations.note_forgotten();
+    }
+    load_history(&mut profile, shown.texts);
+    carry_turns(client, &mut session, &mut profile, turns).map_err(|why| {
+        let message = format!(
+            "the policy or the settings of the client have changed since this conversation began, and it cannot be \
+             shown under the present ones, under which its agent begins anew: {why}; choose a conversation that began \
+             after the change"
+        );
+        RequestError::new(StatusCode::CONFLICT, message)
+    })?;
+    at_end(session.conversation.monitor());
+    Ok(())
+}
+
+/// Processes the stored turns `turns` again on `session`, a conversation without turns, under the present policy of the
+/// client. `profile` has the texts that the client was shown, to which those of the turns are added. Returns the new
+/// stored form of the turns.
 ///
 /// # Errors
 /// If a turn cannot be carried over: the number of the turn, from 0, and why.
 fn carry_turns(
     client: &ClientState,
-    (mut session, mut history): (ConversationState, MutexGuard<'_, ClientHistory>),
-    key: String,
-    opened: &OpenedConversation,
-) -> Result<ConversationState, Obstacle> {
-    let mut inputs = Vec::with_capacity(opened.inputs.len());
-    for (number, row) in opened.inputs.iter().enumerate() {
+    session: &mut ConversationState,
+    profile: &mut ClientProfile,
+    turns: &[String],
+) -> Result<Vec<Content>, Obstacle> {
+    let mut inputs = Vec::with_capacity(turns.len());
+    for (number, row) in turns.iter().enumerate() {
         let obstacle = |why: &str| format!("turn {number}: {why}");
         let turn = StoredTurn::read(row).map_err(|_| obstacle("its stored form cannot be read"))?;
         let chat = turn.chat_inputs().ok_or_else(|| obstacle("it has messages of MCP servers"))?;
         // Extern predicates give the recorded answers again.
         session.answers.begin_replay(turn.answers.clone());
-        let ConversationState { conversation, history: own, .. } = &mut session;
-        let carried =
-            conversation.carry_over(&mut history.client, own, &chat, &|name| client.spec.tool_of(name));
+        let ConversationState { conversation, history: own, .. } = session;
+        let carried = conversation.carry_over(profile, own, &chat, &|name| client.spec.tool_of(name));
         carried.map_err(|why| obstacle(&why.to_string()))?;
         // Writes the turn in its form under the present policy.
         let chat = session.conversation.journal_mut().take();
@@ -90,15 +137,7 @@ fn carry_turns(
         session.bytes = session.bytes.saturating_add(i64::try_from(row.len()).unwrap_or(i64::MAX));
         inputs.push(row.into());
     }
-    drop(history);
-    session.prefixes = session.history.prefixes();
-    (session.turns, session.touched) = (opened.turns, Instant::now());
-    session.carried = Some(CarriedTurns {
-        config_fingerprint: client.spec.config_fingerprint.clone(),
-        key: key.into(),
-        inputs,
-    });
-    Ok(session)
+    Ok(inputs)
 }
 
 impl StoredTurn {

@@ -61,6 +61,7 @@ impl GatewayService {
             }
             ServiceRoute::LoginLink => approvals.make_login_link(headers),
             ServiceRoute::Figures => self.routes_of_people()?.serve_figures(headers),
+            ServiceRoute::Coverage => self.routes_of_people()?.serve_coverage(headers),
             // The remaining route: who is logged in.
             _ => approvals.session(headers),
         };

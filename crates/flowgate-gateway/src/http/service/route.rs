@@ -63,6 +63,7 @@ pub(crate) enum ServiceRoute {
     Trace,
     LoginLink,
     Figures,
+    Coverage,
 }
 
 impl ServiceRoute {
@@ -83,7 +84,8 @@ impl ServiceRoute {
             Self::Server | Self::Listen | Self::EndMcpSession => true,
             Self::PageStart | Self::PageFile | Self::Session | Self::LogIn | Self::LogOut => true,
             Self::BeginLogin | Self::CompleteLogin | Self::LoginLink => true,
-            Self::Conversations | Self::Conversation | Self::Trace | Self::Figures => true,
+            Self::Conversations | Self::Conversation | Self::Trace => true,
+            Self::Figures | Self::Coverage => true,
             Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
         }
     }
@@ -105,7 +107,7 @@ pub(crate) static ROUTES: LazyLock<Vec<(Method, &str, ServiceRoute)>> = LazyLock
 });
 
 /// The routes that do not depend on a wire form.
-const OTHER_ROUTES: [(Method, &str, ServiceRoute); 47] = [
+const OTHER_ROUTES: [(Method, &str, ServiceRoute); 48] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -153,4 +155,5 @@ const OTHER_ROUTES: [(Method, &str, ServiceRoute); 47] = [
     (Method::GET, "/ui/api/conversation", ServiceRoute::Conversation),
     (Method::GET, "/ui/api/trace", ServiceRoute::Trace),
     (Method::GET, "/ui/api/figures", ServiceRoute::Figures),
+    (Method::GET, "/ui/api/coverage", ServiceRoute::Coverage),
 ];
