@@ -8,7 +8,9 @@ use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Stop, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use crate::declared_policy::{DeclaredCondition, DeclaredPolicy, LabelDeclaration, PartSelector};
+use crate::declared_policy::{
+    DeclaredCondition, DeclaredIndependence, DeclaredPolicy, LabelDeclaration, PartSelector,
+};
 use crate::forms::{FORMS, StatementForm, statements};
 use crate::oracle_label::DimensionElement;
 use crate::random::Random;
@@ -89,7 +91,7 @@ impl FormFocus {
                 capture: None,
                 grant,
                 condition: DeclaredCondition::Always,
-                is_independent: false,
+                independence: DeclaredIndependence::Undeclared,
             });
         }
         let favourite = forms[random.below(forms.len())].0.name.to_string();
