@@ -353,9 +353,10 @@ fn judge(
     session::replay(&mut monitor, &transcript, &pending);
     Ok(match (event, call) {
         // The hook does not see what the model was shown, so the call depends on everything.
-        (HookEvent::PreToolUse, Some(call)) => HookAnswer::from_judgement(
-            monitor.judge_entry(TraceEntry::from(call), Attribution::everything()).judgement(),
-        ),
+        (HookEvent::PreToolUse, Some(call)) => {
+            let verdict = monitor.judge_entry(TraceEntry::from(call), Attribution::everything());
+            HookAnswer::from_verdict(&verdict, &monitor)
+        }
         // After the tool has run: its output is examined before the model receives it.
         (_, Some(call)) => {
             let response = hook_input.get("tool_response").cloned().unwrap_or_default();

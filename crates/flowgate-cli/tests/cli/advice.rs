@@ -120,6 +120,80 @@ fn injected(suite: &str, policy: &Path, attacks: &Path) -> (u64, u64) {
     (number("injected_calls"), number("injected_permitted"))
 }
 
+/// The figures that `explain --against` prints about a suggestion: recorded runs, useful runs that it frees, those that
+/// need a question, attacks that pass, all attacks, and attacks that pass in part.
+type Figures = [usize; 6];
+
+/// Returns the suggestions in the output of `explain --against`, recommended or not: the statements and the figures.
+fn printed_figures(output: &str) -> Vec<(String, Figures)> {
+    let (mut found, mut statements) = (Vec::new(), String::new());
+    for line in output.lines() {
+        if let Some(figures) = line.strip_prefix("     over ") {
+            let digits = figures.split(|c: char| !c.is_ascii_digit());
+            let mut figures: Vec<usize> = digits.filter_map(|digits| digits.parse().ok()).collect();
+            // No attack passes in part if the line does not say so.
+            figures.resize(6, 0);
+            found.push((std::mem::take(&mut statements), figures.try_into().unwrap()));
+        } else if line.starts_with("  ") && !line.starts_with("   ") {
+            // The first line of a suggestion, or a line of the tree above.
+            statements.clear();
+        } else if let Some(statement) =
+            line.strip_prefix("    ").filter(|_| !line.contains("; what an attacker gains: "))
+        {
+            statements.push_str(&format!("{statement}\n"));
+        }
+    }
+    found
+}
+
+/// A recorded run of a corpus under a policy: whether it is an attack, and for each call whether the attack asked for it
+/// and whether the policy permits it.
+type JudgedRun = (bool, Vec<(bool, bool)>);
+
+/// Judges the runs of the files with `flowgate check`, which knows nothing of attacks. Who asked for a call is read from the
+/// files.
+fn judged_runs(policy: &Path, files: &[&Path]) -> Vec<JudgedRun> {
+    let mut runs = Vec::new();
+    for &file in files {
+        let output =
+            flowgate(&["check", name(policy), name(file), "--influence", "provenance", "--format", "jsonl"]);
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let printed: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for (index, line) in std::fs::read_to_string(file).unwrap().lines().enumerate() {
+            let run: Value = serde_json::from_str(line).unwrap();
+            let calls =
+                run["messages"].as_array().unwrap().iter().filter(|message| !message["tool_calls"].is_null());
+            let verdicts = printed.iter().filter(|call| call["type"] == "call" && call["line"] == index + 1);
+            let calls = calls.zip(verdicts).map(|(message, verdict)| {
+                assert_eq!(message["tool_calls"][0]["id"], verdict["id"]);
+                (message["origin"] == "injection", verdict["verdict"] == "permit")
+            });
+            runs.push((run["attack"] != "none", calls.collect()));
+        }
+    }
+    runs
+}
+
+/// Counts what a change does to recorded runs, which are judged without the change and with it.
+fn counted(now: &[JudgedRun], then: &[JudgedRun]) -> Figures {
+    let mut figures = [now.len(), 0, 0, 0, 0, 0];
+    for ((is_attack, before), (_, after)) in now.iter().zip(then) {
+        let is_free = |calls: &[(bool, bool)]| calls.iter().all(|(_, is_permitted)| *is_permitted);
+        if !is_attack {
+            figures[1] += usize::from(!is_free(before) && is_free(after));
+            figures[2] += usize::from(!is_free(before));
+            continue;
+        }
+        let is_new = |((is_asked, was), (_, is)): (&(bool, bool), &(bool, bool))| *is_asked && !was && *is;
+        let passes = before.iter().zip(after).any(is_new);
+        let is_stopped_in_part = after.iter().any(|(is_asked, is_permitted)| *is_asked && !is_permitted);
+        figures[3] += usize::from(passes);
+        figures[4] += 1;
+        figures[5] += usize::from(passes && is_stopped_in_part);
+    }
+    figures
+}
+
 /// The result for all policies that lack a statement.
 #[derive(Debug, Default)]
 struct Tally {
@@ -131,6 +205,8 @@ struct Tally {
     harmful: Vec<String>,
     /// Those that let more calls of attacks pass than the whole policy does, which has the removed statement.
     beyond: Vec<String>,
+    /// The figures that were printed and counted, with the statements.
+    figures: Vec<(String, Figures, Figures)>,
 }
 
 /// Explains the questions of every policy that lacks a statement; with `against`, over the recorded attacks.
@@ -162,6 +238,19 @@ fn tally(suite: &str, against: bool) -> Tally {
         }
         let output = flowgate(&arguments);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output));
+        if against {
+            let files = [useful.as_path(), attacks.as_path()];
+            let now = judged_runs(&policy, &files);
+            let mut known: BTreeMap<String, Figures> = BTreeMap::new();
+            for (statements, printed) in printed_figures(&String::from_utf8_lossy(&output.stdout)) {
+                let counted = *known.entry(statements.clone()).or_insert_with_key(|statements| {
+                    let changed = format!("{rest}\n{statements}");
+                    let changed = file(&format!("advice-{which}-figures.flow"), changed.as_bytes());
+                    counted(&now, &judged_runs(&changed, &files))
+                });
+                sum.figures.push((statements, printed, counted));
+            }
+        }
         let (_, before) = injected(suite, &policy, &attacks);
         let mut tried: BTreeMap<String, u64> = BTreeMap::new();
         for Advice { call, first } in advice(&String::from_utf8_lossy(&output.stdout)) {
@@ -198,6 +287,7 @@ fn total(against: bool) -> Tally {
             one.forms.into_iter().for_each(|(form, count)| *sum.forms.entry(form).or_default() += count);
             sum.harmful.extend(one.harmful);
             sum.beyond.extend(one.beyond);
+            sum.figures.extend(one.figures);
         }
     });
     sum
@@ -209,6 +299,11 @@ fn no_suggestion_that_was_measured_lets_an_attack_pass() {
     let sum = total(true);
     assert!(sum.questions >= 50 && sum.advised >= 8, "{sum:#?}");
     assert_eq!(sum.harmful, Vec::<String>::new());
+    // What is printed about each suggestion is what a count of the verdicts gives.
+    let wrong = sum.figures.iter().filter(|(_, printed, counted)| printed != counted);
+    assert_eq!(wrong.collect::<Vec<_>>(), Vec::<&(String, Figures, Figures)>::new());
+    let occurs = |at: usize| sum.figures.iter().filter(|(_, printed, _)| printed[at] > 0).count();
+    assert!(occurs(1) >= 3 && occurs(3) >= 3 && occurs(5) >= 1, "{:#?}", sum.figures);
 }
 
 /// The advice that has seen no attack lets none of them do more than the author's own policy, without the gap, does.

@@ -35,7 +35,7 @@ pub(super) fn stricter(options: &HookArgs, call: AgentCall<'_>, own: HookAnswer)
     }
     match refusal(address, options, call) {
         None => own,
-        Some(why) => HookAnswer::Call(Outcome::Deny, why),
+        Some(why) => HookAnswer::Call(Outcome::Deny, why, Vec::new()),
     }
 }
 
