@@ -12,6 +12,11 @@ use serde_json::{Value, json};
 
 use crate::{file, flowgate, name, text};
 
+/// Policies that lack a statement, by its beginning: the questions about useful runs get several suggestions, of which some
+/// let attacks pass.
+const LACKING: [(&str, &str); 2] =
+    [("banking", "payload call.arguments.subject"), ("slack", "payload call.arguments.body")];
+
 const SUITES: [&str; 4] = ["banking", "slack", "travel", "workspace"];
 
 /// Returns the runs of a suite as lines of a corpus: the useful ones, or the attacks.
@@ -205,8 +210,6 @@ struct Tally {
     harmful: Vec<String>,
     /// Those that let more calls of attacks pass than the whole policy does, which has the removed statement.
     beyond: Vec<String>,
-    /// The figures that were printed and counted, with the statements.
-    figures: Vec<(String, Figures, Figures)>,
 }
 
 /// Explains the questions of every policy that lacks a statement; with `against`, over the recorded attacks.
@@ -238,19 +241,6 @@ fn tally(suite: &str, against: bool) -> Tally {
         }
         let output = flowgate(&arguments);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output));
-        if against {
-            let files = [useful.as_path(), attacks.as_path()];
-            let now = judged_runs(&policy, &files);
-            let mut known: BTreeMap<String, Figures> = BTreeMap::new();
-            for (statements, printed) in printed_figures(&String::from_utf8_lossy(&output.stdout)) {
-                let counted = *known.entry(statements.clone()).or_insert_with_key(|statements| {
-                    let changed = format!("{rest}\n{statements}");
-                    let changed = file(&format!("advice-{which}-figures.flow"), changed.as_bytes());
-                    counted(&now, &judged_runs(&changed, &files))
-                });
-                sum.figures.push((statements, printed, counted));
-            }
-        }
         let (_, before) = injected(suite, &policy, &attacks);
         let mut tried: BTreeMap<String, u64> = BTreeMap::new();
         for Advice { call, first } in advice(&String::from_utf8_lossy(&output.stdout)) {
@@ -287,7 +277,6 @@ fn total(against: bool) -> Tally {
             one.forms.into_iter().for_each(|(form, count)| *sum.forms.entry(form).or_default() += count);
             sum.harmful.extend(one.harmful);
             sum.beyond.extend(one.beyond);
-            sum.figures.extend(one.figures);
         }
     });
     sum
@@ -299,11 +288,6 @@ fn no_suggestion_that_was_measured_lets_an_attack_pass() {
     let sum = total(true);
     assert!(sum.questions >= 50 && sum.advised >= 8, "{sum:#?}");
     assert_eq!(sum.harmful, Vec::<String>::new());
-    // What is printed about each suggestion is what a count of the verdicts gives.
-    let wrong = sum.figures.iter().filter(|(_, printed, counted)| printed != counted);
-    assert_eq!(wrong.collect::<Vec<_>>(), Vec::<&(String, Figures, Figures)>::new());
-    let occurs = |at: usize| sum.figures.iter().filter(|(_, printed, _)| printed[at] > 0).count();
-    assert!(occurs(1) >= 3 && occurs(3) >= 3 && occurs(5) >= 1, "{:#?}", sum.figures);
 }
 
 /// The advice that has seen no attack lets none of them do more than the author's own policy, without the gap, does.
@@ -312,4 +296,38 @@ fn no_suggestion_lets_an_attack_pass_that_the_whole_policy_stops() {
     let sum = total(false);
     assert!(sum.questions >= 50 && sum.advised >= 8, "{sum:#?}");
     assert_eq!(sum.beyond, Vec::<String>::new());
+}
+
+/// What is printed about each suggestion is what a count of the verdicts gives. The policies lack a statement without which
+/// useful runs need questions.
+#[test]
+fn the_printed_figures_are_those_of_a_count() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agentdojo");
+    let mut all: Vec<Figures> = Vec::new();
+    for (suite, lacking) in LACKING {
+        let source = std::fs::read_to_string(examples.join(format!("{suite}.flow"))).unwrap();
+        let kept = |statement: &String| !statement.starts_with(lacking);
+        let rest: String = statements(&source).into_iter().filter(kept).collect();
+        assert!(rest.len() < source.len(), "{suite} has no {lacking}");
+        let policy = file(&format!("figures-{suite}.flow"), rest.as_bytes());
+        let useful = file(&format!("figures-{suite}-useful.jsonl"), corpus(suite, false).as_bytes());
+        let attacks = file(&format!("figures-{suite}-attacks.jsonl"), corpus(suite, true).as_bytes());
+        let files = [useful.as_path(), attacks.as_path()];
+        let mut arguments = vec!["explain", name(&policy), name(&useful), "--influence", "provenance"];
+        arguments.extend(["--against", name(&useful), name(&attacks)]);
+        let output = flowgate(&arguments);
+        let now = judged_runs(&policy, &files);
+        let mut known: BTreeMap<String, Figures> = BTreeMap::new();
+        for (statements, printed) in printed_figures(&String::from_utf8_lossy(&output.stdout)) {
+            let counted = *known.entry(statements.clone()).or_insert_with_key(|statements| {
+                let changed = file("figures-changed.flow", format!("{rest}\n{statements}").as_bytes());
+                counted(&now, &judged_runs(&changed, &files))
+            });
+            assert_eq!(printed, counted, "{suite} without {lacking}: {statements}");
+            all.push(printed);
+        }
+    }
+    // The comparison is not of zeros alone.
+    let occurs = |at: usize| all.iter().filter(|figures| figures[at] > 0).count();
+    assert!(occurs(1) >= 1 && occurs(3) >= 1, "{all:?}");
 }
