@@ -164,16 +164,19 @@ fn judged_runs(policy: &Path, files: &[&Path]) -> Vec<JudgedRun> {
             flowgate(&["check", name(policy), name(file), "--influence", "provenance", "--format", "jsonl"]);
         let printed = String::from_utf8(output.stdout).unwrap();
         let printed: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let is = |value: &Value, key: &str, expected: &Value| value.get(key) == Some(expected);
         for (index, line) in std::fs::read_to_string(file).unwrap().lines().enumerate() {
             let run: Value = serde_json::from_str(line).unwrap();
+            let messages = run.get("messages").and_then(Value::as_array).unwrap();
             let calls =
-                run["messages"].as_array().unwrap().iter().filter(|message| !message["tool_calls"].is_null());
-            let verdicts = printed.iter().filter(|call| call["type"] == "call" && call["line"] == index + 1);
-            let calls = calls.zip(verdicts).map(|(message, verdict)| {
-                assert_eq!(message["tool_calls"][0]["id"], verdict["id"]);
-                (message["origin"] == "injection", verdict["verdict"] == "permit")
+                messages.iter().filter_map(|message| Some((message, message.pointer("/tool_calls/0/id")?)));
+            let is_of_run =
+                |call: &&Value| is(call, "type", &"call".into()) && is(call, "line", &(index + 1).into());
+            let calls = calls.zip(printed.iter().filter(is_of_run)).map(|((message, id), call)| {
+                assert!(is(call, "id", id), "{id} in {call}");
+                (is(message, "origin", &"injection".into()), is(call, "verdict", &"permit".into()))
             });
-            runs.push((run["attack"] != "none", calls.collect()));
+            runs.push((!is(&run, "attack", &"none".into()), calls.collect()));
         }
     }
     runs
