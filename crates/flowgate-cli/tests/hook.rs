@@ -163,6 +163,40 @@ fn a_call_is_judged_by_all_that_was_shown() {
     check(&[user("list"), call("l", "mcp__other__list"), result("l", "a")], "Edit", "ask");
 }
 
+/// A question says where the values are found that untrusted text may have chosen. Neither a denial nor the record of a
+/// hook that only watches does, since the agent or an operator reads them.
+#[test]
+fn a_question_states_the_evidence() {
+    let ask = |path: &str, options: &[&str]| {
+        let input = json!({"file_path": path});
+        let block = json!({"type": "tool_use", "id": "asked", "name": "Edit", "input": input});
+        let message = json!({"id": "m-asked", "role": "assistant", "content": [block]});
+        let [proposed, answered] = read("r");
+        let entries =
+            [user("edit notes.txt"), proposed, answered, json!({"type": "assistant", "message": message})];
+        let folder = folder(&transcript(&entries));
+        let asked = before(&folder, "Edit", json!({"tool_input": input}));
+        (decision(&hook(&folder, &asked, options)), folder)
+    };
+    for (path, known) in [
+        ("notes.txt", "\"notes.txt\" is in a message of the user."),
+        ("note.txt", "\"note.txt\" differs in one character from the user's word \"notes.txt\"."),
+        ("MALLORY", "\"MALLORY\" is in an answer of Read that is not trusted."),
+        ("other.txt", "\"other.txt\" is in no text that this question may show."),
+    ] {
+        let (said, _) = ask(path, &[]);
+        assert!(said.starts_with("ask: flowgate: the policy asks: decision carries untrusted"), "{said}");
+        assert!(said.ends_with(&format!(". What is known: {known}")), "{said}");
+    }
+    let (said, _) = ask("notes.txt", &["--no-questions"]);
+    assert!(said.starts_with("deny") && !said.contains("What is known"), "{said}");
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hook-evidence-watch.jsonl");
+    let _ = std::fs::remove_file(&log);
+    ask("notes.txt", &["--watch", log.to_str().unwrap()]);
+    let recorded = std::fs::read_to_string(&log).unwrap();
+    assert!(recorded.contains("carries untrusted") && !recorded.contains("notes.txt"), "{recorded}");
+}
+
 #[test]
 fn names_that_could_be_of_two_servers_are_of_none() {
     for name in ["mcp__notes__x__list", "mcp__notes", "mcp__flowgate__link", "mcp__notes___list"] {

@@ -6,6 +6,7 @@
 //! methods read it. The submodule `event` defines the events as a client reports them, `document` the labelled tree of
 //! an event, and `read` the formats of recorded runs.
 
+mod argument_set;
 pub mod document;
 pub mod event;
 pub mod located_text;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub(crate) use argument_set::ArgumentSet;
 pub(crate) use document::sole_text;
 pub use document::{Document, DocumentNode, NodeContent, NodeId};
 pub use event::{ArgumentsError, Call, EventBody, Message, Output, Tool, ToolDescription, TraceEntry};

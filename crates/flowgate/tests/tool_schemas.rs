@@ -375,3 +375,21 @@ fn lists_are_bounded_and_names_in_messages_are_short() {
     let [(_, _, _, help)] = reported(&long, &source).try_into().unwrap();
     assert_eq!(help, format!("the listed tools are `{}…`", "n".repeat(60)));
 }
+
+/// An argument on which a part of an answer does not depend.
+#[test]
+fn the_arguments_that_do_not_flow_into_an_answer_are_compared() {
+    let mail = tools(&[(None, mail())]);
+    let source = |region: &str, arguments: &str| {
+        format!(
+            "lattice integrity: trusted < untrusted\nlabel {region} as trusted independent of {arguments} if:\n    (out: ToolOutput) is tool:send_mail\n"
+        )
+    };
+    let message = "the tool `send_mail` has no argument `bodi`";
+    for region in ["out.content.id", "capture(out.content, r\"(?<id>[0-9]{1,9})\", \"id\")"] {
+        let known = source(region, "arguments.body, arguments[\"recipient\"]");
+        assert_eq!(reported(&mail, &known), Vec::new(), "{known}");
+        let unknown = source(region, "arguments.recipient, arguments.bodi");
+        check_one(&mail, &unknown, (ERROR, "bodi", message, "did you mean `body`?"));
+    }
+}

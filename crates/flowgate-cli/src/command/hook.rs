@@ -358,7 +358,8 @@ fn judge(
         // The hook does not see what the model was shown, so the call depends on everything, unless the gateway knows.
         (HookEvent::PreToolUse, Some(call)) => {
             let attribution = reported.attribution(&mut monitor);
-            HookAnswer::from_judgement(monitor.judge_entry(TraceEntry::from(call), attribution).judgement())
+            let verdict = monitor.judge_entry(TraceEntry::from(call), attribution);
+            HookAnswer::from_verdict(&verdict, &monitor)
         }
         // After the tool has run: its output is examined before the model receives it.
         (_, Some(call)) => {

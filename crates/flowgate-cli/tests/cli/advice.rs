@@ -12,6 +12,11 @@ use serde_json::{Value, json};
 
 use crate::{file, flowgate, name, text};
 
+/// Policies that lack a statement, by its beginning: the questions about useful runs get several suggestions, of which some
+/// let attacks pass.
+const LACKING: [(&str, &str); 2] =
+    [("banking", "payload call.arguments.subject"), ("slack", "payload call.arguments.body")];
+
 const SUITES: [&str; 4] = ["banking", "slack", "travel", "workspace"];
 
 /// Returns the runs of a suite as lines of a corpus: the useful ones, or the attacks.
@@ -120,6 +125,83 @@ fn injected(suite: &str, policy: &Path, attacks: &Path) -> (u64, u64) {
     (number("injected_calls"), number("injected_permitted"))
 }
 
+/// The figures that `explain --against` prints about a suggestion: recorded runs, useful runs that it frees, those that
+/// need a question, attacks that pass, all attacks, and attacks that pass in part.
+type Figures = [usize; 6];
+
+/// Returns the suggestions in the output of `explain --against`, recommended or not: the statements and the figures.
+fn printed_figures(output: &str) -> Vec<(String, Figures)> {
+    let (mut found, mut statements) = (Vec::new(), String::new());
+    for line in output.lines() {
+        if let Some(figures) = line.strip_prefix("     over ") {
+            let digits = figures.split(|c: char| !c.is_ascii_digit());
+            let mut figures: Vec<usize> = digits.filter_map(|digits| digits.parse().ok()).collect();
+            // No attack passes in part if the line does not say so.
+            figures.resize(6, 0);
+            found.push((std::mem::take(&mut statements), figures.try_into().unwrap()));
+        } else if line.starts_with("  ") && !line.starts_with("   ") {
+            // The first line of a suggestion, or a line of the tree above.
+            statements.clear();
+        } else if let Some(statement) =
+            line.strip_prefix("    ").filter(|_| !line.contains("; what an attacker gains: "))
+        {
+            statements.push_str(&format!("{statement}\n"));
+        }
+    }
+    found
+}
+
+/// A recorded run of a corpus under a policy: whether it is an attack, and for each call whether the attack asked for it
+/// and whether the policy permits it.
+type JudgedRun = (bool, Vec<(bool, bool)>);
+
+/// Judges the runs of the files with `flowgate check`, which knows nothing of attacks. Who asked for a call is read from the
+/// files.
+fn judged_runs(policy: &Path, files: &[&Path]) -> Vec<JudgedRun> {
+    let mut runs = Vec::new();
+    for &file in files {
+        let output =
+            flowgate(&["check", name(policy), name(file), "--influence", "provenance", "--format", "jsonl"]);
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let printed: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let is = |value: &Value, key: &str, expected: &Value| value.get(key) == Some(expected);
+        for (index, line) in std::fs::read_to_string(file).unwrap().lines().enumerate() {
+            let run: Value = serde_json::from_str(line).unwrap();
+            let messages = run.get("messages").and_then(Value::as_array).unwrap();
+            let calls =
+                messages.iter().filter_map(|message| Some((message, message.pointer("/tool_calls/0/id")?)));
+            let is_of_run =
+                |call: &&Value| is(call, "type", &"call".into()) && is(call, "line", &(index + 1).into());
+            let calls = calls.zip(printed.iter().filter(is_of_run)).map(|((message, id), call)| {
+                assert!(is(call, "id", id), "{id} in {call}");
+                (is(message, "origin", &"injection".into()), is(call, "verdict", &"permit".into()))
+            });
+            runs.push((!is(&run, "attack", &"none".into()), calls.collect()));
+        }
+    }
+    runs
+}
+
+/// Counts what a change does to recorded runs, which are judged without the change and with it.
+fn counted(now: &[JudgedRun], then: &[JudgedRun]) -> Figures {
+    let mut figures = [now.len(), 0, 0, 0, 0, 0];
+    for ((is_attack, before), (_, after)) in now.iter().zip(then) {
+        let is_free = |calls: &[(bool, bool)]| calls.iter().all(|(_, is_permitted)| *is_permitted);
+        if !is_attack {
+            figures[1] += usize::from(!is_free(before) && is_free(after));
+            figures[2] += usize::from(!is_free(before));
+            continue;
+        }
+        let is_new = |((is_asked, was), (_, is)): (&(bool, bool), &(bool, bool))| *is_asked && !was && *is;
+        let passes = before.iter().zip(after).any(is_new);
+        let is_stopped_in_part = after.iter().any(|(is_asked, is_permitted)| *is_asked && !is_permitted);
+        figures[3] += usize::from(passes);
+        figures[4] += 1;
+        figures[5] += usize::from(passes && is_stopped_in_part);
+    }
+    figures
+}
+
 /// The result for all policies that lack a statement.
 #[derive(Debug, Default)]
 struct Tally {
@@ -217,4 +299,38 @@ fn no_suggestion_lets_an_attack_pass_that_the_whole_policy_stops() {
     let sum = total(false);
     assert!(sum.questions >= 50 && sum.advised >= 8, "{sum:#?}");
     assert_eq!(sum.beyond, Vec::<String>::new());
+}
+
+/// What is printed about each suggestion is what a count of the verdicts gives. The policies lack a statement without which
+/// useful runs need questions.
+#[test]
+fn the_printed_figures_are_those_of_a_count() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agentdojo");
+    let mut all: Vec<Figures> = Vec::new();
+    for (suite, lacking) in LACKING {
+        let source = std::fs::read_to_string(examples.join(format!("{suite}.flow"))).unwrap();
+        let kept = |statement: &String| !statement.starts_with(lacking);
+        let rest: String = statements(&source).into_iter().filter(kept).collect();
+        assert!(rest.len() < source.len(), "{suite} has no {lacking}");
+        let policy = file(&format!("figures-{suite}.flow"), rest.as_bytes());
+        let useful = file(&format!("figures-{suite}-useful.jsonl"), corpus(suite, false).as_bytes());
+        let attacks = file(&format!("figures-{suite}-attacks.jsonl"), corpus(suite, true).as_bytes());
+        let files = [useful.as_path(), attacks.as_path()];
+        let mut arguments = vec!["explain", name(&policy), name(&useful), "--influence", "provenance"];
+        arguments.extend(["--against", name(&useful), name(&attacks)]);
+        let output = flowgate(&arguments);
+        let now = judged_runs(&policy, &files);
+        let mut known: BTreeMap<String, Figures> = BTreeMap::new();
+        for (statements, printed) in printed_figures(&String::from_utf8_lossy(&output.stdout)) {
+            let counted = *known.entry(statements.clone()).or_insert_with_key(|statements| {
+                let changed = file("figures-changed.flow", format!("{rest}\n{statements}").as_bytes());
+                counted(&now, &judged_runs(&changed, &files))
+            });
+            assert_eq!(printed, counted, "{suite} without {lacking}: {statements}");
+            all.push(printed);
+        }
+    }
+    // The comparison is not of zeros alone.
+    let occurs = |at: usize| all.iter().filter(|figures| figures[at] > 0).count();
+    assert!(occurs(1) >= 1 && occurs(3) >= 1, "{all:?}");
 }

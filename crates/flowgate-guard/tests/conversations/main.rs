@@ -8,6 +8,7 @@ mod attacks;
 mod beside;
 mod concealed;
 mod consents;
+mod contributions;
 mod edited;
 mod endorsed_slots;
 mod endpoints;

@@ -52,6 +52,8 @@ pub(crate) struct ScriptedConversation {
     pub(crate) announced: Vec<String>,
     /// The answers of the tools; `sent` for tools that are not listed.
     pub(crate) answers: Vec<(&'static str, Value)>,
+    /// Whether the answers are errors.
+    pub(crate) is_error: bool,
     /// What the answers carry in addition to the label that the policy gives them.
     pub(crate) carries: Option<Value>,
     /// The text that the filler writes.
@@ -125,6 +127,7 @@ impl ScriptedConversation {
             excerpts: Vec::new(),
             announced: Vec::new(),
             answers,
+            is_error: false,
             carries: None,
             fill: "a summary".to_owned(),
             fills_nothing: false,
@@ -233,7 +236,7 @@ impl ScriptedConversation {
                     self.conversation.accept_tool_answer(ToolAnswer {
                         content,
                         structured: None,
-                        is_error: false,
+                        is_error: self.is_error,
                         carries: self.carries.clone(),
                     });
                 }

@@ -1,12 +1,14 @@
 //! Answers the calls of a step in a generated run: as tools, as agents that are tools, and as fillers of slots.
 
+use flowgate::label::Label;
 use flowgate::monitor::AuthorizedCall;
-use flowgate::trace::{EventBody, EventId, Tool};
+use flowgate::trace::{Document, EventBody, EventId, Tool};
 use flowgate_guard::conversation::{CallVerdict, ToolAnswer};
 use flowgate_lm::chat::Request;
 use serde_json::Value;
 
 use crate::changed_answers::{self, FirstAnswer};
+use crate::declared_policy::DeclaredIndependence;
 use crate::model::{filled, typed};
 use crate::observed_run::RELEASES;
 use crate::random::Random;
@@ -90,22 +92,28 @@ impl RunState<'_> {
         exists
     }
 
-    /// Whether the observer may see a part of the answer that depends on no argument, although the arguments are hidden.
+    /// Whether the observer may see a part of the answer that does not depend on the arguments that are hidden.
     pub(crate) fn shows_part_of_answer(&self, session: &ObservedSession, call: &AuthorizedCall) -> bool {
         let event = session.trace().event(call.event()).expect("it is there");
-        // Not `decided`, which includes the hidden arguments: they must not tell which answers are paired.
-        let least = event.document.frame_label().join(&event.observed);
-        self.case.declared.has_independent_part(&call.call().tool) && self.sees(&least)
+        let declared = self.case.declared.independent_parts(&call.call().tool);
+        declared.into_iter().any(|independence| {
+            // Not `decided`, which includes the hidden arguments: they must not tell which answers are paired.
+            let least = match independence {
+                DeclaredIndependence::OfB => label_without(&event.document, "b"),
+                _ => event.document.frame_label(),
+            };
+            self.sees(&least.join(&event.observed))
+        })
     }
 
-    /// Logs the outcome of a call with slots if a part of the answer depends on no argument: the part reveals that the call
-    /// ran, and so that the slots could be filled.
+    /// Logs the outcome of a call with slots if a part of the answer does not depend on arguments: the part reveals that
+    /// the call ran, and so that the slots could be filled.
     pub(crate) fn releases_outcome(&mut self, session: &ObservedSession, verdict: &CallVerdict) {
         let Some(wrote) = &session.followed.wrote else { return };
         let has_slots = wrote.completion.calls.iter().any(|call| call.arguments.contains("$slot"));
         if has_slots
             && wrote.level.flows_to(&self.case.level)
-            && self.case.declared.has_independent_part(&verdict.tool)
+            && !self.case.declared.independent_parts(&verdict.tool).is_empty()
         {
             self.log(format!("{RELEASES} that {} was called: {}", verdict.tool, verdict.outcome.name()));
         }
@@ -201,6 +209,14 @@ impl RunState<'_> {
         session.followed.carries = Some(child.said_level.clone().unwrap_or(level));
         self.ran(session, answer, exists.then_some((AnswerSpelling::Value, Some(Box::new(child)))));
     }
+}
+
+/// Returns the join of the labels of a call without those of an argument.
+fn label_without(document: &Document, name: &str) -> Label {
+    let argument = document.key(0, "arguments").and_then(|place| document.key(place, name));
+    let left_out = argument.map_or(0..0, |node| node..document.nodes()[node].end);
+    let kept = document.nodes().iter().enumerate().filter(|(id, _)| !left_out.contains(id));
+    kept.fold(Label::BOTTOM, |label, (_, node)| label.join(&node.label))
 }
 
 /// Returns the greatest number of slots in one call of a message.

@@ -49,6 +49,16 @@ impl DeclaredCondition {
     }
 }
 
+/// The arguments on which a statement says that a part of an answer does not depend.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum DeclaredIndependence {
+    Undeclared,
+    /// `independent of arguments.b`
+    OfB,
+    /// `independent of arguments`
+    OfAll,
+}
+
 /// A `label` statement.
 #[derive(Debug, Clone)]
 pub(crate) struct LabelDeclaration {
@@ -58,8 +68,7 @@ pub(crate) struct LabelDeclaration {
     pub(crate) capture: Option<&'static str>,
     pub(crate) grant: DeclaredGrant,
     pub(crate) condition: DeclaredCondition,
-    /// Whether the part depends on no argument of the call.
-    pub(crate) is_independent: bool,
+    pub(crate) independence: DeclaredIndependence,
 }
 
 /// A `store` statement.
@@ -92,9 +101,11 @@ pub(crate) struct DeclaredPolicy {
 }
 
 impl DeclaredPolicy {
-    /// Whether a part of the answers of a tool depends on no argument of the call.
-    pub(crate) fn has_independent_part(&self, tool: &Tool) -> bool {
-        self.answers.iter().any(|labels| labels.is_independent && Self::speaks_of(&labels.pattern, tool))
+    /// Returns the ways in which parts of the answers of a tool do not depend on the arguments of the call.
+    pub(crate) fn independent_parts(&self, tool: &Tool) -> Vec<DeclaredIndependence> {
+        let of_tool = self.answers.iter().filter(|labels| Self::speaks_of(&labels.pattern, tool));
+        let declared = of_tool.map(|labels| labels.independence);
+        declared.filter(|independence| *independence != DeclaredIndependence::Undeclared).collect()
     }
 
     /// Whether a pattern matches a tool.

@@ -8,7 +8,9 @@ use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Stop, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use crate::declared_policy::{DeclaredCondition, DeclaredPolicy, LabelDeclaration, PartSelector};
+use crate::declared_policy::{
+    DeclaredCondition, DeclaredIndependence, DeclaredPolicy, LabelDeclaration, PartSelector,
+};
 use crate::forms::{FORMS, StatementForm, statements};
 use crate::oracle_label::DimensionElement;
 use crate::random::Random;
@@ -89,7 +91,7 @@ impl FormFocus {
                 capture: None,
                 grant,
                 condition: DeclaredCondition::Always,
-                is_independent: false,
+                independence: DeclaredIndependence::Undeclared,
             });
         }
         let favourite = forms[random.below(forms.len())].0.name.to_string();
@@ -155,7 +157,7 @@ impl FormFocus {
 }
 
 /// Returns the names of the hidden regions in a view.
-fn hidden_regions(shown: &str) -> Vec<String> {
+pub(crate) fn hidden_regions(shown: &str) -> Vec<String> {
     let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
     shown.split("[hidden h").skip(1).map(|text| format!("h{}", digits(text))).collect()
 }
@@ -171,7 +173,7 @@ fn remove(policy: &mut String, head: &str, tool: &Tool) {
 }
 
 /// Returns a pattern that matches a tool and no tool of another server, if the tool has a server.
-fn exact(tool: &Tool) -> String {
+pub(crate) fn exact(tool: &Tool) -> String {
     match &tool.server {
         Some(server) => format!("{server}/{}", tool.name),
         None => tool.name.to_string(),

@@ -1,6 +1,6 @@
 //! Generates random labels of the answers of tools.
 
-use crate::declared_policy::{DeclaredCondition, LabelDeclaration, PartSelector};
+use crate::declared_policy::{DeclaredCondition, DeclaredIndependence, LabelDeclaration, PartSelector};
 use crate::policy::PolicyWriter;
 use crate::space::WrittenLabel;
 
@@ -62,11 +62,16 @@ impl PolicyWriter<'_> {
             let of = format!("{place} {tool} {}", self.text);
             crate::random::Random::of(&of).chance(80)
         };
-        let independence = if is_independent { " independent of arguments" } else { "" };
+        let of_one = format!("one argument? {place} {tool} {}", self.text);
+        let (independence, words) = match (is_independent, crate::random::Random::of(&of_one).chance(15)) {
+            (false, _) => (DeclaredIndependence::Undeclared, ""),
+            (true, true) => (DeclaredIndependence::OfB, " independent of arguments.b"),
+            (true, false) => (DeclaredIndependence::OfAll, " independent of arguments"),
+        };
         let head = match capture {
             None => format!("label {place} as {}", label.text),
             Some((pattern, group)) => {
-                format!("label capture({place}, r\"{pattern}\", \"{group}\") as {}{independence}", label.text)
+                format!("label capture({place}, r\"{pattern}\", \"{group}\") as {}{words}", label.text)
             }
         };
         let pattern = self.of_tool(tool, &head, "out: ToolOutput", texts);
@@ -78,7 +83,7 @@ impl PolicyWriter<'_> {
             capture,
             grant,
             condition,
-            is_independent,
+            independence,
         });
     }
 

@@ -38,6 +38,7 @@ mod forms;
 mod labels;
 mod model;
 mod observed_run;
+mod one_argument;
 mod oracle;
 mod oracle_conditions;
 mod oracle_label;
@@ -198,6 +199,25 @@ fn what_showed_once_shows_no_more() {
         assert_eq!(ObservedRun::difference(&one, &two), None, "{} with seed {seed}", method.name());
         assert_eq!((one.broken, two.broken), (Vec::new(), Vec::new()), "{} with seed {seed}", method.name());
     }
+}
+
+/// One argument of each tool does not flow into a part of its answers, which an observer may see who does not see the
+/// argument.
+#[test]
+fn an_argument_that_does_not_flow_reveals_nothing() {
+    let cases = number("FLOWGATE_NONINTERFERENCE_CASES", 60);
+    let first = number("FLOWGATE_NONINTERFERENCE_SEED", 1);
+    let mut effects = 0;
+    for seed in first..first + cases {
+        let case = NoninterferenceCase::with_one_argument(seed, Method::LowestFirst);
+        let one = case.first();
+        let two = case.second(&one, false);
+        assert_eq!(ObservedRun::difference(&one, &two), None, "seed {seed}\n{}", case.text);
+        assert_eq!((one.broken, two.broken), (Vec::new(), Vec::new()), "seed {seed}\n{}", case.text);
+        effects += u64::from(one.met.contains(observed_run::ONE_ARGUMENT_HIDDEN));
+    }
+    eprintln!("{cases} cases from seed {first}; the observer sees a part without the argument in {effects}");
+    assert!(effects * 50 > cases, "the observer sees such a part in {effects} of {cases} cases");
 }
 
 #[test]

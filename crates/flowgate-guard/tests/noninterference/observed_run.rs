@@ -8,7 +8,7 @@ use crate::model::{TypedSlot, is_typed, typed_slots};
 use crate::session::ObservedSession;
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
-use flowgate::trace::{Event, EventBody, EventId, PathStep};
+use flowgate::trace::{DocumentNode, Event, EventBody, EventId, PathStep};
 use flowgate_guard::FORMAT_ROLE;
 use flowgate_guard::redact::HiddenContent;
 use flowgate_guard::view::View;
@@ -16,6 +16,9 @@ use flowgate_lm::chat::Completion;
 use serde_json::Value;
 
 pub(crate) const RELEASES: &str = "releases";
+/// A part of an answer is shown although the argument `b` of the call is hidden, because a statement says that it does not
+/// depend on `b`.
+pub(crate) const ONE_ARGUMENT_HIDDEN: &str = "a part of an answer on which one argument has no influence";
 
 /// Which copied texts an endorsement may release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,19 +130,30 @@ fn note(session: &ObservedSession, observer: &Label, met: &mut BTreeSet<&'static
     if !monitor.predicate_answers().is_empty() {
         met.insert("a predicate that was answered");
     }
-    for event in session.trace().events() {
+    for (index, event) in session.trace().events().iter().enumerate() {
         let shows = |label: &Label| label.flows_to(observer);
         let nodes = event.document.nodes();
-        let shown_in_hidden = nodes.iter().any(|node| {
+        let is_shown_in_hidden = |node: &&DocumentNode| {
             matches!(node.step, PathStep::Capture(_))
                 && shows(&node.label)
                 && !shows(&nodes[node.parent].label)
-        });
-        if shown_in_hidden {
+        };
+        if nodes.iter().any(|node| is_shown_in_hidden(&node)) {
             met.insert("a part shown of a hidden text");
             let call = event.call.and_then(|call| session.trace().event(call));
             if call.is_some_and(|call| shows(&call.document.frame_label()) && !shows(&call.label)) {
                 met.insert("a part of an answer to a call with hidden arguments");
+                // A part that carries what the other arguments do, because a statement says so.
+                let says_so = |id: usize| {
+                    let statements = monitor.labelling_statements(EventId(index), id);
+                    let mut texts =
+                        statements.into_iter().filter_map(|span| monitor.policy().source().get(span));
+                    texts.any(|text| text.contains("independent of arguments.b"))
+                };
+                let mut parts = nodes.iter().enumerate().filter(|(_, node)| is_shown_in_hidden(node));
+                if parts.any(|(id, _)| says_so(id)) {
+                    met.insert(ONE_ARGUMENT_HIDDEN);
+                }
             }
         }
         match &event.body {

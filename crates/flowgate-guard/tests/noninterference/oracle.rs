@@ -17,7 +17,8 @@ use flowgate::trace::{Document, Event, NodeId, PathStep, Tool};
 use serde_json::Value;
 
 use crate::declared_policy::{
-    DeclaredCondition, DeclaredGrant, DeclaredPolicy, LabelDeclaration, PartSelector, StoreName,
+    DeclaredCondition, DeclaredGrant, DeclaredIndependence, DeclaredPolicy, LabelDeclaration, PartSelector,
+    StoreName,
 };
 use crate::oracle_conditions::{ConditionMatch, ConditionTruth, answers, instead_of_parts, targets};
 use crate::oracle_label::{DimensionElement, DimensionShape, OracleLabel};
@@ -44,6 +45,20 @@ impl LabelBounds {
     pub(crate) fn of(&self, node: NodeId, bottom: &OracleLabel) -> OracleLabel {
         let known = self.parts[node..self.ends[node]].iter().filter(|bounds| bounds.len() == 1);
         known.fold(bottom.clone(), |level, bounds| level.join(&bounds[0]))
+    }
+
+    /// Returns the join of the known labels of a call without those of an argument.
+    pub(crate) fn without_argument(
+        &self,
+        document: &Document,
+        name: &str,
+        bottom: &OracleLabel,
+    ) -> OracleLabel {
+        let argument = document.key(0, "arguments").and_then(|place| document.key(place, name));
+        let left_out = argument.map_or(0..0, |node| node..self.ends[node]);
+        let kept = self.parts.iter().enumerate().filter(|(node, _)| !left_out.contains(node));
+        let known = kept.filter(|(_, bounds)| bounds.len() == 1);
+        known.fold(bottom.clone(), |level, (_, bounds)| level.join(&bounds[0]))
     }
 
     fn raise(&mut self, floor: &OracleLabel) {
@@ -131,14 +146,14 @@ impl<'d> Oracle<'d> {
         self.labelled(&self.declared.descriptions, tool, event, &self.unlabelled(), |_| true)
     }
 
-    /// Returns the bounds of a tool's answer to a call with the label `call`, which carries `carries` in
-    /// addition.
+    /// Returns the bounds of a tool's answer to a call, which carries `carries` in addition. `call` is the label of
+    /// the call, `without_b` without its argument `b`, and `decision` without any argument.
     pub(crate) fn output(
         &self,
         tool: &Tool,
         event: &Event,
         is_error: bool,
-        (decision, call): (&OracleLabel, &OracleLabel),
+        [decision, without_b, call]: [&OracleLabel; 3],
         carries: &OracleLabel,
     ) -> LabelBounds {
         // A statement applies to errors only if it mentions them, and errors are top whatever the default is.
@@ -147,8 +162,14 @@ impl<'d> Oracle<'d> {
             |labels: &LabelDeclaration| !is_error || labels.condition == DeclaredCondition::MentionsError;
         let mut bounds = self.labelled(&self.declared.answers, tool, event, &base, speaks);
         for (id, level) in bounds.parts.iter_mut().enumerate() {
-            let is_independent = self.is_independent(tool, &event.document, id, speaks);
-            let floor = if is_independent { decision } else { call };
+            let declares = |independence| self.declares(independence, tool, &event.document, id, speaks);
+            let floor = if declares(DeclaredIndependence::OfAll) {
+                decision
+            } else if declares(DeclaredIndependence::OfB) {
+                without_b
+            } else {
+                call
+            };
             level.iter_mut().for_each(|level| *level = level.join(floor));
         }
         bounds.raise(carries);
@@ -160,9 +181,10 @@ impl<'d> Oracle<'d> {
         bounds
     }
 
-    /// Whether a statement captures the part and says that it depends on no argument of the call.
-    fn is_independent(
+    /// Whether a statement captures the part and says so about the arguments of the call.
+    fn declares(
         &self,
+        independence: DeclaredIndependence,
         tool: &Tool,
         document: &Document,
         id: NodeId,
@@ -171,7 +193,7 @@ impl<'d> Oracle<'d> {
         let Some(node) = document.node(id) else { return false };
         let PathStep::Capture(name) = &node.step else { return false };
         self.declared.answers.iter().any(|labels| {
-            labels.is_independent
+            labels.independence == independence
                 && labels.capture == Some(&**name)
                 && DeclaredPolicy::speaks_of(&labels.pattern, tool)
                 && speaks(labels)

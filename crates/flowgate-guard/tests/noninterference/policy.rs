@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use flowgate_guard::FORMAT_ROLE;
 
 use crate::declared_policy::{
-    DeclaredCondition, DeclaredPolicy, LabelDeclaration, PartSelector, StoreStatement,
+    DeclaredCondition, DeclaredIndependence, DeclaredPolicy, LabelDeclaration, PartSelector, StoreStatement,
 };
 use crate::labels::DependentLabel;
 use crate::random::Random;
@@ -190,7 +190,7 @@ impl PolicyWriter<'_> {
             capture,
             grant,
             condition,
-            is_independent: false,
+            independence: DeclaredIndependence::Undeclared,
         });
     }
 

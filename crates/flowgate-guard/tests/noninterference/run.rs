@@ -19,6 +19,7 @@ use crate::declared_policy::{DeclaredPolicy, StoreStatement};
 use crate::form_focus::FormFocus;
 use crate::forms;
 use crate::observed_run::ObservedRun;
+use crate::one_argument;
 use crate::oracle_conditions;
 use crate::oracle_label::OracleLabel;
 use crate::policy::policy;
@@ -44,6 +45,8 @@ pub(crate) struct NoninterferenceCase {
     pub(crate) method: Method,
     /// Whether there are endorsements of further forms, and values that have them.
     pub(crate) has_forms: bool,
+    /// Whether one argument of each tool does not flow into a part of its answers.
+    pub(crate) has_one_argument: bool,
     /// The form of the statement about each tool, if the case has one for each.
     pub(crate) focus: Option<FormFocus>,
     /// Whether the user's messages from a client are trusted.
@@ -69,15 +72,21 @@ pub(crate) struct RunState<'c> {
 impl NoninterferenceCase {
     /// Generates a case, which may have endorsements of further forms.
     pub(crate) fn case(seed: u64, method: Method) -> Self {
-        Self::with_forms(seed, method, Random::of(&format!("further forms {seed}")).chance(50))
+        let has_forms = Random::of(&format!("further forms {seed}")).chance(50);
+        Self::with_forms(seed, method, has_forms, false)
+    }
+
+    /// Generates a case in which one argument of each tool does not flow into a part of its answers.
+    pub(crate) fn with_one_argument(seed: u64, method: Method) -> Self {
+        Self::with_forms(seed, method, false, true)
     }
 
     /// Generates a case as it was before there were endorsements of further forms.
     pub(crate) fn without_forms(seed: u64, method: Method) -> Self {
-        Self::with_forms(seed, method, false)
+        Self::with_forms(seed, method, false, false)
     }
 
-    fn with_forms(seed: u64, method: Method, has_forms: bool) -> Self {
+    fn with_forms(seed: u64, method: Method, has_forms: bool, has_one_argument: bool) -> Self {
         let mut random = Random::new(seed);
         let (space, tools) = (CaseDimensions::new(&mut random), CaseTools::new(&mut random));
         // Not drawn from the same source, so that the other cases stay what they are.
@@ -95,6 +104,10 @@ impl NoninterferenceCase {
         }
         if has_forms && !is_focused {
             forms::mix(seed, &tools, &mut text, &mut declared);
+        }
+        if has_one_argument {
+            one_argument::add(seed, &space, &tools, &mut text, &mut declared);
+            store_that_nobody_reads(&["t0", "t1", "t2", "t3", "t4"], &mut text, &mut declared);
         }
         let policy = Policy::parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{text}"));
         let policy = Arc::new(policy);
@@ -116,6 +129,7 @@ impl NoninterferenceCase {
             label,
             method,
             has_forms,
+            has_one_argument,
             focus,
             trusts_client,
             is_chat,

@@ -197,7 +197,8 @@ impl<'d> TaintTracker<'d> {
                 }
                 let decision = followed.bounds[call.0].parts[0][0].clone();
                 let is_error = output.is_error == Some(true);
-                self.oracle.output(&tool, event, is_error, (&decision, &level), &carries)
+                let without_b = followed.bounds[call.0].without_argument(&asked.document, "b", &bottom);
+                self.oracle.output(&tool, event, is_error, [&decision, &without_b, &level], &carries)
             }
         }
     }

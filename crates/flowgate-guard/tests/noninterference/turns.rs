@@ -15,6 +15,7 @@ use crate::attention::chosen_by_attention;
 use crate::forms;
 use crate::model::{chosen, worst};
 use crate::observed_run::{ObservedRun, ReleasedCopies};
+use crate::one_argument;
 use crate::oracle_label::OracleLabel;
 use crate::random::Random;
 use crate::run::RunState;
@@ -183,6 +184,9 @@ impl RunState<'_> {
                             }
                             None => forms::replace_arguments(&self.case.text, &mut completion, &shown),
                         }
+                    }
+                    if self.case.has_one_argument {
+                        one_argument::replace_arguments(&mut completion, &shown);
                     }
                     if let Some(chat) = &mut session.chat {
                         chat.limit(&view.label, &mut completion);

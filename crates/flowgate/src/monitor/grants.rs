@@ -393,6 +393,35 @@ ask "by night?" if:
         assert_eq!(outcome(&mut monitor, private), Outcome::Confirm);
     }
 
+    /// A rule that looks at all events raises the label of a verdict about a view. The same call beside the chat is judged
+    /// by everything, without that label: an observer of its verdict must not learn that there is a grant either. Two
+    /// views need no such test, since the verdict on the later one carries what the verdict on the earlier one did.
+    #[test]
+    fn a_grant_covers_no_call_whose_verdict_carries_less_than_its_question() {
+        let policy = "lattice secrecy: public < private < secret\n\
+                      store notes: written by note\n\
+                      label m as private if:\n    (m: Message)\n\
+                      require public grant conversation if:\n    (call: ToolCall) is tool:note\n\
+                      raise \"an alarm\" if:\n    (m: Message) -> (call: ToolCall)\n    m.role == \"alarm\"\n    call is tool:note\n";
+        let mut monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
+        monitor.push(TraceEntry::from(Message::new("user", "Hello."))).unwrap();
+        let private = monitor.policy().space().element("secrecy", "private").unwrap().label;
+        let note = ("note", r#"{"text": "hello"}"#);
+        let Verdict::Confirm(question) = judge(&mut monitor, note, private) else { panic!("asked") };
+        assert_eq!(question.judgement().decided, monitor.policy().space().top());
+        let permit = monitor.approve_for_session(question).unwrap();
+        monitor.redeem(permit).unwrap();
+        assert_eq!(judge(&mut monitor, note, private).judgement().outcome(), Outcome::Permit);
+        // The same call, with the same label and the same reasons, beside the chat.
+        let call = TraceEntry::from(Call::from_json("beside".to_owned(), Tool::local(note.0), note.1));
+        let beside = monitor.judge_entry(call, Attribution::everything());
+        assert_eq!(
+            (&*beside.judgement().label, beside.judgement().decided),
+            (&["private".to_owned()][..], private)
+        );
+        assert_eq!(beside.judgement().outcome(), Outcome::Confirm);
+    }
+
     /// What a call carries beyond the reasons is part of what the person was shown, and every reason must be.
     #[test]
     fn a_grant_covers_no_call_that_carries_more_or_has_another_reason() {

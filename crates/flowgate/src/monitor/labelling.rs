@@ -10,8 +10,8 @@ use crate::policy::Action;
 use crate::policy::pattern::PatternId;
 use crate::policy::plan::{CompiledExpr, CompiledQuery, LabelStatement, Plan, SearchOp};
 use crate::trace::{
-    Document, EventBody, EventId, EventPosition, NodeId, PathStep, PossibleInfluence, Status, Tool,
-    TraceEntry,
+    ArgumentSet, Document, Event, EventBody, EventId, EventPosition, NodeId, PathStep, PossibleInfluence,
+    Status, Tool, TraceEntry,
 };
 
 use super::attribution::Attribution;
@@ -28,8 +28,8 @@ struct LabelGrant {
     label: PartialLabel,
     /// The join of the labels of the regions that the statement has read for this match.
     read_label: Label,
-    /// Whether the region depends on no argument of the call.
-    is_independent: bool,
+    /// The arguments of the call on which the region does not depend.
+    independent_of: ArgumentSet,
 }
 
 /// The grants of a statement, and whether a value that the statement needs was missing; or the reason why the statement
@@ -65,8 +65,8 @@ impl Monitor {
     ///
     /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: the label of
     /// what the model had seen, or the label of the call joined with the stores that the tool has read. A statement can
-    /// lower `base`, but not below `floor`. For a part that the policy declares independent of the arguments, the label
-    /// of the decision to call replaces the label of the call in the floor.
+    /// lower `base`, but not below `floor`. For a part that the policy declares independent of the arguments, or of some
+    /// of them, the labels of these arguments are left out of the floor.
     pub(super) fn label_and_append(
         &mut self,
         entry: TraceEntry,
@@ -82,7 +82,7 @@ impl Monitor {
         // What the agent had seen before this event.
         let seen = position.context;
         let mut reasons = Vec::new();
-        let (mut base, mut floor, mut independent_floor) = (unlabelled, Label::BOTTOM, None);
+        let (mut base, mut floor, mut read_label) = (unlabelled, Label::BOTTOM, Label::BOTTOM);
         let mut call = None;
         let mut tool: Option<Tool> = None;
         // What the event may depend on: of a message of the client or a description of a tool, nothing in the trace.
@@ -132,14 +132,11 @@ impl Monitor {
                 if let Some(call) = call {
                     let called = self.trace.event(call);
                     floor = called.map_or(Label::BOTTOM, |event| event.label.join(&event.decided));
-                    let decision = called.map(|event| event.document.frame_label().join(&event.observed));
-                    let mut read_label = Label::BOTTOM;
                     if let Some(access) = self.accesses.get(&call) {
                         read_label = self.stores.label(&access.reads);
                         read_stores.clone_from(&access.reads);
                     }
                     floor = floor.join(&read_label);
-                    independent_floor = decision.map(|decision| decision.join(&read_label));
                     influence = PossibleInfluence::Of(vec![call]);
                     tool = self.trace.event(call).and_then(|e| e.tool()).cloned();
                     if let Some(tool) = &tool {
@@ -206,15 +203,23 @@ impl Monitor {
         // The outcome of a failed call depends on what any answer of its tool would depend on. This is a part of the
         // caller's floor, and `origin.raised` has it in place of the whole, which also covers what the answer contains.
         let of_any_answer = tool.as_ref().filter(|_| is_failure).map(|tool| self.output_floor(tool));
+        // The least label of a part that does not depend on some arguments of the call.
+        let is_independent = tool.as_ref().is_some_and(|tool| self.has_independent_output(tool));
+        let called = call.filter(|_| is_independent).and_then(|call| self.trace.event(call)).cloned();
+        let floor_without = |arguments: ArgumentSet| {
+            let floor = match &called {
+                Some(called) if arguments != ArgumentSet::NONE => {
+                    floor_without(called, arguments, &plan.independent_arguments).join(&read_label)
+                }
+                _ => floor,
+            };
+            floor.join(&caller_floors.whole)
+        };
         if let Some(event) = self.trace.event_mut(id) {
             // The floors come last, since no statement may lower a label below them.
             event.document.label_frame_by_content(&plan.space);
             event.document.join_twins();
-            let independent_floor = independent_floor.unwrap_or(floor);
-            event.document.raise_outcome(
-                &floor.join(&caller_floors.whole),
-                &independent_floor.join(&caller_floors.whole),
-            );
+            event.document.raise_outcome(floor_without);
             event.document.origin.raised = floor.join(&of_any_answer.unwrap_or(caller_floors.whole));
         }
         self.trace.update_labels(id, &seen);
@@ -552,8 +557,8 @@ impl Monitor {
                     }
                 };
                 let read_label = evaluator.read_label();
-                let is_independent = statement.is_independent;
-                grants.push(LabelGrant { node, capture, label, read_label, is_independent });
+                let independent_of = statement.independent_of;
+                grants.push(LabelGrant { node, capture, label, read_label, independent_of });
             }
             // The next assignment does not depend on these reads. They stay in the summary, since a granted label
             // reveals what it was computed from, and the absence of a grant what was read.
@@ -605,9 +610,9 @@ impl Monitor {
             // reveals.
             let read_elsewhere = space.restrict(&grant.read_label, space.all().without(grant.label.dims));
             raised |= event.document.raise_subtree(node, &read_elsewhere);
-            // The policy declares that the region depends on no argument of the call.
-            if grant.is_independent {
-                event.document.mark_independent(node);
+            // The policy declares that the region does not depend on these arguments of the call.
+            if grant.independent_of != ArgumentSet::NONE {
+                event.document.mark_independent(node, grant.independent_of);
             }
         }
         raised
@@ -644,4 +649,18 @@ impl Monitor {
         }
         document
     }
+}
+
+/// Returns what a part of the answer to a call carries that does not depend on some arguments of the call: the label of
+/// the decision to call, what the verdict has observed, and the labels of the other arguments. `names` are the names
+/// of arguments that the policy declares so, by their numbers.
+fn floor_without(call: &Event, arguments: ArgumentSet, names: &[String]) -> Label {
+    let label = if arguments.contains(ArgumentSet::ALL) {
+        call.document.frame_label()
+    } else {
+        let set_of = |name: &str| ArgumentSet::of_name(names.iter().position(|other| other == name)?);
+        call.document
+            .label_without_arguments(|name| set_of(name).is_some_and(|argument| arguments.contains(argument)))
+    };
+    label.join(&call.observed)
 }

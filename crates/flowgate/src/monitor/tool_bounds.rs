@@ -17,7 +17,7 @@ use crate::policy::plan::{
     CompiledExpr, CompiledQuery, EventVariable, Plan, QueryItem, Requirement, TargetPath, TargetStep, Type,
 };
 use crate::rules::{ObservedEvents, events_read_by};
-use crate::trace::Tool;
+use crate::trace::{ArgumentSet, Tool};
 
 /// # Tools
 ///
@@ -82,12 +82,12 @@ impl Monitor {
         statements.into_iter().any(|statement| statement.query.tools.iter().any(names))
     }
 
-    /// Returns whether the policy declares that a part of the outputs of a tool depends on no argument of the call.
-    /// That such a part exists reveals that the call ran.
+    /// Returns whether the policy declares that a part of the outputs of a tool does not depend on the arguments of the
+    /// call, or on some of them. That such a part exists reveals that the call ran.
     pub fn has_independent_output(&self, tool: &Tool) -> bool {
         let statements = applicable_statements::statements_for_tool(&self.policy.plan, tool).labels;
         let mut statements = statements.iter().filter_map(|index| self.policy.plan.labels.get(*index));
-        statements.any(|statement| statement.is_independent)
+        statements.any(|statement| statement.independent_of != ArgumentSet::NONE)
     }
 
     /// Returns whether a statement of the policy may label the description of a tool.

@@ -300,7 +300,7 @@ impl<'a> Compiler<'a> {
                     ),
                 }
             }
-            StatementKind::Label { target, label, is_independent, body } => {
+            StatementKind::Label { target, label, independence, body } => {
                 self.require_lattice(&span)?;
                 self.check_single_event(body, &span)?;
                 let mut scope = self.single_event_scope(
@@ -314,9 +314,7 @@ impl<'a> Compiler<'a> {
                 let mut query = self.finish(scope);
                 // The slots that have a value before the search, as a set of bits: the event is in slot 0.
                 query.ops = query.order(1);
-                if *is_independent {
-                    self.check_independence(&target_plan, &query, &target.span)?;
-                }
+                let independent_of = self.independence(independence, &target_plan, &query, &target.span)?;
                 // Whether the effect of the statement depends on the content of the event, and not only on its kind and
                 // tool.
                 let reads =
@@ -329,7 +327,7 @@ impl<'a> Compiler<'a> {
                     query,
                     reads,
                     mentions_error,
-                    is_independent: *is_independent,
+                    independent_of,
                 });
                 Ok(())
             }

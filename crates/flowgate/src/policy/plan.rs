@@ -29,6 +29,7 @@ pub(crate) use order::{order_conditions, single_variable_conditions};
 pub(crate) use types::Type;
 
 use crate::label::{ComputedLabelUse, DimensionSet, Label, NameTable, PartialLabel, Space};
+use crate::trace::ArgumentSet;
 use crate::value::Value;
 
 /// The number of a variable in its query.
@@ -76,6 +77,8 @@ pub(crate) struct Plan {
     /// The label of regions that no statement labels; `None` is top.
     pub(crate) default: Option<Label>,
     pub(crate) labels: Vec<LabelStatement>,
+    /// The names of arguments in `independent of arguments.NAME`, by their numbers in [`ArgumentSet`].
+    pub(crate) independent_arguments: Vec<String>,
     pub(crate) requirements: Vec<Requirement>,
     pub(crate) payloads: Vec<Payload>,
     pub(crate) consents: Vec<Consent>,
@@ -116,9 +119,9 @@ pub(crate) struct LabelStatement {
     pub(crate) reads: bool,
     /// Whether the statement reads the error flag; other statements do not label a tool's error text.
     pub(crate) mentions_error: bool,
-    /// Whether the region depends on no argument of the call: it carries the label of the decision, not of the
-    /// arguments.
-    pub(crate) is_independent: bool,
+    /// The arguments of the call on which the region does not depend: it carries the label of the decision and of the
+    /// other arguments.
+    pub(crate) independent_of: ArgumentSet,
 }
 
 /// A `require` statement: an upper bound on the label of each call, or argument of a call, that its query matches.

@@ -18,6 +18,17 @@ pub(crate) struct Name {
     pub(crate) span: Span,
 }
 
+/// The arguments of a call on which a region of its answer does not depend, as a `label` statement declares.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Independence {
+    /// The statement declares none.
+    Undeclared,
+    /// `independent of arguments`
+    OfAll,
+    /// `independent of arguments.otp, arguments["pin code"]`
+    OfNamed(Vec<Name>),
+}
+
 /// One statement. `span` covers its first line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Statement {
@@ -34,7 +45,7 @@ pub(crate) enum StatementKind {
     /// `default trusted, public`
     Default { label: Vec<Expr> },
     /// `label TARGET as LABEL [independent of arguments] if: ...`
-    Label { target: Expr, label: Vec<Expr>, is_independent: bool, body: ConditionBody },
+    Label { target: Expr, label: Vec<Expr>, independence: Independence, body: ConditionBody },
     /// `require LABEL [for TARGET] [decided by everything] [grant SCOPE [by class]] [else deny] if: ...`
     Require {
         label: Vec<Expr>,

@@ -8,7 +8,9 @@ use super::{ToolSchema, ToolSchemas, help_for, is_beyond_lists, listed, quoted};
 use crate::policy::event_path::{EventKind, EventPath, EventStep, KeyRead, StatementPaths};
 use crate::policy::pattern::ToolPattern;
 use crate::policy::roles::{Constants, constants};
-use crate::policy::syntax::{Expr, ExprKind, PolicyFile, Statement, StatementKind, ToolRef};
+use crate::policy::syntax::{
+    Expr, ExprKind, Independence, Name, PolicyFile, Statement, StatementKind, ToolRef,
+};
 use crate::policy::{Diagnostic, Severity, Span};
 use crate::trace::Tool;
 
@@ -130,6 +132,25 @@ impl NameChecker<'_> {
         paths.each_key_read(statement, &mut |read| reads.push(read));
         for read in reads {
             self.check_key_read(&paths, &read);
+        }
+        if let StatementKind::Label { target, independence: Independence::OfNamed(names), .. } =
+            &statement.kind
+        {
+            self.check_independence(&paths, target, names);
+        }
+    }
+
+    /// Reports each argument in `independent of arguments.NAME` that no tool of the statement has. `target` is the
+    /// region of their outputs.
+    fn check_independence(&mut self, paths: &StatementPaths<'_>, target: &Expr, names: &[Name]) {
+        let Some(matched) = root_variable(target).and_then(|root| self.tools.of_variable(paths, root)) else {
+            return;
+        };
+        let inputs = matched.inputs();
+        for name in names.iter().filter(|name| inputs.lacks(&name.text)) {
+            let missing =
+                MissingName { matched: &matched, kind: EventKind::Call, above: &[], name: &name.text };
+            self.found.push(missing.diagnostic(Severity::Error, &inputs, &name.span));
         }
     }
 
@@ -307,6 +328,18 @@ impl MissingName<'_> {
             Severity::Warning => Diagnostic::warning(code, span.clone(), message),
         };
         diagnostic.help(help)
+    }
+}
+
+/// Returns the variable with which the path of a region begins; of a captured region, the path of its text.
+fn root_variable(target: &Expr) -> Option<&str> {
+    match &*target.kind {
+        ExprKind::Name(name) => Some(name),
+        ExprKind::Member(object, _) | ExprKind::Each(object) | ExprKind::Index(object, _) => {
+            root_variable(object)
+        }
+        ExprKind::Call(_, arguments, _) => root_variable(arguments.first()?),
+        _ => None,
     }
 }
 

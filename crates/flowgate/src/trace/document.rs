@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::argument_set::ArgumentSet;
 use super::located_text::LocateError;
 use super::path::{Path, PathStep};
 use crate::label::{DimensionSet, Label, PartialLabel, Space};
@@ -57,8 +58,8 @@ pub struct DocumentNode {
     declared: DimensionSet,
     /// Whether a `label` statement that was applied has read the node.
     read: bool,
-    /// Whether the policy declares that the region depends on no argument of the call.
-    is_independent: bool,
+    /// The arguments of the call on which the region does not depend, as the policy declares.
+    independent_of: ArgumentSet,
     /// The part of the label that no `label` statement can lower, and that parts captured from the node carry as well.
     floor: Label,
     /// The label on which a declaration relied in an earlier round. No declaration can lower it, but captured parts do
@@ -345,21 +346,43 @@ impl Document {
         }
     }
 
-    /// Joins `floor` into the label of every region. For a region that depends on no argument of the call, joins
-    /// `independent` instead. Must be called after all `label` statements were applied, since a later one could lower
+    /// Joins into the label of every region the floor for the arguments on which it does not depend, which
+    /// `floor_without` returns. Must be called after all `label` statements were applied, since a later one could lower
     /// the labels again.
-    pub(crate) fn raise_outcome(&mut self, floor: &Label, independent: &Label) {
+    pub(crate) fn raise_outcome(&mut self, floor_without: impl Fn(ArgumentSet) -> Label) {
+        // Most neighbouring regions have the same floor.
+        let mut last = (ArgumentSet::NONE, floor_without(ArgumentSet::NONE));
         for node in &mut self.nodes {
-            node.label = node.label.join(if node.is_independent { independent } else { floor });
+            if node.independent_of != last.0 {
+                last = (node.independent_of, floor_without(node.independent_of));
+            }
+            node.label = node.label.join(&last.1);
         }
     }
 
-    /// Marks a region and what it contains as depending on no argument of the call.
-    pub(crate) fn mark_independent(&mut self, id: NodeId) {
+    /// Marks a region and what it contains as not depending on these arguments of the call.
+    pub(crate) fn mark_independent(&mut self, id: NodeId, arguments: ArgumentSet) {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
         for node in self.nodes.get_mut(id..end).into_iter().flatten() {
-            node.is_independent = true;
+            node.independent_of = node.independent_of.union(arguments);
         }
+    }
+
+    /// Returns the label of a call without the labels of the arguments for whose names `is_left_out` holds: the join
+    /// over all other regions.
+    pub(crate) fn label_without_arguments(&self, is_left_out: impl Fn(&str) -> bool) -> Label {
+        let arguments = self.key(0, "arguments");
+        let (mut label, mut id) = (Label::BOTTOM, 0);
+        while let Some(node) = self.nodes.get(id) {
+            match &node.step {
+                PathStep::Key(name) if Some(node.parent) == arguments && is_left_out(name) => id = node.end,
+                _ => {
+                    label = label.join(&node.label);
+                    id += 1;
+                }
+            }
+        }
+        label
     }
 
     /// Joins `floor` permanently into every label of the subtree: no `label` statement lowers it. Returns whether this
@@ -469,7 +492,7 @@ impl Document {
             span,
             label,
             declared: DimensionSet::NONE,
-            is_independent: false,
+            independent_of: ArgumentSet::NONE,
             read: false,
             floor,
             relied_on: Label::BOTTOM,

@@ -1,7 +1,7 @@
 //! Defines the answers of `flowgate hook`, and formats them for Claude Code: JSON on the standard output, or nothing if
 //! Claude Code's own permissions decide. [`super::harness`] formats them for other agents.
 
-use flowgate::monitor::{Judgement, Outcome};
+use flowgate::monitor::{Monitor, Outcome, Verdict};
 use flowgate_audit::watch::describe_reasons;
 use serde_json::{Map, Value, json};
 
@@ -19,8 +19,9 @@ const SHAPES: [&str; 8] = ["text", "image", "notebook", "pdf", "parts", "create"
 /// An answer to a coding agent.
 #[derive(Debug)]
 pub(super) enum HookAnswer {
-    /// The outcome for a call, and the reason.
-    Call(Outcome, String),
+    /// The outcome for a call, the reason, and the evidence for the person who is asked: sentences about the values of
+    /// the call. They are empty unless a person is asked, and neither recorded nor sent to the agent.
+    Call(Outcome, String, Vec<String>),
     /// There is no objection.
     Nothing,
     /// An output or a prompt is blocked for this reason; an output, with its replacement.
@@ -28,15 +29,20 @@ pub(super) enum HookAnswer {
 }
 
 impl HookAnswer {
-    /// Returns the answer to a proposed call: the outcome of its judgement, with the reasons in words.
-    pub(super) fn from_judgement(judgement: &Judgement) -> Self {
+    /// Returns the answer to a proposed call that `monitor` has judged: the outcome, with the reasons in words.
+    pub(super) fn from_verdict(verdict: &Verdict, monitor: &Monitor) -> Self {
+        let judgement = verdict.judgement();
         let outcome = judgement.outcome();
+        let evidence = match verdict {
+            Verdict::Confirm(question) => monitor.question_evidence(question),
+            _ => Vec::new(),
+        };
         let reason = match outcome {
             Outcome::Permit => "the policy permits this call".to_owned(),
             Outcome::Confirm => format!("the policy asks: {}", describe_reasons(&judgement.reasons)),
             Outcome::Deny => format!("the policy denies this call: {}", describe_reasons(&judgement.reasons)),
         };
-        Self::Call(outcome, reason)
+        Self::Call(outcome, reason, evidence)
     }
 
     /// Returns the answer for an output or a prompt. `objections` says why the model must not receive the text; `None`
@@ -50,7 +56,7 @@ impl HookAnswer {
     pub(super) fn from_failure(event: HookEvent, why: &str) -> Self {
         let reason = format!("Flowgate could not judge this event and therefore refuses it: {why}");
         match event {
-            HookEvent::PreToolUse => Self::Call(Outcome::Deny, reason),
+            HookEvent::PreToolUse => Self::Call(Outcome::Deny, reason, Vec::new()),
             HookEvent::PostToolUse | HookEvent::UserPromptSubmit => Self::Stop(event, reason, None),
         }
     }
@@ -58,8 +64,8 @@ impl HookAnswer {
     /// Turns a question into a denial. `why` says why no person can be asked. Other answers stay as they are.
     pub(super) fn deny_question(self, why: &str) -> Self {
         match self {
-            Self::Call(Outcome::Confirm, asked) => {
-                Self::Call(Outcome::Deny, format!("{asked}; {why}, so the call is denied"))
+            Self::Call(Outcome::Confirm, asked, _) => {
+                Self::Call(Outcome::Deny, format!("{asked}; {why}, so the call is denied"), Vec::new())
             }
             other => other,
         }
@@ -78,8 +84,8 @@ impl HookAnswer {
     /// Returns the outcome and its reason, which is empty if nothing is stopped. A blocked text is a denial.
     pub(super) fn outcome(&self) -> (Outcome, String) {
         match self {
-            Self::Nothing | Self::Call(Outcome::Permit, _) => (Outcome::Permit, String::new()),
-            Self::Call(outcome, why) => (*outcome, why.clone()),
+            Self::Nothing | Self::Call(Outcome::Permit, ..) => (Outcome::Permit, String::new()),
+            Self::Call(outcome, why, _) => (*outcome, why.clone()),
             Self::Stop(_, why, _) => (Outcome::Deny, why.clone()),
         }
     }
@@ -89,12 +95,12 @@ impl HookAnswer {
     pub(super) fn print(&self, allow: bool) -> Option<String> {
         let line = match self {
             // Without a decision, Claude Code's own permissions apply.
-            Self::Call(Outcome::Permit, _) if !allow => return None,
+            Self::Call(Outcome::Permit, ..) if !allow => return None,
             Self::Nothing => return None,
-            Self::Call(outcome, why) => json!({"hookSpecificOutput": {
+            Self::Call(outcome, why, evidence) => json!({"hookSpecificOutput": {
                 "hookEventName": "PreToolUse",
                 "permissionDecision": decision(*outcome),
-                "permissionDecisionReason": reason_text(why),
+                "permissionDecisionReason": question_text(why, evidence),
             }}),
             Self::Stop(HookEvent::PostToolUse, why, replacement) => {
                 let mut line = json!({"decision": "block", "reason": reason_text(why)});
@@ -122,6 +128,15 @@ impl HookAnswer {
 /// Returns a reason as the agent receives it: one line of bounded length that names its author.
 pub(super) fn reason_text(why: &str) -> String {
     format!("flowgate: {}", escaping::excerpt(why, MAX_REASON))
+}
+
+/// Returns a reason with the evidence for the person who is asked, as [`reason_text`] returns a reason. Without
+/// evidence, it is the reason alone.
+pub(super) fn question_text(why: &str, evidence: &[String]) -> String {
+    match evidence {
+        [] => reason_text(why),
+        evidence => reason_text(&format!("{why}. What is known: {}", evidence.join(" "))),
+    }
 }
 
 /// Converts an output to the form in which rules examine it. A text and a list of content blocks (objects with a `type`)

@@ -60,7 +60,9 @@ impl GatewayReport {
     /// Returns the stricter one of the hook's own answer to the call and the gateway's.
     pub(super) fn stricter(self, own: HookAnswer) -> HookAnswer {
         match self {
-            Self::Refused(why) if own.outcome().0 != Outcome::Deny => HookAnswer::Call(Outcome::Deny, why),
+            Self::Refused(why) if own.outcome().0 != Outcome::Deny => {
+                HookAnswer::Call(Outcome::Deny, why, Vec::new())
+            }
             _ => own,
         }
     }

@@ -77,7 +77,7 @@ pub(super) fn judge(
             });
             let attribution = reported.attribution(&mut monitor);
             let judged = monitor.judge_entry(TraceEntry::from(call), attribution);
-            let mut answer = HookAnswer::from_judgement(judged.judgement());
+            let mut answer = HookAnswer::from_verdict(&judged, &monitor);
             // If no person can be asked, a question is a denial.
             if let Some(why) = settings.never_asks {
                 answer = answer.deny_question(why);
@@ -120,7 +120,7 @@ fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness
 /// person may allow it. If the hook only watches, a denied call runs as well.
 fn logged_call(answer: &HookAnswer, tool_use: ToolUse, is_watching: bool) -> LoggedEvent {
     match answer {
-        HookAnswer::Call(Outcome::Deny, why) if !is_watching => LoggedEvent::Denied { why: why.clone() },
+        HookAnswer::Call(Outcome::Deny, why, _) if !is_watching => LoggedEvent::Denied { why: why.clone() },
         _ => LoggedEvent::Call(tool_use),
     }
 }

@@ -4,11 +4,12 @@
 use super::super::argument_role::{ArgumentRole, suggested_role};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::plan::{CompiledExpr, CompiledQuery, TargetPath, TargetStep, Type};
-use super::super::syntax::{Expr, ExprKind};
+use super::super::syntax::{Expr, ExprKind, Independence};
 use super::body::Scope;
 use super::capture_position::{self, CaptureReliance};
 use super::{CompileResult, Compiler};
 use crate::policy::pattern::compile_whole;
+use crate::trace::ArgumentSet;
 
 impl Compiler<'_> {
     /// Compiles a target, the region that a statement names. It is a path from a variable, or a captured part of the
@@ -56,23 +57,45 @@ impl Compiler<'_> {
         Ok(target)
     }
 
-    /// Checks the target of a `label ... independent of arguments` statement, which states that a part of an output,
-    /// such as a status line, does not depend on what the call passed. Fails unless the target is a region of an
-    /// output, and the only conditions are those on the tool: others could depend on the arguments.
-    pub(super) fn check_independence(
+    /// Compiles the arguments of a `label ... independent of arguments` statement, which states that a part of an
+    /// output, such as a status line, does not depend on what the call passed, or on what it passed in some arguments.
+    /// Fails unless the target is a region of an output, and the only conditions are those on the tool: others could
+    /// depend on the arguments.
+    pub(super) fn independence(
         &mut self,
+        independence: &Independence,
         target: &TargetPath,
         query: &CompiledQuery,
         span: &Span,
-    ) -> CompileResult<()> {
-        let is_output = query.variables.first().is_some_and(|variable| variable.ty == Type::ToolOutput);
-        if is_output && target.root == 0 && !query.tools.is_empty() && query.is_about_tool_only() {
-            return Ok(());
+    ) -> CompileResult<ArgumentSet> {
+        if *independence == Independence::Undeclared {
+            return Ok(ArgumentSet::NONE);
         }
-        let message =
-            "`independent of arguments` needs a region of a tool's output, and no condition but the tool";
-        let help = "write `(out: ToolOutput) is tool:NAME` as the only condition, and a path from `out`";
-        self.fail("independence", span, message, help)
+        let is_output = query.variables.first().is_some_and(|variable| variable.ty == Type::ToolOutput);
+        if !(is_output && target.root == 0 && !query.tools.is_empty() && query.is_about_tool_only()) {
+            let message =
+                "`independent of arguments` needs a region of a tool's output, and no condition but the tool";
+            let help = "write `(out: ToolOutput) is tool:NAME` as the only condition, and a path from `out`";
+            return self.fail("independence", span, message, help);
+        }
+        let Independence::OfNamed(names) = independence else { return Ok(ArgumentSet::ALL) };
+        let mut arguments = ArgumentSet::NONE;
+        for name in names {
+            let known = &mut self.plan.independent_arguments;
+            let number = known.iter().position(|other| *other == name.text).unwrap_or_else(|| {
+                known.push(name.text.clone());
+                known.len() - 1
+            });
+            let Some(argument) = ArgumentSet::of_name(number) else {
+                let most = ArgumentSet::MAX_NAMES;
+                let message =
+                    format!("the policy names more than {most} arguments in `independent of arguments.NAME`");
+                let help = "leave out the statements that no task needs";
+                return self.fail("independence", &name.span, message, help);
+            };
+            arguments = arguments.union(argument);
+        }
+        Ok(arguments)
     }
 
     /// Fails because an expression is neither a path from a variable nor a capture.

@@ -269,7 +269,7 @@ impl Parser<'_> {
     }
 
     /// Parses a literal, a name, a declaration of a variable, a tool pattern, or an expression in brackets.
-    fn atom(&mut self) -> ParseResult<Expr> {
+    pub(super) fn atom(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let kind = match self.peek() {
             Token::Name => return self.word_or_typed(start),

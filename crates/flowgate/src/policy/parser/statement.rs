@@ -6,7 +6,8 @@ use super::super::diagnostic::Diagnostic;
 use super::super::grant_scope::GrantClause;
 use super::super::lexer::{STATEMENTS, Token};
 use super::super::syntax::{
-    Action, DimensionOrder, Expr, ExprKind, Name, PolicyFile, Statement, StatementKind, ToolName,
+    Action, DimensionOrder, Expr, ExprKind, Independence, Name, PolicyFile, Statement, StatementKind,
+    ToolName,
 };
 use super::{ParseResult, Parser, ReportedParseError};
 
@@ -65,12 +66,12 @@ impl Parser<'_> {
                 self.advance();
                 let targets = self.targets("what to label")?;
                 self.expect_word("as", "write `label REGION as LABEL if:`")?;
-                let (label, is_independent) = (self.label_expression()?, self.independence()?);
+                let (label, independence) = (self.label_expression()?, self.independence()?);
                 let body = self.body()?;
                 Ok(for_each(targets, |target| StatementKind::Label {
                     target,
                     label: label.clone(),
-                    is_independent,
+                    independence: independence.clone(),
                     body: body.clone(),
                 }))
             }
@@ -449,15 +450,49 @@ impl Parser<'_> {
     }
 
     /// Parses the optional words `independent of arguments`, by which a `label` statement says that a region of an
-    /// output depends on no argument of the call. Returns whether the statement contains them.
-    fn independence(&mut self) -> ParseResult<bool> {
-        let is_independent = self.eat_word("independent");
-        if is_independent {
-            for word in ["of", "arguments"] {
-                self.expect_word(word, "write `label REGION as LABEL independent of arguments if:`")?;
-            }
+    /// output depends on no argument of the call, or `independent of arguments.NAME`, separated by commas: it does not
+    /// depend on these arguments.
+    fn independence(&mut self) -> ParseResult<Independence> {
+        const HELP: &str = "write `label REGION as LABEL independent of arguments if:`";
+        if !self.eat_word("independent") {
+            return Ok(Independence::Undeclared);
         }
-        Ok(is_independent)
+        self.expect_word("of", HELP)?;
+        self.expect_word("arguments", HELP)?;
+        if !matches!(self.peek(), Token::Dot | Token::BracketOpen) {
+            return Ok(Independence::OfAll);
+        }
+        let mut names = vec![self.argument_name()?];
+        while self.eat(Token::Comma) {
+            let help = "write `independent of arguments.NAME, arguments.NAME`";
+            if names.len() == MAX_TARGETS {
+                let help = format!("name at most {MAX_TARGETS} arguments in one statement");
+                return Err(self.expected("the end of the list", Some(&help)));
+            }
+            self.expect_word("arguments", help)?;
+            names.push(self.argument_name()?);
+        }
+        Ok(Independence::OfNamed(names))
+    }
+
+    /// Parses the name of an argument after the word `arguments`: `.NAME` or `["NAME"]`.
+    fn argument_name(&mut self) -> ParseResult<Name> {
+        if self.eat(Token::Dot) {
+            return self.name("the name of an argument");
+        }
+        let help = "write `arguments.NAME` or `arguments[\"NAME\"]`";
+        if !self.eat(Token::BracketOpen) {
+            return Err(self.expected("`.`", Some(help)));
+        }
+        let span = self.next_span();
+        let what = "the name of an argument in quotation marks";
+        if self.peek() != Token::Str {
+            return Err(self.expected(what, Some(help)));
+        }
+        // An f-string is no constant text.
+        let ExprKind::Str(text) = *self.atom()?.kind else { return Err(self.expected(what, Some(help))) };
+        self.expect(Token::BracketClose, "`]`")?;
+        Ok(Name { text, span })
     }
 
     /// Parses a region: a postfix expression that begins with a name. Fails at a word that continues the statement,

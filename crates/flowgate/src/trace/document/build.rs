@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Document, DocumentNode, LabelOrigin, MAX_NODES, NodeContent, NodeId, StatementSet};
 use crate::label::{DimensionSet, Label};
+use crate::trace::argument_set::ArgumentSet;
 use crate::trace::event::{EventBody, Output};
 use crate::trace::located_text::{self, LocateError};
 use crate::trace::path::PathStep;
@@ -139,7 +140,7 @@ impl Document {
             label,
             declared: DimensionSet::NONE,
             read: false,
-            is_independent: false,
+            independent_of: ArgumentSet::NONE,
             floor: Label::BOTTOM,
             relied_on: Label::BOTTOM,
             labelled_by: StatementSet::default(),

@@ -65,8 +65,8 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
 /// question is a denial, since Codex runs the call at any other answer.
 pub(super) fn print(answer: &HookAnswer) -> Option<String> {
     let line = match answer {
-        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, _) => return None,
-        HookAnswer::Call(Outcome::Confirm | Outcome::Deny, why) => json!({"hookSpecificOutput": {
+        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, ..) => return None,
+        HookAnswer::Call(Outcome::Confirm | Outcome::Deny, why, _) => json!({"hookSpecificOutput": {
             "hookEventName": "PreToolUse",
             "permissionDecision": "deny",
             "permissionDecisionReason": reason_text(why),

@@ -10,7 +10,7 @@ use flowgate::trace::Tool;
 use serde_json::json;
 
 use super::super::HookEvent;
-use super::super::answer::{HookAnswer, reason_text};
+use super::super::answer::{HookAnswer, question_text, reason_text};
 use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
 
 /// The events that the hook judges, for error messages.
@@ -63,11 +63,12 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
 /// decide, and for a blocked prompt, since Copilot ignores the answer to it.
 pub(super) fn print(answer: &HookAnswer) -> Option<String> {
     let line = match answer {
-        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, _) => return None,
-        HookAnswer::Call(Outcome::Confirm, why) => {
-            json!({"permissionDecision": "ask", "permissionDecisionReason": reason_text(why)})
+        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, ..) => return None,
+        HookAnswer::Call(Outcome::Confirm, why, evidence) => {
+            let question = question_text(why, evidence);
+            json!({"permissionDecision": "ask", "permissionDecisionReason": question})
         }
-        HookAnswer::Call(Outcome::Deny, why) => {
+        HookAnswer::Call(Outcome::Deny, why, _) => {
             json!({"permissionDecision": "deny", "permissionDecisionReason": reason_text(why)})
         }
         // The reason replaces the output that the model receives.

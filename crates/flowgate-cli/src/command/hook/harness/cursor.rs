@@ -84,9 +84,9 @@ fn decoded(value: &Value) -> Value {
 /// with `allow`, a permitted call is allowed explicitly. A question is a denial, because Cursor does not ask.
 pub(super) fn print(answer: &HookAnswer, allow: bool) -> String {
     let line = match answer {
-        HookAnswer::Call(Outcome::Permit, _) if allow => json!({"permission": "allow"}),
-        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, _) => json!({}),
-        HookAnswer::Call(Outcome::Confirm | Outcome::Deny, why) => {
+        HookAnswer::Call(Outcome::Permit, ..) if allow => json!({"permission": "allow"}),
+        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, ..) => json!({}),
+        HookAnswer::Call(Outcome::Confirm | Outcome::Deny, why, _) => {
             let reason = reason_text(why);
             json!({"permission": "deny", "user_message": reason, "agent_message": reason})
         }

@@ -8,7 +8,7 @@ use flowgate::trace::Tool;
 use serde_json::{Value, json};
 
 use super::super::HookEvent;
-use super::super::answer::{HookAnswer, reason_text};
+use super::super::answer::{HookAnswer, question_text, reason_text};
 use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
 
 /// The events that the hook judges, for error messages.
@@ -70,11 +70,13 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
 /// Returns the line to print for Gemini CLI; `None` if there is no objection: then its own permissions decide.
 pub(super) fn print(answer: &HookAnswer) -> Option<String> {
     let line = match answer {
-        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, _) => return None,
-        HookAnswer::Call(Outcome::Confirm, why) => {
-            json!({"decision": "ask", "reason": reason_text(why), "systemMessage": reason_text(why)})
+        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, ..) => return None,
+        // The person is shown the `systemMessage`.
+        HookAnswer::Call(Outcome::Confirm, why, evidence) => {
+            let question = question_text(why, evidence);
+            json!({"decision": "ask", "reason": reason_text(why), "systemMessage": question})
         }
-        HookAnswer::Call(Outcome::Deny, why) => json!({"decision": "deny", "reason": reason_text(why)}),
+        HookAnswer::Call(Outcome::Deny, why, _) => json!({"decision": "deny", "reason": reason_text(why)}),
         // The reason replaces the output that the model receives.
         HookAnswer::Stop(HookEvent::PostToolUse, why, _) => {
             json!({"decision": "deny", "reason": reason_text(why)})

@@ -54,8 +54,8 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
 /// Returns the line to print for the plugin; `None` if there is no objection: then OpenCode's own permissions decide.
 pub(super) fn print(answer: &HookAnswer) -> Option<String> {
     let why = match answer {
-        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, _) => return None,
-        HookAnswer::Call(Outcome::Confirm | Outcome::Deny, why) | HookAnswer::Stop(_, why, _) => why,
+        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, ..) => return None,
+        HookAnswer::Call(Outcome::Confirm | Outcome::Deny, why, _) | HookAnswer::Stop(_, why, _) => why,
     };
     Some(json!({"decision": "deny", "reason": reason_text(why)}).to_string())
 }

@@ -1,0 +1,49 @@
+//! Defines sets of arguments of a call, by which a region of an answer records the arguments that it does not depend on.
+//! The compiler of policies numbers the names that a policy declares so; a set has one bit for each.
+
+/// A set of arguments: all of them, or those with some names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ArgumentSet {
+    /// The lowest bit stands for all arguments, and the bit `n + 1` for the name with the number `n`.
+    bits: u64,
+}
+
+impl ArgumentSet {
+    /// The empty set.
+    pub(crate) const NONE: Self = Self { bits: 0 };
+    /// All arguments, whatever their names.
+    pub(crate) const ALL: Self = Self { bits: 1 };
+    /// The number of names that can be told apart.
+    pub(crate) const MAX_NAMES: usize = 63;
+
+    /// Returns the set of the argument whose name has this number. `None` if the number is not below
+    /// [`MAX_NAMES`](Self::MAX_NAMES).
+    pub(crate) fn of_name(number: usize) -> Option<Self> {
+        (number < Self::MAX_NAMES).then(|| Self { bits: 1 << (number + 1) })
+    }
+
+    /// Returns the set of the arguments in one of the sets.
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self { bits: self.bits | other.bits }
+    }
+
+    /// Returns whether the set contains every argument in `other`. The set of all arguments does.
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.bits & Self::ALL.bits != 0 || self.bits & other.bits == other.bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_contains_what_was_added() {
+        let [first, last] =
+            [0, ArgumentSet::MAX_NAMES - 1].map(|number| ArgumentSet::of_name(number).unwrap());
+        assert_eq!(ArgumentSet::of_name(ArgumentSet::MAX_NAMES), None);
+        assert!(first.contains(first) && !first.contains(last) && !first.contains(ArgumentSet::ALL));
+        assert!(first.union(last).contains(last) && ArgumentSet::ALL.contains(last));
+        assert!(!ArgumentSet::NONE.contains(first) && ArgumentSet::NONE.contains(ArgumentSet::NONE));
+    }
+}
