@@ -117,7 +117,7 @@ export function openCard(question, decide) {
   const element = h("article", { class: "card", tabindex: "0", "data-question": question.id, "aria-label": `Question about ${question.call.tool}` },
     contentOf(question),
     leavesOpen ? h("p", { class: "faint" }, `Allowed for longer, equal calls may have other values of: ${question.grant_leaves_open.join(", ")}.`) : null,
-    approvals ? h("p", { class: "approvals" }, approvals) : null,
+    approvals ? h("p", {}, approvals) : null,
     why ? h("p", { class: "withheld" }, why) : null,
     terms?.element,
     h("p", { class: "buttons" }, buttons));

@@ -360,7 +360,7 @@ fn questions_are_watched_and_answered() {
     assert_eq!((&denied["state"], &denied["decided_by"]), (&json!("denied"), &json!("ann")));
 }
 
-/// A person is told whose approval a question still waits for, and why an approval does not count.
+/// A person learns whose approval a question still waits for, and why an approval does not count.
 #[test]
 fn a_call_of_several_people_says_who_has_approved() {
     let gateway = TestGateway::asking_under(DUTY_POLICY, "approvals-duty", 1);
