@@ -26,6 +26,10 @@ pub(crate) fn outcome(question: &Value) -> String {
         }
         other => other,
     };
+    let approved_by = names(question, "approved_by");
+    if matches!(text(question, "state"), "allowed" | "used") && !approved_by.is_empty() {
+        return format!("{words}, approved by {}", approved_by.join(", "));
+    }
     let by = question.get("decided_by").and_then(Value::as_str);
     let is_lasting = question.get("lasting_grant").is_some_and(|grant| !grant.is_null());
     let said = match (by, is_lasting) {
@@ -34,6 +38,36 @@ pub(crate) fn outcome(question: &Value) -> String {
         (None, _) => words.to_owned(),
     };
     escaping::line(&said)
+}
+
+/// Returns the people who must all approve a question, escaped; none if the approval of any person suffices.
+pub(crate) fn approvers(question: &Value) -> Vec<String> {
+    names(question, "approvers")
+}
+
+/// Returns those of the [`approvers`] who have not approved the question.
+pub(crate) fn missing_approvers(question: &Value) -> Vec<String> {
+    let approved_by = names(question, "approved_by");
+    approvers(question).into_iter().filter(|name| !approved_by.contains(name)).collect()
+}
+
+/// Returns who has approved an open question that certain people must all approve, and whom it waits for; `None` for
+/// every other question.
+pub(crate) fn approvals(question: &Value) -> Option<String> {
+    let (approved_by, missing) = (names(question, "approved_by"), missing_approvers(question).join(", "));
+    if text(question, "state") != "open" || missing.is_empty() {
+        return None;
+    }
+    Some(match approved_by.is_empty() {
+        true => format!("waits for the approval of {missing}"),
+        false => format!("approved by {}, waits for the approval of {missing}", approved_by.join(", ")),
+    })
+}
+
+/// Returns the texts in a list of a question, escaped.
+fn names(question: &Value, list: &str) -> Vec<String> {
+    let items = question.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    items.iter().filter_map(Value::as_str).map(escaping::line).collect()
 }
 
 /// Returns a question in one line: its id, the tool, the client that asks, and its conversation.
@@ -95,8 +129,19 @@ pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
     };
     let end = output.paint("2", &end);
     output.line(&end);
+    if let Some(approvals) = approvals(question) {
+        output.line(&approvals);
+    }
     if text(question, "state") == "open" {
-        output.line(&format!("you may {}", answers(question)));
+        let has = |name: &str| question.get(name).is_some_and(|value| *value == Value::Bool(true));
+        let approval = if has("you_have_approved") {
+            "you have approved it; "
+        } else if !approvers(question).is_empty() && has("you_may_decide") && !has("you_may_allow") {
+            "your approval does not count; "
+        } else {
+            ""
+        };
+        output.line(&format!("{approval}you may {}", answers(question)));
     }
 }
 

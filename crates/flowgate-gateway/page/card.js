@@ -22,8 +22,28 @@ const STATES = new Map([
 /** Says what became of a question, and who decided it. */
 export function outcomeOf(question) {
   const words = STATES.get(question.state) ?? question.state;
+  const approved = question.approved_by ?? [];
+  if (["allowed", "used"].includes(question.state) && approved.length > 0) return `${words}, approved by ${approved.join(", ")}`;
   if (question.lasting_grant) return `${words}, by a lasting grant of ${question.decided_by}`;
   return question.decided_by ? `${words}, decided by ${question.decided_by}` : words;
+}
+
+/** Says who has approved an open question that certain people must all approve, and whom it waits for; empty for another one. */
+export function approvalsOf({ approvers = [], approved_by: approved = [] }) {
+  if (approvers.length === 0) return "";
+  const missing = approvers.filter((name) => !approved.includes(name));
+  const said = approved.length > 0 ? `Approved by ${approved.join(", ")}.` : "Nobody has approved yet.";
+  return `${said} It waits for the approval of ${missing.join(", ")}.`;
+}
+
+/** Says why a person may not allow an open question; empty if the person may. */
+function objectionOf({ you_may_decide: mayDecide, you_may_allow: mayAllow, you_have_approved: hasApproved, approvers = [] }) {
+  if (!mayDecide) return "You may not decide this question: your role does not allow it, or the agent asks for you.";
+  if (mayAllow) return "";
+  if (hasApproved) return "You have approved this call. You may still deny it.";
+  // The gateway names the approvers only to a person who may read all of the question.
+  if (approvers.length > 0) return `Your approval does not count for this call, which needs that of ${approvers.join(", ")}. You may deny it.`;
+  return "You may deny this call. Only a person who may read all of it may allow it.";
 }
 
 function list(title, items) {
@@ -92,12 +112,12 @@ export function openCard(question, decide) {
   const buttons = possible.map((kind) =>
     h("button", { type: "button", class: kind.decision, "aria-keyshortcuts": kind.key, click: () => answer(kind) }, kind.words, " ", h("kbd", {}, kind.key)));
   const leavesOpen = (question.grant_leaves_open ?? []).length > 0 && question.you_may_grant;
-  let why = null;
-  if (!question.you_may_decide) why = "You may not decide this question: your role does not allow it, or the agent asks for you.";
-  else if (!question.you_may_allow) why = "You may deny this call. Only a person who may read all of it may allow it.";
+  const approvals = approvalsOf(question);
+  const why = objectionOf(question);
   const element = h("article", { class: "card", tabindex: "0", "data-question": question.id, "aria-label": `Question about ${question.call.tool}` },
     contentOf(question),
     leavesOpen ? h("p", { class: "faint" }, `Allowed for longer, equal calls may have other values of: ${question.grant_leaves_open.join(", ")}.`) : null,
+    approvals ? h("p", {}, approvals) : null,
     why ? h("p", { class: "withheld" }, why) : null,
     terms?.element,
     h("p", { class: "buttons" }, buttons));

@@ -2,7 +2,7 @@
 
 import { announce, h, show, update } from "./dom.js";
 import { questions as watch, request } from "./api.js";
-import { ANSWERS, closedCard, openCard, outcomeOf } from "./card.js";
+import { ANSWERS, approvalsOf, closedCard, openCard, outcomeOf } from "./card.js";
 
 /** The most cards on the page; further questions are counted. */
 const MOST = 50;
@@ -20,8 +20,8 @@ const MOST_PAUSE = 2000;
 /** The open questions, and those that ended while they were shown (`sentence` says how), by their ids. */
 const known = new Map();
 let leftOut = 0;
-/** What the person of this page has decided, so that the news of it closes the card without a notice. */
-const own = new Map();
+/** The questions that this page has ended, until the news of it arrives: older news of them shows no card. */
+const own = new Set();
 let redraw = () => {};
 let context;
 let isScheduled = false;
@@ -101,10 +101,22 @@ async function load() {
   const { questions, left_out } = await request("GET", "/api/v1/approvals").finally(() => { isLoading = false; });
   const open = new Set(questions.map(({ id }) => id));
   for (const [id, entry] of known) if (!entry.sentence && !open.has(id)) known.delete(id);
-  for (const question of questions) if (!known.has(question.id)) known.set(question.id, { question });
+  for (const question of questions) {
+    if (known.has(question.id)) renew(question);
+    else if (!own.has(question.id)) known.set(question.id, { question });
+  }
   leftOut = left_out;
   lost = "";
   schedule();
+}
+
+/** Shows an open question as it is after a further approval. Returns whether there was one: older news changes nothing. */
+function renew(question) {
+  const entry = known.get(question.id);
+  if (!entry || entry.sentence || question.approved_by.length <= entry.question.approved_by.length) return false;
+  entry.question = question;
+  schedule();
+  return true;
 }
 
 function close(question, sentence) {
@@ -120,36 +132,58 @@ function close(question, sentence) {
 }
 
 function change(question) {
+  const entry = known.get(question.id);
   if (question.state === "open") {
-    if (known.has(question.id)) return;
+    if (own.has(question.id)) return;
+    if (entry) {
+      // What this person has just approved is announced by `decide`.
+      if (renew(question) && !entry.isSent) announce(`${question.call.tool}: ${approvalsOf(question)}`);
+      return;
+    }
+    // A question that has approvals is not new: it is one of those that the gateway did not list.
+    if (question.approved_by.length > 0) return;
     if (known.size < MOST_KNOWN) known.set(question.id, { question });
     else leftOut += 1;
     announceNew(question);
     schedule();
+  } else if (entry?.isSent) {
+    // The reply to this person's answer shows whether that answer ended the question, or another one.
+    entry.end = question;
   } else if (!own.delete(question.id)) {
     close(question, `This question is no longer open: ${outcomeOf(question)}.`);
   }
 }
 
-/** Sends an answer. If another person was faster, the card says who decided. */
+/** Sends an answer. If others must approve as well, the card stays and says who. If another person was faster, it says who decided. */
 async function decide(question, decision, terms) {
   const entry = known.get(question.id);
   if (!entry || entry.isSent) return;
   entry.isSent = true;
-  own.set(question.id, decision);
   const card = document.querySelector(`[data-question="${CSS.escape(question.id)}"]`);
   card?.freeze?.(true);
   try {
-    await request("POST", path(question), { decision, digest: question.digest, terms });
-    known.delete(question.id);
-    announce(`${question.call.tool}: ${ANSWERS.find((answer) => answer.decision === decision).done}.`);
+    const now = await request("POST", path(question), { decision, digest: question.digest, terms });
+    entry.isSent = false;
+    if (now.state === "open") {
+      card?.freeze?.(false);
+      renew(now);
+      announce(`${question.call.tool}: your approval is noted. ${approvalsOf(now)}`);
+      // Another person has ended the question before this reply arrived.
+      if (entry.end) close(entry.end, `This question is no longer open: ${outcomeOf(entry.end)}.`);
+    } else {
+      if (!entry.end) own.add(question.id);
+      known.delete(question.id);
+      announce(`${question.call.tool}: ${ANSWERS.find((answer) => answer.decision === decision).done}.`);
+    }
   } catch (refusal) {
-    own.delete(question.id);
     entry.isSent = false;
     card?.freeze?.(false);
-    const now = refusal.status === 409 ? await request("GET", path(question)).catch(() => null) : null;
+    const now = entry.end ?? (refusal.status === 409 ? await request("GET", path(question)).catch(() => null) : null);
     if (now && now.state !== "open") close(now, `Your answer came too late: ${outcomeOf(now)}.`);
-    else announce(`Not decided: ${refusal.message}.`);
+    else {
+      if (now) renew(now);
+      announce(`Not decided: ${refusal.message}.`);
+    }
   }
   schedule(true);
 }
@@ -172,13 +206,13 @@ const cards = new Map();
 function cardOf(entry) {
   const { question, sentence } = entry;
   const shown = cards.get(question.id);
-  if (shown && shown.sentence === sentence) return shown.card;
+  if (shown && shown.sentence === sentence && shown.question === question) return shown.card;
   const dismiss = () => {
     known.delete(question.id);
     schedule();
   };
   const card = sentence ? closedCard(question, sentence, dismiss) : openCard(question, decide);
-  cards.set(question.id, { card, sentence });
+  cards.set(question.id, { card, question, sentence });
   return card;
 }
 
@@ -186,7 +220,7 @@ const groups = new Map();
 
 /** Returns the element of a group, the same as before if its questions are the same. */
 function groupOf(entries, drawn) {
-  const key = JSON.stringify(entries.map(({ question, sentence }) => [question.id, sentence]));
+  const key = JSON.stringify(entries.map(({ question, sentence }) => [question.id, sentence, question.approved_by]));
   const element = groups.get(key) ?? groupElement(entries);
   drawn.set(key, element);
   return element;

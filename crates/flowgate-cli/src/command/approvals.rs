@@ -52,8 +52,8 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
 /// of the gateway other than success.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
-/// Runs `flowgate approvals list`: prints the title and the summary of each question in a state, what became of each if
-/// the state is not `open`, and their number. With JSON, prints the gateway's answer. The exit code is 0.
+/// Runs `flowgate approvals list`: prints the title and the summary of each question in a state, what became of each, or
+/// for an open one whose approval it waits for, and their number. With JSON, prints the gateway's answer. The exit code is 0.
 fn list(
     state: QuestionStateArg,
     format: ApprovalsFormat,
@@ -81,6 +81,8 @@ fn list(
         }
         if state != QuestionStateArg::Open {
             output.line(&format!("    {}", question_text::outcome(question)));
+        } else if let Some(approvals) = question_text::approvals(question) {
+            output.line(&format!("    {approvals}"));
         }
     }
     let left_out = answer.get("left_out").and_then(Value::as_u64).unwrap_or_default();
@@ -157,8 +159,8 @@ fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     Ok(send(&gateway, id, &digest, &PersonDecision::Deny.into(), format, output))
 }
 
-/// Sends a decision on the question `id` with this `digest`, and prints what became of the question, or with JSON the
-/// question as it is then. Returns 0, the exit code.
+/// Sends a decision on the question `id` with this `digest`, and prints what became of the question, or whose approval it
+/// still waits for; with JSON, prints the question as it is then. Returns 0, the exit code.
 fn send(
     gateway: &GatewayClient,
     id: &str,
@@ -170,11 +172,15 @@ fn send(
     let question = decide(gateway, id, digest, decision)?;
     match format {
         ApprovalsFormat::Json => print_json(&question, output),
-        ApprovalsFormat::Text => output.line(&format!(
-            "{}: {}",
-            escaping::line(question_text::text(question.get("call").unwrap_or(&Value::Null), "tool")),
-            question_text::outcome(&question)
-        )),
+        ApprovalsFormat::Text => {
+            // After an approval that is not the last one, the question is still open.
+            let became = match question_text::approvals(&question) {
+                Some(approvals) => format!("your approval is noted: {approvals}"),
+                None => question_text::outcome(&question),
+            };
+            let call = question.get("call").unwrap_or(&Value::Null);
+            output.line(&format!("{}: {became}", escaping::line(question_text::text(call, "tool"))));
+        }
     }
     Ok(0)
 }

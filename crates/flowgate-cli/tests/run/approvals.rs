@@ -24,10 +24,28 @@ ask "mails are confirmed" grant conversation if:
     (call: ToolCall) is tool:send_mail
 store mail: written by send_mail
 "#;
+/// A mail that Ann and Bob must both approve.
+const DUTY_POLICY: &str = r#"lattice duty: approvers
+label message as bottom if:
+    (message: Message)
+    message.role == "system"
+label message as duty("ann", "bob") if:
+    (message: Message)
+    message.role == "user"
+label tool as bottom if:
+    (tool: Tool)
+label out.content as duty() if:
+    (out: ToolOutput) is tool:send_mail
+require duty() if:
+    (call: ToolCall) is tool:send_mail
+store mail: written by send_mail
+"#;
+const BOB: &str = "the-key-of-bob-the-admin";
+const CY: &str = "the-key-of-cy-herself";
 /// A call whose body clears the screen of a terminal, if it is printed as it is.
 const SEND: &str = r#"send_mail {"to": "eve", "body": "hello\u001b[2J\nallow it"}"#;
 
-/// A running gateway, whose agent has asked some questions; Ann is an approver, and Bob an admin.
+/// A running gateway, whose agent has asked some questions; Ann and Cy are approvers, and Bob is an admin.
 pub(crate) struct TestGateway {
     child: Child,
     address: String,
@@ -45,15 +63,22 @@ impl TestGateway {
     /// Starts a gateway, and has its agent ask as many questions, each in its own conversation. The model can answer once
     /// more.
     pub(crate) fn asking(name: &str, questions: usize) -> Self {
+        Self::asking_under(POLICY, name, questions)
+    }
+
+    /// Does the same under this policy.
+    fn asking_under(policy: &str, name: &str, questions: usize) -> Self {
         let folder = folder(name);
         let model = ModelServerDouble::new(&vec![SEND; questions + 1]);
-        file(&folder, "policy.flow", POLICY);
+        file(&folder, "policy.flow", policy);
         file(&folder, "person.key", KEY);
-        file(&folder, "admin.key", "the-key-of-bob-the-admin");
+        file(&folder, "admin.key", BOB);
+        file(&folder, "cy.key", CY);
         file(&folder, "agent.key", AGENT_KEY);
         let config = format!(
             "[upstreams.double]\nurl = \"{}\"\n[clients.agent]\nkey-file = \"agent.key\"\nupstream = \"double\"\npolicy = \"policy.flow\"\n\
              user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"\n[people.ann]\nkey-file = \"person.key\"\nrole = \"approver\"\n[people.bob]\nkey-file = \"admin.key\"\nrole = \"admin\"\n\
+             [people.cy]\nkey-file = \"cy.key\"\nrole = \"approver\"\n\
              [approvals]\nwait-seconds = 0\n[store]\nurl = \"sqlite:gateway.db\"\n",
             model.url
         );
@@ -110,7 +135,7 @@ impl TestGateway {
     /// Puts another policy in force, as Bob.
     fn change_policy(&self, policy: &str) {
         file(&self.folder, "policy.flow", policy);
-        self.post("the-key-of-bob-the-admin", "/api/v1/policies/reload", "", "{}", "200");
+        self.post(BOB, "/api/v1/policies/reload", "", "{}", "200");
     }
 
     /// Sends a body with a key and with these further headers, and checks the status of the answer.
@@ -333,6 +358,53 @@ fn questions_are_watched_and_answered() {
     assert_eq!(gateway.open().len(), 1);
     let denied = next();
     assert_eq!((&denied["state"], &denied["decided_by"]), (&json!("denied"), &json!("ann")));
+}
+
+/// A person learns whose approval a question still waits for, and why an approval does not count.
+#[test]
+fn a_call_of_several_people_says_who_has_approved() {
+    let gateway = TestGateway::asking_under(DUTY_POLICY, "approvals-duty", 1);
+    let mut command = gateway.command(&["approvals", "watch"]);
+    let mut watch = RunningWatch(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
+    let mut next = |part: &str| lines.find(|line| line.as_ref().unwrap().contains(part)).unwrap().unwrap();
+    let may = next("you may ");
+    assert_eq!(may, "you may allow it once, deny it");
+
+    let question = &gateway.open()[0];
+    let (id, digest) = (question["id"].as_str().unwrap(), question["digest"].as_str().unwrap());
+    let waits = "    waits for the approval of ann, bob\n";
+    check(&gateway.run(&["approvals", "list"]), 0, &[waits, "1 question open"]);
+    let (show, allow) = (["approvals", "show", id], ["approvals", "allow", id, "--digest", digest]);
+    // Cy is none of them.
+    let of_cy = ["waits for the approval of ann, bob\n", "your approval does not count; you may deny it\n"];
+    check(&gateway.run_as(CY, &show), 0, &of_cy);
+    check(&gateway.run_as(CY, &allow), 1, &["needs the approval of `ann`, `bob`, and yours counts for none"]);
+
+    let noted = "send_mail: your approval is noted: approved by bob, waits for the approval of ann\n";
+    check(&gateway.run_as(BOB, &allow), 0, &[noted]);
+    let waits = "approved by bob, waits for the approval of ann";
+    // `watch` prints the approval before the next question.
+    gateway.ask("c1");
+    assert_eq!(next("send_mail"), format!("send_mail: {waits}"));
+    check(&gateway.run(&["approvals", "list"]), 0, &[&format!("    {waits}\n")]);
+    check(&gateway.run_as(BOB, &show), 0, &[waits, "you have approved it; you may deny it\n"]);
+    check(&gateway.run(&show), 0, &[waits, "\nyou may allow it once, deny it\n"]);
+    let again = "you have approved this question already: it waits for the approval of `ann`";
+    check(&gateway.run_as(BOB, &allow), 1, &[again]);
+    // At a terminal, the objection comes before the person is asked.
+    let (code, shown) = gateway.at_terminal(&["approvals", "allow", id, "--lasting"], &json!([]));
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("is answered for one call only"), "{shown}");
+
+    let allowed = "send_mail: allowed, approved by bob, ann";
+    check(&gateway.run(&allow), 0, &[allowed]);
+    assert_eq!(next("send_mail: "), allowed);
+    check(
+        &gateway.run(&["approvals", "list", "--state", "allowed"]),
+        0,
+        &["    allowed, approved by bob, ann\n"],
+    );
 }
 
 /// The trace of a conversation comes from the running gateway, for the person with the key.

@@ -306,6 +306,7 @@ impl ApprovalService {
         // Who must approve follows from the label, so only a reader of the whole question learns it.
         let approvers = if is_fully_readable { question.approvers() } else { Vec::new() };
         let approved_by: &[String] = if is_fully_readable { &question.approved_by } else { &[] };
+        let has_approved = approved_by.contains(&person.name);
         let may_allow = may_decide
             && is_fully_readable
             && (approvers.is_empty() || question.missing_approvers().contains(&person.name));
@@ -325,6 +326,7 @@ impl ApprovalService {
             "you_may_decide": may_decide,
             "approvers": approvers,
             "approved_by": approved_by,
+            "you_have_approved": has_approved,
             "you_may_allow": may_allow,
             "you_may_grant": may_decide && is_fully_readable && may_grant(question),
             // The names of the arguments whose values may differ under a grant.

@@ -70,6 +70,7 @@ fn open(person: &PersonClient<'_>, approved: &[&str], may_allow: bool) -> Value 
     assert_eq!(question["approved_by"], json!(approved), "{question}");
     assert_eq!(question["call"]["approvers"], json!(["ann", "bob"]), "{question}");
     assert_eq!(question["you_may_allow"], may_allow, "{} {question}", person.1);
+    assert_eq!(question["you_have_approved"], approved.contains(&person.1), "{} {question}", person.1);
     assert_eq!((&question["you_may_grant"], &question["you_may_decide"]), (&json!(false), &json!(true)));
     question
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::gateway_client::{GatewayClient, GatewayError, question_path};
 use crate::output::{Console, plural};
+use crate::question_text::{approvers, missing_approvers};
 use crate::typed_lines::{self, TypedLines};
 
 /// The terms of a lasting grant, as the command line gives them. `None` leaves a term to the policy.
@@ -40,8 +41,27 @@ impl TypedDecision {
             let message = "you may not decide this question: it is not open, you own the client, or your role is that of a viewer";
             return Some(message.to_owned());
         }
+        let needed = approvers(question);
         let (is_offered, refusal) = match self.decision {
             PersonDecision::Deny => (true, ""),
+            PersonDecision::AllowOnce if may("you_have_approved") => {
+                let message = "you have approved this question already: it waits for the approval of";
+                return Some(format!(
+                    "{message} {}; you may still deny it",
+                    missing_approvers(question).join(", ")
+                ));
+            }
+            // An open question names its approvers only to a person whose clearance covers it.
+            PersonDecision::AllowOnce if !needed.is_empty() && !may("you_may_allow") => {
+                let needed = needed.join(", ");
+                return Some(format!(
+                    "this question needs the approval of {needed}, and yours counts for none of them: you may deny it"
+                ));
+            }
+            PersonDecision::AllowForConversation | PersonDecision::AllowLasting if !needed.is_empty() => (
+                false,
+                "a question that certain people must approve is answered for one call only: leave out --conversation and --lasting",
+            ),
             PersonDecision::AllowOnce => (
                 may("you_may_allow"),
                 "your clearance does not cover what the question shows: you may deny it, and another person may allow it",
@@ -139,5 +159,31 @@ mod tests {
         let every = ["you_may_decide", "you_may_allow", "you_may_grant"];
         check(&question(&every, json!("30 days")), [true; 4]);
         check(&question(&["you_may_allow"], json!("30 days")), [false; 4]);
+    }
+
+    #[test]
+    fn an_objection_names_the_approvals_that_count() {
+        use PersonDecision::{AllowForConversation, AllowLasting, AllowOnce, Deny};
+        let question = |has_approved: bool, may_allow: bool| {
+            json!({
+                "approvers": ["ann", "bob\u{1b}"], "approved_by": ["ann"], "you_may_decide": true, "you_may_grant": false,
+                "you_may_allow": may_allow, "you_have_approved": has_approved,
+            })
+        };
+        let check = |question: &Value, decision: PersonDecision, expected: Option<&str>| {
+            let objection = TypedDecision::from(decision).objection(question);
+            assert_eq!(objection.is_some(), expected.is_some(), "{decision:?} {objection:?}");
+            let (objection, expected) = (objection.unwrap_or_default(), expected.unwrap_or_default());
+            assert!(objection.contains(expected), "{decision:?} {objection}");
+        };
+        let approved = "you have approved this question already: it waits for the approval of bob\\u{1b}; you may still deny it";
+        check(&question(true, false), AllowOnce, Some(approved));
+        let other = "needs the approval of ann, bob\\u{1b}, and yours counts for none of them";
+        check(&question(false, false), AllowOnce, Some(other));
+        check(&question(false, true), AllowOnce, None);
+        for decision in [AllowForConversation, AllowLasting] {
+            check(&question(false, true), decision, Some("is answered for one call only"));
+        }
+        check(&question(true, false), Deny, None);
     }
 }

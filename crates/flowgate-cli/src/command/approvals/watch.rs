@@ -2,7 +2,7 @@
 //! At a terminal, the person answers each of them. Also shows what becomes of a question that was shown, since another
 //! person may decide it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Read as _, stdin, stdout};
 use std::thread;
 use std::time::Duration;
@@ -35,8 +35,9 @@ struct Watch<'a> {
     format: ApprovalsFormat,
     /// Reads the answers that a person types; `None` if the command only prints questions.
     lines: Option<TypedLines>,
-    /// The open questions that were shown: the value of `count` when each was shown, and its id. The oldest is the first.
-    shown: BTreeSet<(usize, String)>,
+    /// The open questions that were shown, by the value of `count` when each was shown first: its id, and how many people
+    /// had approved it when it was shown last. The oldest is the first.
+    shown: BTreeMap<usize, (String, usize)>,
     /// The number of questions that were shown.
     count: usize,
 }
@@ -59,7 +60,7 @@ pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     handler.map_err(|error| InputError(format!("Ctrl-C cannot be handled: {error}")))?;
     let asks = format == ApprovalsFormat::Text && stdin().is_terminal() && stdout().is_terminal();
     let lines = asks.then(TypedLines::start_reading);
-    let mut watch = Watch { gateway: &gateway, format, lines, shown: BTreeSet::new(), count: 0 };
+    let mut watch = Watch { gateway: &gateway, format, lines, shown: BTreeMap::new(), count: 0 };
     // `stream` sets `has_begun` and resets `pause` when it is connected.
     let (mut pause, mut has_begun) = (FIRST_PAUSE, false);
     // The outer `Result` is for errors of the input; the caller prints an error of the gateway.
@@ -125,24 +126,27 @@ impl Watch<'_> {
     }
 
     /// Handles a question from the list or the stream. An open question is printed once, and its answer is asked for.
-    /// If a question that was printed is no longer open, prints what became of it. Ignores every other question. With
-    /// JSON, only prints.
+    /// If somebody has approved a question that was printed and others have to approve as well, prints who they are. If it
+    /// is no longer open, prints what became of it. Ignores every other question. With JSON, only prints.
     fn handle(&mut self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
         let id = question_text::text(question, "id").to_owned();
         // `shown` has the questions with consecutive numbers, so that its first entry is the oldest question.
-        let known = self.shown.iter().find(|(_, shown)| *shown == id).cloned();
+        let known = self.shown.iter().find(|(_, (shown, _))| *shown == id);
+        let known = known.map(|(number, (_, approvals))| (*number, *approvals));
         let is_open = question_text::text(question, "state") == "open";
+        let approvals = question.get("approved_by").and_then(Value::as_array).map_or(0, Vec::len);
         match (is_open, known) {
             // The question was shown already: an open question can be in the list and in the stream.
-            (true, Some(_)) => return Ok(WatchStep::GoOn),
+            (true, Some((_, before))) if approvals <= before => return Ok(WatchStep::GoOn),
+            (true, Some((number, _))) => drop(self.shown.insert(number, (id, approvals))),
             (true, None) => {
                 self.count += 1;
-                self.shown.insert((self.count, id));
+                self.shown.insert(self.count, (id, approvals));
                 if self.shown.len() > MAX_SHOWN {
                     self.shown.pop_first();
                 }
             }
-            (false, Some(known)) => drop(self.shown.remove(&known)),
+            (false, Some((number, _))) => drop(self.shown.remove(&number)),
             // The question was never shown as open, so the person need not learn that it is closed.
             (false, None) => return Ok(WatchStep::GoOn),
         }
@@ -150,10 +154,12 @@ impl Watch<'_> {
             output.line(&escaping::json_line(question));
             return Ok(WatchStep::GoOn);
         }
-        if !is_open {
+        if !is_open || known.is_some() {
             let call = question.get("call").unwrap_or(&Value::Null);
             let tool = escaping::line(question_text::text(call, "tool"));
-            output.line(&format!("{tool}: {}", question_text::outcome(question)));
+            let became =
+                question_text::approvals(question).unwrap_or_else(|| question_text::outcome(question));
+            output.line(&format!("{tool}: {became}"));
             return Ok(WatchStep::GoOn);
         }
         output.line("");
