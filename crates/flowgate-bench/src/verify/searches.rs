@@ -67,7 +67,7 @@ impl RecordedSearch {
 
     /// Returns how the search is repeated; `None` if it is not.
     pub(super) fn settings(&self) -> Option<SearchSettings<'_>> {
-        self.is_repeated.then(|| SearchSettings { queries: self.queries, author: self.answers.as_deref() })
+        self.is_repeated.then_some(SearchSettings { queries: self.queries, author: self.answers.as_deref() })
     }
 
     /// Returns the lines that are not compared: those of searches, unless the search is repeated.

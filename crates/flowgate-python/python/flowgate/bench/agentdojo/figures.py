@@ -136,7 +136,7 @@ class Figures:
 
     @property
     def marked(self) -> str:
-        """The defence, with the number of the `unsafe` endorsements that its figures rest on."""
+        """The defence, with the number of the `unsafe` endorsements that its figures depend on."""
         count = sum(self.unsafe.values())
         return f"{self.defence} ({count} unsafe)" if count else self.defence
 
