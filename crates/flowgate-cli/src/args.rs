@@ -578,14 +578,21 @@ mod tests {
         assert!(count >= 12, "{count} commands");
     }
 
-    /// Returns the exit codes that a help text explains, with the explanations.
-    fn exit_codes(help: &str) -> Vec<(&str, &str)> {
+    /// Returns the exit codes that a help text explains, with the explanations. An explanation may have several lines.
+    fn exit_codes(help: &str) -> Vec<(&str, String)> {
         let (_, codes) = help.split_once("Exit codes").unwrap_or_default();
-        let lines = codes.lines().skip(1).take_while(|line| !line.is_empty());
-        lines
-            .filter_map(|line| line.trim_start().split_once("  "))
-            .map(|(code, text)| (code, text.trim()))
-            .collect()
+        let mut found: Vec<(&str, String)> = Vec::new();
+        for line in codes.lines().skip(1).take_while(|line| !line.is_empty()) {
+            let (code, text) = line.trim_start().split_once("  ").unwrap_or(("", line));
+            match found.last_mut() {
+                Some((_, explanation)) if code.is_empty() => {
+                    explanation.push(' ');
+                    explanation.push_str(text.trim());
+                }
+                _ => found.push((code, text.trim().to_owned())),
+            }
+        }
+        found
     }
 
     /// The table of the documentation matches the help of each command.
@@ -604,8 +611,9 @@ mod tests {
             }
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let codes = exit_codes(&help);
-            let cell =
-                |code: &str| codes.iter().find(|(known, _)| *known == code).map_or("", |(_, text)| text);
+            let cell = |code: &str| {
+                codes.iter().find(|(known, _)| *known == code).map_or("", |(_, text)| text.as_str())
+            };
             let cells = ["0", "1", "2", "130"].map(cell).join(" | ");
             rows.push(format!("| `{}` | {cells} |\n", name.trim_start()));
         }

@@ -5,7 +5,7 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ArgumentSet {
     /// The lowest bit stands for all arguments, and the bit `n + 1` for the name with the number `n`.
-    bits: u64,
+    bits: u32,
 }
 
 impl ArgumentSet {
@@ -13,8 +13,8 @@ impl ArgumentSet {
     pub(crate) const NONE: Self = Self { bits: 0 };
     /// All arguments, whatever their names.
     pub(crate) const ALL: Self = Self { bits: 1 };
-    /// The number of names that can be told apart.
-    pub(crate) const MAX_NAMES: usize = 63;
+    /// The number of names that can be told apart. Every region has a set, so a set is as small as policies need.
+    pub(crate) const MAX_NAMES: usize = 31;
 
     /// Returns the set of the argument whose name has this number. `None` if the number is not below
     /// [`MAX_NAMES`](Self::MAX_NAMES).

@@ -394,8 +394,8 @@ fn unknown_fields_are_refused_by_name() {
     part(
         "model",
         json!({"executableCode": {"code": "1"}}),
-        "`contents[0].parts[0].executableCode` is of a tool that the provider runs, which the gateway does not offer; leave \
-        it out",
+        "`contents[0].parts[0].executableCode` is the record of a tool that the provider has run, whose output has no \
+         label; leave it out",
     );
     part(
         "model",
