@@ -133,7 +133,7 @@ impl TlsSettings {
     }
 
     /// Returns a warning if the certificate of the server is not valid at the time `now`, or expires within
-    /// [`EXPIRES_SOON`] after it. A file that has changed and cannot be read any more gives none: `reload` reports it.
+    /// 14 days after it. A file that has changed and cannot be read any more gives none: `reload` reports it.
     pub fn validity_warning(&self, now: SystemTime) -> Option<String> {
         let path = &self.files.certificate;
         let chain = certificates(CERTIFICATE, path).ok()?;
