@@ -207,7 +207,7 @@ fn is_autolink(text: &str) -> bool {
 fn reference_key(text: &str, name: &Range<usize>) -> String {
     let name = text.get(name.clone()).filter(|name| name.len() <= 1000).unwrap_or_default();
     let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Letters such as `ẞ` and `ß` are equal to `ss` without regard to case.
+    // Unicode case folding maps `ẞ` and `ß` to `ss`. Converting to upper case and back has this effect.
     name.to_lowercase().to_uppercase().to_lowercase()
 }
 

@@ -97,6 +97,19 @@ fn file_arguments(help: &str) -> Vec<String> {
 #[test]
 fn a_file_that_is_not_there_is_reported_in_one_way() {
     let url = "http://127.0.0.1:1/v1";
+    #[cfg(all(feature = "bench", feature = "run"))]
+    let driven_search = [
+        "--instances",
+        "1",
+        "--queries",
+        "1",
+        "--attacker-model",
+        "m",
+        "--attacker-url",
+        url,
+        "--attacker-answers",
+        "MISSING",
+    ];
     // The command, the argument as its help text names it, and a command line with a missing file there.
     let rows: Vec<(&str, &str, Vec<&str>)> = vec![
         ("check", "<POLICY>", vec!["MISSING"]),
@@ -160,44 +173,12 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         #[cfg(all(feature = "bench", feature = "run"))]
         ("bench extended", "--answers", vec!["--answers", "MISSING", "--model", "m", "--url", url]),
         #[cfg(all(feature = "bench", feature = "run"))]
-        (
-            "bench games",
-            "--attacker-answers",
-            vec![
-                "--instances",
-                "1",
-                "--defence",
-                "none",
-                "--queries",
-                "1",
-                "--attacker-model",
-                "m",
-                "--attacker-url",
-                url,
-                "--attacker-answers",
-                "MISSING",
-            ],
-        ),
+        ("bench games", "--attacker-answers", [&["--defence", "none"], driven_search.as_slice()].concat()),
         #[cfg(all(feature = "bench", feature = "run"))]
         (
             "bench extended",
             "--attacker-answers",
-            vec![
-                "--game",
-                "memory",
-                "--instances",
-                "1",
-                "--defence",
-                "none",
-                "--queries",
-                "1",
-                "--attacker-model",
-                "m",
-                "--attacker-url",
-                url,
-                "--attacker-answers",
-                "MISSING",
-            ],
+            [&["--defence", "none", "--game", "memory"], driven_search.as_slice()].concat(),
         ),
         #[cfg(all(feature = "bench", feature = "run"))]
         ("bench privacy", "--answers", vec!["--answers", "MISSING", "--model", "m", "--url", url]),

@@ -382,9 +382,8 @@ impl Drop for KillOnDrop {
     }
 }
 
-#[test]
-fn servers_may_be_elsewhere() {
-    let folder = folder("http");
+/// Starts the double of a server over HTTP. Returns its process and its address.
+fn http_server() -> (KillOnDrop, String) {
     let mut server = Command::new("python3")
         .arg(format!("{DOUBLES}/streamable.py"))
         .stdout(Stdio::piped())
@@ -392,11 +391,18 @@ fn servers_may_be_elsewhere() {
         .unwrap();
     let mut address = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
-    let _server = KillOnDrop(server);
+    (KillOnDrop(server), address.trim().to_owned())
+}
+
+#[test]
+fn servers_may_be_elsewhere() {
+    let folder = folder("http");
+    let (_server, address) = http_server();
     let policy = file(&folder, "policy.flow", ODD);
     let attempt = |path: &str, key: &str| {
         let model = ModelServerDouble::new(&["odd__do {}", "Done."]);
-        let entry = json!({"url": format!("{}{path}", address.trim()), "headers": {"Authorization": format!("Bearer {key}")}});
+        let entry =
+            json!({"url": format!("{address}{path}"), "headers": {"Authorization": format!("Bearer {key}")}});
         let config = file(&folder, "servers.json", &json!({"mcpServers": {"odd": entry}}).to_string());
         let arguments =
             ["run", "--policy", &policy, "--config", &config, "--url", &model.url, "--model", "m", "Do it."];
@@ -429,15 +435,8 @@ fn servers_may_be_elsewhere() {
 #[test]
 fn servers_may_be_behind_oauth() {
     let folder = folder("oauth");
-    let mut server = Command::new("python3")
-        .arg(format!("{DOUBLES}/streamable.py"))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut address = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
-    let _server = KillOnDrop(server);
-    let (address, policy) = (address.trim(), file(&folder, "policy.flow", ODD));
+    let (_server, address) = http_server();
+    let policy = file(&folder, "policy.flow", ODD);
     let attempt = |issuer: &str, secret: &str| {
         let model = ModelServerDouble::new(&["odd__do {}", "Done."]);
         let oauth =
@@ -448,11 +447,11 @@ fn servers_may_be_behind_oauth() {
             ["run", "--policy", &policy, "--config", &config, "--url", &model.url, "--model", "m", "Do it."];
         (flowgate(&folder, &arguments, ""), model)
     };
-    let (output, model) = attempt(address, "${MODEL_KEY}");
+    let (output, model) = attempt(&address, "${MODEL_KEY}");
     assert_eq!(out(&output), "Done.\n", "{}", err(&output));
     assert!(model.shown(1).contains("done over http with 2 tokens"), "{}", model.shown(1));
     for (issuer, secret, expected) in [
-        (address.to_owned(), "wrong", "gives no token"),
+        (address.clone(), "wrong", "gives no token"),
         (format!("{address}/other"), "${MODEL_KEY}", "check"),
         (format!("{address}/far"), "${MODEL_KEY}", "gives no token"),
         (format!("{address}/nowhere"), "${MODEL_KEY}", "there is no metadata of the issuer"),

@@ -19,8 +19,8 @@ const SHAPES: [&str; 8] = ["text", "image", "notebook", "pdf", "parts", "create"
 /// An answer to a coding agent.
 #[derive(Debug)]
 pub(super) enum HookAnswer {
-    /// The outcome for a call, the reason, and the evidence for the person who is asked: sentences about the values of
-    /// the call. They are empty unless a person is asked, and neither recorded nor sent to the agent.
+    /// The outcome of judging a call, the reason, and the evidence: sentences for the approver that state where the
+    /// values of the call occur. The evidence is empty unless the outcome is a question. It is displayed and not logged.
     Call(Outcome, String, Vec<String>),
     /// There is no objection.
     Nothing,
@@ -130,8 +130,8 @@ pub(super) fn reason_text(why: &str) -> String {
     format!("flowgate: {}", escaping::excerpt(why, MAX_REASON))
 }
 
-/// Returns a reason with the evidence for the person who is asked, as [`reason_text`] returns a reason. Without
-/// evidence, it is the reason alone.
+/// Formats a question for the approver: the reason, followed by the evidence if there is any. The text is limited as in
+/// [`reason_text`].
 pub(super) fn question_text(why: &str, evidence: &[String]) -> String {
     match evidence {
         [] => reason_text(why),
