@@ -25,6 +25,7 @@ mod grants;
 mod input_record;
 mod label_sources;
 mod labelling;
+mod part_bounds;
 mod person_decision;
 mod push_error;
 mod question_evidence;

@@ -97,6 +97,13 @@ fn what_is_hidden_does_not_show_in_the_label_of_a_step() {
         // Nothing of this is to be seen by an observer, so that the comparison is not empty by chance.
         assert_eq!(first, None, "{what}");
     }
+    // A part that is at most public lets the step be public, whether the text has it or not.
+    let public_part = part_of_page.replace("as trusted, private", "as trusted, public");
+    let policy = format!("{POLICY}{public_part}");
+    let [first, second, without] =
+        ["id=7 x", "id=7 y", "y"].map(|text| seen(&policy, &("list", page(text), false), list));
+    assert!(first.is_some() && without.is_some());
+    assert_eq!(first, second);
     // An observer does see a step that was shown nothing private.
     assert!(seen(POLICY, &("list", notes("a"), false), list).is_some());
 }

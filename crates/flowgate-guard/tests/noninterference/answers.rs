@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::changed_answers::{self, FirstAnswer};
 use crate::declared_policy::DeclaredIndependence;
+use crate::forms;
 use crate::model::{filled, typed};
 use crate::observed_run::RELEASES;
 use crate::random::Random;
@@ -106,15 +107,15 @@ impl RunState<'_> {
         })
     }
 
-    /// Logs the outcome of a call with slots if a part of the answer does not depend on arguments: the part reveals that
-    /// the call ran, and so that the slots could be filled.
+    /// Logs the outcome of a call that the policy releases: of a call with slots if a part of the answer does not depend
+    /// on arguments, since the part reveals that the call ran and so that the slots could be filled; and of a call that
+    /// is endorsed by single fields of answers, for which the policy vouches although what is around them is untrusted.
     pub(crate) fn releases_outcome(&mut self, session: &ObservedSession, verdict: &CallVerdict) {
         let Some(wrote) = &session.followed.wrote else { return };
         let has_slots = wrote.completion.calls.iter().any(|call| call.arguments.contains("$slot"));
-        if has_slots
-            && wrote.level.flows_to(&self.case.level)
-            && !self.case.declared.independent_parts(&verdict.tool).is_empty()
-        {
+        let shows_part = has_slots && !self.case.declared.independent_parts(&verdict.tool).is_empty();
+        let is_released = shows_part || forms::is_endorsed_by_fields(&self.case.text, &verdict.tool);
+        if is_released && wrote.level.flows_to(&self.case.level) {
             self.log(format!("{RELEASES} that {} was called: {}", verdict.tool, verdict.outcome.name()));
         }
     }

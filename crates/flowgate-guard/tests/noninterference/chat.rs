@@ -213,8 +213,12 @@ impl RunState<'_> {
             if running.is_empty() {
                 break;
             }
-            let routes: Vec<Option<bool>> =
-                running.iter().map(|call| self.route_of_equal(call, &running)).collect();
+            let routes: Vec<Option<bool>> = running
+                .iter()
+                .map(|call| {
+                    self.route_of_tool(&call.tool, number).or_else(|| self.route_of_equal(call, &running))
+                })
+                .collect();
             for (running, route) in running.into_iter().zip(routes) {
                 self.serve(session, first, (running, route), number);
             }
@@ -276,6 +280,14 @@ impl RunState<'_> {
             exists,
         });
         session.conversation.hand_over(call);
+    }
+
+    /// Returns whether the client runs all calls of a tool in one turn through the proxy, if the tool has parts of answers
+    /// that depend on no hidden argument; `None` for other tools. The observer sees that such a call ran although an
+    /// argument is hidden, and the proxy cannot tell it apart from an equal call of which the observer sees everything.
+    fn route_of_tool(&self, tool: &Tool, turn: usize) -> Option<bool> {
+        let has_parts = !self.case.declared.independent_parts(tool).is_empty();
+        has_parts.then(|| Random::of(&format!("{} {tool} {turn}", self.case.seed)).chance(PROXIED))
     }
 
     /// Returns whether the client runs a hidden call through the proxy because it equals a visible one of the same

@@ -8,6 +8,7 @@
 
 use std::fmt::Write as _;
 
+use flowgate::trace::Tool;
 use flowgate_lm::chat::Completion;
 use serde_json::{Value, json};
 
@@ -39,6 +40,8 @@ const ENDORSE: &str = "endorse call.arguments.b as trusted";
 /// The argument has no role, so forms that leave much to choose are declared unsafe.
 const UNSAFE: &str = "unsafe endorse call.arguments.b as trusted";
 const ITEMS: &str = "endorse item as trusted";
+/// The condition of an endorsement by single fields of the answers to calls with the same argument.
+pub(crate) const IN_EQUAL_CALLS: &str = "call.arguments.b in tool:*({a: call.arguments.a})";
 const ITEM: &str = "(item: str) in call.arguments.b";
 const PRIVATE: &str = "consent private for call.arguments.b";
 /// Words that answers contain.
@@ -91,13 +94,7 @@ pub(crate) static FORMS: [StatementForm; 28] = [
         &[r#""ann@""#],
     ),
     form("what answers contain", ENDORSE, &["call.arguments.b in tool:*"], WORDS, &[r#""SAID""#]),
-    form(
-        "what answers to equal calls contain",
-        ENDORSE,
-        &["call.arguments.b in tool:*({a: call.arguments.a})"],
-        WORDS,
-        &[r#""SAID""#],
-    ),
+    form("what answers to equal calls contain", ENDORSE, &[IN_EQUAL_CALLS], WORDS, &[r#""SAID""#]),
     form(
         "URLs on listed hosts",
         UNSAFE,
@@ -308,6 +305,14 @@ impl StatementForm {
         let value = random.of_list(values).replace("SAID", &said);
         serde_json::from_str(&value).expect("JSON")
     }
+}
+
+/// Whether a policy endorses an argument of a tool by single fields of the answers to calls with the same argument.
+pub(crate) fn is_endorsed_by_fields(text: &str, tool: &Tool) -> bool {
+    statements(text).iter().filter(|statement| statement.contains(IN_EQUAL_CALLS)).any(|statement| {
+        let pattern = statement.split_once("is tool:").and_then(|(_, rest)| rest.lines().next());
+        pattern.is_some_and(|pattern| DeclaredPolicy::speaks_of(pattern, tool))
+    })
 }
 
 /// Returns the statements of a policy, each with its lines.

@@ -7,6 +7,7 @@ use flowgate_guard::FORMAT_ROLE;
 use crate::declared_policy::{
     DeclaredCondition, DeclaredIndependence, DeclaredPolicy, LabelDeclaration, PartSelector, StoreStatement,
 };
+use crate::forms::IN_EQUAL_CALLS;
 use crate::labels::DependentLabel;
 use crate::random::Random;
 use crate::rules;
@@ -265,7 +266,7 @@ impl PolicyWriter<'_> {
             ("endorse", "fullmatch(r\"20[0-9]{2}-[0-9]{2}-[0-9]{2}|1[0-9]:00\", call.arguments.b)"),
             // The words of the world stand in answers, trusted or not.
             ("endorse", "call.arguments.b in tool:*"),
-            ("endorse", "call.arguments.b in tool:*({a: call.arguments.a})"),
+            ("endorse", IN_EQUAL_CALLS),
         ][self.random.below(6)];
         let pattern = self.call(tool, &format!("{kind} call.arguments.b as trusted"), &[condition]);
         self.declared.endorsed.push(pattern);

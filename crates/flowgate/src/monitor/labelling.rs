@@ -179,12 +179,14 @@ impl Monitor {
             let message = "the text and the `structuredContent` of the answer differ, so its parts are not labelled separately";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
+        let ambiguous = self.ambiguous_dimensions(plan, &applicable, tool.as_ref());
         // The event is appended before the statements apply, since their conditions read it in the trace.
         let id = self.trace.append(entry, position, document, Status::Done, call, influence);
         self.trace.record_store_read(id, &read_stores);
         if let Some(event) = self.trace.event_mut(id) {
             caller_floors.raise_blocks(&mut event.document);
             event.document.origin.is_irregular = is_unsolicited;
+            event.document.origin.ambiguous = ambiguous;
         }
         if is_declared
             && self
@@ -504,6 +506,21 @@ impl Monitor {
             "`{name}` matches tools of two servers, so the statement grants nothing; name the server"
         );
         Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
+    }
+
+    /// Returns the dimensions that label statements with an ambiguous pattern name. `tool` is the tool of the event.
+    fn ambiguous_dimensions(
+        &self,
+        plan: &Plan,
+        applicable: &ApplicableStatements,
+        tool: Option<&Tool>,
+    ) -> DimensionSet {
+        let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
+        let is_ambiguous =
+            |statement: &&LabelStatement| self.ambiguity_reason(plan, &statement.query, tool).is_some();
+        statements
+            .filter(is_ambiguous)
+            .fold(DimensionSet::NONE, |dims, statement| dims.union(statement.label.dims))
     }
 
     /// Evaluates a label statement once, in one mode of missing values. Returns the labels that it grants, whether a

@@ -26,15 +26,26 @@ pub(super) fn statement_path(statement: &LabelStatement) -> Option<Vec<TargetSte
 /// divided. True if the path of the statement is unknown.
 pub(super) fn labels_parts_of(statement: &LabelStatement, path: &Path) -> bool {
     let Some(steps) = statement_path(statement) else { return true };
+    // A capture is a part of a text, so it is a part of the region even if no step leads below it.
+    let goes_below = steps.len() > path.0.len() || statement.target.capture.is_some();
+    goes_below && agrees_with(&steps, path)
+}
+
+/// Returns whether a statement labels the region at `path`, a part of it, or a region that contains it. True if the path
+/// of the statement is unknown.
+pub(super) fn labels_around(statement: &LabelStatement, path: &Path) -> bool {
+    statement_path(statement).is_none_or(|steps| agrees_with(&steps, path))
+}
+
+/// Returns whether `steps` can lead along `path`, as far as the shorter of them goes.
+fn agrees_with(steps: &[TargetStep], path: &Path) -> bool {
     let matches = |(step, at): (&TargetStep, &PathStep)| match (step, at) {
         (TargetStep::Key(key), PathStep::Key(name)) => key == name,
         (TargetStep::Index(index), PathStep::Index(at)) => index == at,
         (TargetStep::Each, _) => true,
         _ => false,
     };
-    // A capture is a part of a text, so it is a part of the region even if no step leads below it.
-    let goes_below = steps.len() > path.0.len() || statement.target.capture.is_some();
-    goes_below && steps.iter().zip(&path.0).all(matches)
+    steps.iter().zip(&path.0).all(matches)
 }
 
 /// Returns the texts at which the statement expects a list or a map, such as a text that cannot be read as the list

@@ -7,8 +7,8 @@
 //!
 //! * what statements have read in order to label it, and what was joined into it: the labels of the call and of stores;
 //! * the bound, if the label of what was read or joined does not flow to the bound;
-//! * the bound, if the label of the region depends on the form of a hidden text, such as whether it can be read as a
-//!   list;
+//! * if the label of the region depends on the form of a hidden text, such as whether it can be read as a list: the
+//!   greatest label that a view could show in its place, or the bound if the label depends on the content as well;
 //! * for a whole answer, the greatest label that another answer could have had in its place: whether a tool returned an
 //!   error is hidden with the answer.
 //!
@@ -18,9 +18,10 @@
 use super::Monitor;
 use super::applicable_statements::{statements_for_kind, statements_for_tool};
 use super::frame_bounds::greatest_frame_label;
-use super::regions::labels_parts_of;
+use super::part_bounds::greatest_part_label;
+use super::regions::{labels_around, labels_parts_of};
 use crate::label::Label;
-use crate::policy::plan::{LabelStatement, Type};
+use crate::policy::plan::Type;
 use crate::trace::{Document, Event, EventBody, EventId, NodeId, Path, PathStep};
 
 /// # Views
@@ -33,7 +34,9 @@ impl Monitor {
         let Some(event) = self.trace.event(id) else { return Label::BOTTOM };
         let document = &event.document;
         if !document.frame_label().flows_to(bound) {
-            return self.hidden_label(event, 0, bound);
+            // The placeholder shows the captured parts of a hidden text.
+            let text = document.key(0, "content").unwrap_or(0);
+            return self.hidden_label(event, 0, bound).join(&captured_label(document, text, bound));
         }
         let mut label = document.frame_label();
         for child in document.children(0) {
@@ -83,26 +86,35 @@ impl Monitor {
                 statements_for_tool(plan, tool).labels
             }
         };
-        let statements = indices.iter().filter_map(|index| plan.labels.get(*index));
+        let statements = || indices.iter().filter_map(|index| plan.labels.get(*index));
         let path = document.path(node);
         let content = Path(vec![PathStep::Key("content".into())]);
+        // What is joined into every part of such an event, whatever its content.
+        let space = &plan.space;
+        let ambiguous = space.restrict(&space.top(), document.origin.ambiguous);
+        let raised = up_to_bound(document.origin.raised).join(&space.greatest_below(&ambiguous, bound));
         // Whether all of an answer is hidden, and not only a part of it.
         let is_answer = matches!(event.body, EventBody::Output(_)) && (node == 0 || path == content);
         if is_answer {
-            // If its content does not decide that it is hidden, another answer could have had at most this label.
-            let depends_on_content =
-                |statement: &LabelStatement| statement.reads || labels_parts_of(statement, &content);
-            if statements.clone().any(depends_on_content) {
+            if statements().any(|statement| statement.reads) {
                 return *bound;
             }
-            return greatest_frame_label(plan, &indices, bound).join(&up_to_bound(document.origin.raised));
-        }
-        // A statement labels parts of the region, so its label depends on the form of the hidden content.
-        if statements.clone().any(|statement| labels_parts_of(statement, &path)) {
-            return *bound;
+            let frame = greatest_frame_label(plan, &indices, bound);
+            let has_parts = statements().any(|statement| labels_parts_of(statement, &content));
+            let parts =
+                if has_parts { greatest_part_label(plan, &indices, &content, bound) } else { Label::BOTTOM };
+            return frame.join(&parts).join(&raised);
         }
         // What statements have read in order to label the region, and what was joined into the whole event.
-        up_to_bound(document.floor_of(node).join(&document.origin.raised))
+        let decided = up_to_bound(document.floor_of(node).join(&document.origin.raised));
+        // A statement labels parts of the region, so its label depends on the form of the hidden content.
+        if !statements().any(|statement| labels_parts_of(statement, &path)) {
+            decided
+        } else if statements().any(|statement| statement.reads && labels_around(statement, &path)) {
+            *bound
+        } else {
+            decided.join(&raised).join(&greatest_part_label(plan, &indices, &path, bound))
+        }
     }
 }
 
@@ -174,8 +186,23 @@ label out.structured as trusted, private if:
         check(&[whole, decided], &answer, public);
         check(&[whole, decided, ("out.content.count as private", "")], &answer, private);
         check(&[whole, decided, ("out.content.count as untrusted", "")], &answer, private);
-        // A statement labels a part of what is hidden, so its form matters.
-        check(&[whole, page, ("out.content.page.id as trusted", "")], &answer, private);
+        // A statement labels a part of what is hidden, which is shown in no form.
+        check(&[whole, page, ("out.content.page.id as trusted", "")], &answer, public);
+        // A part that a pattern captures is shown if the text has it, so its label counts if it has not.
+        let captured =
+            |label: &str| format!("capture(out.content.page, r\"id=(?<id>[0-9])\", \"id\") as {label}");
+        let parts =
+            |label: &str, when: &str| carried(&[whole, page, (&captured(label), when)], &answer, None);
+        assert_eq!(parts("trusted, private", ""), private);
+        assert_eq!(parts("trusted, public", ""), public);
+        assert_eq!(parts("untrusted, private", ""), public);
+        // It keeps the secrecy of the text.
+        assert_eq!(parts("trusted", ""), public);
+        let secret_page = ("out.content.page as untrusted, private", "");
+        assert_eq!(carried(&[whole, secret_page, (&captured("trusted"), "")], &answer, None), private);
+        assert_eq!(carried(&[whole, secret_page, (&captured("trusted, public"), "")], &answer, None), public);
+        // Whether it is labelled depends on what the statement reads.
+        assert_eq!(parts("trusted, public", "out.content.count > 1"), private);
         // All of it is hidden: an error could be in its place.
         let hidden = ("out.content as untrusted, public", "");
         check(&[hidden], &json!("Pay!"), public);
@@ -184,6 +211,39 @@ label out.structured as trusted, private if:
         check(&[whole], &json!("failed"), public);
         // No statement labels it.
         check(&[], &json!("Pay!"), public);
+    }
+
+    /// A statement whose pattern matches tools of two servers raises the answer to the top in its dimensions, and so
+    /// every answer that could be in the place of a hidden one.
+    #[test]
+    fn what_an_ambiguous_statement_raises_counts_where_the_answer_is_hidden() {
+        let check = |other_server: Option<&str>, expected: &str| {
+            let policy = format!(
+                "{}label out.content as trusted, public if:\n    (out: ToolOutput) is tool:a/read\n\
+                 label out.content as public if:\n    (out: ToolOutput) is tool:read\n",
+                POLICY.replace("tool:read", "tool:a/read"),
+            );
+            let mut monitor = Monitor::new(Arc::new(Policy::parse(&policy).unwrap()));
+            let tool = Tool::of("a", "read");
+            monitor.declare_tools([&tool]);
+            monitor.declare_tools(other_server.map(|server| Tool::of(server, "read")).as_ref());
+            let Verdict::Permit(permit) = monitor.judge(Call::from_json("c1".to_owned(), tool, "{}")) else {
+                panic!("the call is permitted")
+            };
+            monitor.redeem(permit).unwrap();
+            let output = Output {
+                call_id: "c1".to_owned(),
+                tool: None,
+                content: json!("failed"),
+                structured: None,
+                is_error: Some(true),
+            };
+            let (event, _) = monitor.push(TraceEntry::from(output)).unwrap();
+            let private = monitor.policy().space().element("secrecy", "private").unwrap().label;
+            assert_eq!(monitor.describe(&monitor.view_label(event, &private)).join(", "), expected);
+        };
+        check(None, "trusted, public");
+        check(Some("b"), "trusted, private");
     }
 
     /// A view shows the text of an answer alone.

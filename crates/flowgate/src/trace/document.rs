@@ -117,6 +117,8 @@ pub(crate) struct LabelOrigin {
     /// has the caller's lower bound on the label or, for the outcome of a failed call, the part of it that follows from
     /// rules.
     pub(crate) raised: Label,
+    /// The dimensions in which a statement about such events is ambiguous: what it labels is raised to the top there.
+    pub(crate) ambiguous: DimensionSet,
     /// Whether the labels depend on how the event came about, such as an answer to no call.
     pub(crate) is_irregular: bool,
 }

@@ -1,0 +1,95 @@
+//! Computes the greatest label, up to a bound, that a view can show in the place of a hidden region. `view_label` calls
+//! it.
+//!
+//! The label of a region can depend on its form: a statement labels a part that a pattern captures in a text, or a field
+//! of what is a map in one run and a text in another. If a region that is hidden in this form contributed nothing to
+//! the label of a step, an observer could learn from a low label that nothing was there to capture. So it contributes
+//! every label that the view could show in its place (`docs/guard.md`, "Labels that float").
+
+use super::regions::{labels_around, statement_path};
+use crate::label::{DimensionSet, Label, PartialLabel, Space};
+use crate::policy::plan::{LabelStatement, Plan};
+use crate::trace::Path;
+
+/// The label that a statement, or the default of the policy, gives to regions at one depth.
+struct PossibleGrant {
+    /// The number of regions around those that are labelled: 0 for the default. `None` is unknown.
+    depth: Option<usize>,
+    /// Whether it labels a region that contains the hidden one, or the hidden one itself.
+    covers: bool,
+    /// The label, in the dimensions that the statement names. A computed element is the bound.
+    label: Label,
+    dims: DimensionSet,
+    /// The dimensions in which the label does not flow to the bound.
+    exceeded: DimensionSet,
+}
+
+impl PossibleGrant {
+    /// Returns the grant of the default of the policy, which holds where no statement does.
+    fn of_default(plan: &Plan, bound: &Label) -> Self {
+        let (space, label) = (&plan.space, plan.default.unwrap_or_else(|| plan.space.top()));
+        let exceeded = space.exceeded_dimensions(&label, bound, space.all());
+        Self { depth: Some(0), covers: true, label, dims: space.all(), exceeded }
+    }
+
+    /// Returns the grant of a statement around the hidden region at `path`, with the bound in the dimensions of computed
+    /// elements.
+    fn of_statement(space: &Space, statement: &LabelStatement, path: &Path, bound: &Label) -> Self {
+        let fixed = statement.label.fixed.unwrap_or(PartialLabel::NONE);
+        let computed = space.restrict(bound, statement.label.dims.without(fixed.dims));
+        let steps = statement_path(statement).map(|steps| steps.len());
+        // A captured part lies in the text to which the steps lead.
+        let captures = statement.target.capture.is_some();
+        Self {
+            depth: steps.map(|steps| 1 + steps + usize::from(captures)),
+            covers: !captures && steps.is_some_and(|steps| steps <= path.0.len()),
+            label: fixed.label.join(&computed),
+            dims: statement.label.dims,
+            exceeded: space.exceeded_dimensions(&fixed.label, bound, fixed.dims),
+        }
+    }
+
+    /// Whether the grant holds for regions below those of `outer`; true if a depth is unknown.
+    fn is_below(&self, outer: &Self) -> bool {
+        self.depth.zip(outer.depth).is_none_or(|(own, outer)| own > outer)
+    }
+}
+
+/// Returns an upper bound on the label of what a view at `bound` shows in the place of the region at `path`, whatever
+/// the region contains. `statements` label events of this kind; those that label regions around `path` must have no
+/// condition. The result flows to `bound`, and depends on nothing but the policy.
+///
+/// A region has in each dimension the label of the innermost statement that names the dimension. So the label that a
+/// statement grants in a dimension counts only if a region can have it and be shown: no statement further inside names
+/// the dimension for all that is in the place, and what the statement grants above the bound can be replaced.
+pub(super) fn greatest_part_label(plan: &Plan, statements: &[usize], path: &Path, bound: &Label) -> Label {
+    let space = &plan.space;
+    let around = statements.iter().filter_map(|index| plan.labels.get(*index));
+    let around = around.filter(|statement| labels_around(statement, path));
+    let mut grants = vec![PossibleGrant::of_default(plan, bound)];
+    grants.extend(around.map(|statement| PossibleGrant::of_statement(space, statement, path, bound)));
+    let dimensions = || 0..space.dimensions().len();
+    let counts = |grant: &PossibleGrant, kept: usize| {
+        let is_named_inside = |inner: &PossibleGrant| {
+            let is_known = inner.depth.is_some() && grant.depth.is_some();
+            is_known && inner.covers && inner.is_below(grant) && inner.dims.has(kept)
+        };
+        let is_replaceable = |dimension: usize| {
+            let replaces = |inner: &PossibleGrant| {
+                inner.is_below(grant)
+                    && inner.dims.has(dimension)
+                    && !inner.exceeded.has(dimension)
+                    && !inner.dims.has(kept)
+            };
+            grants.iter().any(replaces)
+        };
+        let mut exceeded = dimensions().filter(|dimension| grant.exceeded.has(*dimension));
+        !grants.iter().any(is_named_inside) && exceeded.all(is_replaceable)
+    };
+    grants.iter().fold(Label::BOTTOM, |joined, grant| {
+        let kept =
+            |index: &usize| grant.dims.has(*index) && !grant.exceeded.has(*index) && counts(grant, *index);
+        let kept = dimensions().filter(kept).map(DimensionSet::single);
+        joined.join(&space.restrict(&grant.label, kept.fold(DimensionSet::NONE, DimensionSet::union)))
+    })
+}
