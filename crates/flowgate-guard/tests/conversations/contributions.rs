@@ -52,6 +52,9 @@ fn what_is_hidden_does_not_show_in_the_label_of_a_step() {
     let notes = |text: &str| json!({"count": 2, "notes": text});
     let page = |text: &str| json!({"count": 2, "page": text});
     let private_notes = "label out.content.notes as private if:\n    (out: ToolOutput) is tool:list\n";
+    let decided_by_hidden = "label out.content.meta as untrusted if:\n    (out: ToolOutput) is tool:list\n\
+        label out.content.meta.k as trusted, private if:\n    (out: ToolOutput) is tool:list\n\
+        label out.content.page as untrusted if:\n    (out: ToolOutput) is tool:list\n    out.content.meta.k == \"x\"\n";
     let part_of_page = "label out.content.page as untrusted if:\n    (out: ToolOutput) is tool:list\n\
         label capture(out.content.page, r\"id=(?<id>[0-9]) .*\", \"id\") as trusted, private if:\n    (out: ToolOutput) is tool:list\n";
     let part_of_answer = "label capture(out.content, r\"id=(?<id>[0-9]) .*\", \"id\") as trusted, private if:\n    (out: ToolOutput) is tool:read\n";
@@ -66,6 +69,13 @@ fn what_is_hidden_does_not_show_in_the_label_of_a_step() {
             private_notes,
             ("list", notes("a"), false),
             ("list", notes("b"), false),
+            list,
+        ),
+        (
+            "what decided the label of a hidden region",
+            decided_by_hidden,
+            ("list", json!({"meta": {"k": "x"}, "page": "a"}), false),
+            ("list", json!({"meta": {"k": "y"}, "page": "a"}), false),
             list,
         ),
         (

@@ -187,7 +187,9 @@ label out.structured as trusted, private if:
         check(&[whole, decided, ("out.content.count as private", "")], &answer, private);
         check(&[whole, decided, ("out.content.count as untrusted", "")], &answer, private);
         // A statement labels a part of what is hidden, which is shown in no form.
-        check(&[whole, page, ("out.content.page.id as trusted", "")], &answer, public);
+        check(&[whole, page, ("out.content.page.id as trusted, private", "")], &answer, public);
+        // Nothing says that the page is hidden in every form.
+        check(&[whole, ("out.content.page.id as untrusted, private", "")], &json!({"page": "Pay!"}), public);
         // A part that a pattern captures is shown if the text has it, so its label counts if it has not.
         let captured =
             |label: &str| format!("capture(out.content.page, r\"id=(?<id>[0-9])\", \"id\") as {label}");
