@@ -6,7 +6,7 @@
 //! dependency is missed: a missed dependency would be a wrong label, while a false one costs a question.
 //!
 //! * `labelled_prompt`, `case` and `beyond_values`: the cases; `score`: the scores of their regions; `split`: what is trained, chosen and reported on which cases; `measure`: the figures.
-//! * `trained`: a network and its threshold, without a report.
+//! * `trained`: a network and its threshold, without figures of them.
 //! * `traces`: cases from runs of AgentDojo's ground truth.
 //! * `instruction` and `distribution`: RTBAS's Figures 2 and 3.
 //! * `report`: the tables; `drawing`: the charts.
@@ -23,6 +23,8 @@ mod score;
 mod split;
 pub mod traces;
 mod trained;
+
+use std::fmt;
 
 use flowgate_lm::{
     AttentionModel, Error, FeatureSet, JacobianModel, RegionClassifier, RegionSummary, ScoringModel,
@@ -150,6 +152,32 @@ pub struct ScreenerResults {
     pub distributions: Vec<ScoreDistribution>,
 }
 
+/// Why a run has no results.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScreenerError {
+    /// The model or a network failed.
+    Model(Error),
+    /// The cases cannot be built or measured; with the reason, and what to do.
+    Cases(String),
+}
+
+impl From<Error> for ScreenerError {
+    fn from(error: Error) -> Self {
+        Self::Model(error)
+    }
+}
+
+impl fmt::Display for ScreenerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model(error) => write!(f, "{error}"),
+            Self::Cases(problem) => f.write_str(problem),
+        }
+    }
+}
+
+impl std::error::Error for ScreenerError {}
+
 /// A number that is combined with the seed of the run, so that the network is trained on other cases than the reported
 /// ones.
 const TRAINING: u64 = 0x7472_6169;
@@ -170,16 +198,16 @@ pub fn steps(cases: usize) -> usize {
 /// each case; if it returns true (the user has interrupted the command), the result is `None`.
 ///
 /// # Errors
-/// If the model or the network fails.
+/// If the model or the network fails, or the cases cannot be built from the seed.
 pub fn run(
     model: &dyn InsideModel,
     train: &mut TrainClassifier<'_>,
     seed: u64,
     cases: usize,
     step: &mut dyn FnMut() -> bool,
-) -> Result<Option<ScreenerResults>, Error> {
+) -> Result<Option<ScreenerResults>, ScreenerError> {
     // Builds the cases of all sets from a seed, and scores them; `None` if the user has interrupted the command.
-    let mut score_all = |case_seed: u64| -> Result<Option<Vec<(CaseSet, ScoredCase)>>, Error> {
+    let mut score_all = |case_seed: u64| -> Result<Option<Vec<(CaseSet, ScoredCase)>>, ScreenerError> {
         let mut scored = Vec::new();
         for set in CaseSet::ALL {
             let generated = set.generate(case_seed, cases);
@@ -206,8 +234,8 @@ pub fn run(
 }
 
 /// Returns the error for a seed from which no cases of a set can be built.
-fn not_generated(set: CaseSet, seed: u64) -> Error {
-    Error::Failed(format!(
+fn not_generated(set: CaseSet, seed: u64) -> ScreenerError {
+    ScreenerError::Cases(format!(
         "no cases of the set `{}` can be built from the seed {seed}; use another seed",
         set.name()
     ))
@@ -232,14 +260,14 @@ pub fn run_traces(
     traces: &TraceCases,
     suite: Option<&str>,
     step: &mut dyn FnMut() -> bool,
-) -> Result<Option<ScreenerResults>, Error> {
+) -> Result<Option<ScreenerResults>, ScreenerError> {
     let suites = traces.suites();
     if suites.len() < 2 {
-        let problem = "the traces have calls of fewer than two suites, but a suite is measured with what was learned from others; record more suites";
-        return Err(Error::Failed(problem.to_owned()));
+        let problem = "the traces have calls of fewer than two suites. A screener is measured on one suite with what it learned from the others: record a second suite";
+        return Err(ScreenerError::Cases(problem.to_owned()));
     }
     if let Some(unknown) = suite.filter(|suite| !suites.iter().any(|known| known == suite)) {
-        return Err(Error::Failed(format!(
+        return Err(ScreenerError::Cases(format!(
             "the traces have no calls of the suite `{unknown}`; use one of {}",
             suites.join(", ")
         )));

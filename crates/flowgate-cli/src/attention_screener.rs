@@ -45,8 +45,8 @@ pub(crate) struct SavedScreener {
     pub(crate) suite: Option<String>,
 }
 
-/// Writes a screener to an existing folder. The description is written last: a folder without it, whose writing was
-/// cut off, cannot be loaded.
+/// Writes a screener to an existing folder, in place of one that is there. The description is written last: a folder
+/// without it, whose first writing was cut off, cannot be loaded.
 pub(crate) fn save(
     folder: &Path,
     screener: &SavedScreener,

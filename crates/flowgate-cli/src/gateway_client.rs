@@ -143,6 +143,11 @@ impl GatewayClient {
         Ok(Self { agent: ureq::Agent::new_with_config(config), address, key: key? })
     }
 
+    /// Returns the address of the gateway, without a slash at its end.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Sends a GET request, and returns the JSON of the answer.
     ///
     /// # Errors

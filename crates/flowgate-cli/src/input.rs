@@ -178,7 +178,7 @@ pub(crate) fn for_each_run(
         }
         if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_LINE {
             return Err(InputError(format!(
-                "{name}: line {number} is longer than {} MiB; split the file",
+                "{name}: line {number} is longer than {} MiB; write each message of this run on a line of its own in a file of its own, or leave the run out",
                 MAX_LINE >> 20
             )));
         }

@@ -14,9 +14,13 @@
 //!   `client_limits`: checks the limits on its requests; `budgets`: checks and counts what its models use on a day.
 //! * `answer`: turns its body into its reply; `turn`: turns its chat into a completion; `upstream_model`: wraps the
 //!   model that the turn calls; `fallback_model`: asks another upstream if the first one cannot answer.
-//! * `person_approver`: asks people about the calls of the turn; `tool_choice_model`: applies the choice of tools that
-//!   the client requests.
-//! * `stream`: streams its answer; `error_reply`: builds errors in the form of its API.
+//! * `person_approver`: asks people about the calls of the turn; `used_approvals`: collects the approvals that it uses;
+//!   `frozen_approvals`: reads which of them are frozen or withdrawn.
+//! * `turn_observer`: streams what may be released early, and cancels the turn if the client has disconnected;
+//!   `provider_tools`: runs calls of tools of the provider; `tool_choice_model`: applies the choice of tools that the
+//!   client requests; `turn_completion`: builds the completion from the outcome of the turn.
+//! * `stream`: streams its answer; `error_reply`: builds errors in the form of its API; `model_error`: converts
+//!   failures of models to errors for the client.
 //! * `report`: writes its log line; `turn_trace`: records its spans.
 //! * `embeddings`: answers a request for embeddings, if the policy permits it.
 //! * `guardrail`: judges chats that run through another gateway.

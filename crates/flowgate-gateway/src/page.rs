@@ -14,7 +14,7 @@
 //! * `figures`: counts requests and verdicts over time; `figures_route` serves them.
 //! * `findings`: counts what objected to calls, for `figures`.
 //! * `labelled_trace`: writes the events of a conversation with their labels, and the verdicts.
-//! * `link_routes`: makes login links, and takes them.
+//! * `link_routes`: makes login links, and redeems them.
 //! * `login_failures`: limits the failed logins of one address.
 //! * `login_links`: stores the links by which people log in once.
 //! * `login_routes`: logs people in at an issuer.

@@ -129,7 +129,7 @@ struct DeliveryState {
     /// The time since which deliveries fail.
     failing: Option<Instant>,
     /// The pause before a failed delivery is retried, which each failure doubles.
-    pause: Duration,
+    retry_pause: Duration,
     /// The number of failed deliveries.
     failures: u64,
 }
@@ -273,8 +273,7 @@ impl HeadDestination {
                 is_over || state.failing.is_some()
             });
             if behind > 0 && (is_due || behind >= self.every) && self.deliver().is_err() {
-                // After a failure, the pause before the next attempt, which grows with each failure.
-                until_next_check = self.state().pause;
+                until_next_check = self.state().retry_pause;
             }
         }
     }
@@ -299,7 +298,7 @@ impl HeadDestination {
         match sent_head {
             Ok(head) => {
                 let was_failing = state.failing.take().is_some();
-                (state.delivered, state.pause) = (Some((head, Instant::now())), RETRY_PAUSES.0);
+                (state.delivered, state.retry_pause) = (Some((head, Instant::now())), RETRY_PAUSES.0);
                 drop(state);
                 if was_failing {
                     self.report(LogEvent::Remark, "the witness of the audit log receives heads again");
@@ -311,7 +310,7 @@ impl HeadDestination {
                 state.failing.get_or_insert_with(Instant::now);
                 state.failures += 1;
                 // Each failure doubles the pause before the next attempt, between the shortest and the longest pause.
-                state.pause = (state.pause * 2).clamp(RETRY_PAUSES.0, RETRY_PAUSES.1);
+                state.retry_pause = (state.retry_pause * 2).clamp(RETRY_PAUSES.0, RETRY_PAUSES.1);
                 drop(state);
                 if is_first {
                     let sentence =

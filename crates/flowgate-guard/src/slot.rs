@@ -23,6 +23,9 @@ const SLOT: &str = "$slot";
 /// The maximum number of regions that one slot or one look may name.
 const MAX_NAMES: usize = 50;
 
+/// The most characters of a name that no hidden region has which a refusal repeats.
+const MAX_REPEATED_NAME: usize = 20;
+
 /// A slot: an argument that is filled with hidden regions after the call was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
@@ -111,6 +114,13 @@ fn parse_region_names(map: &Map<String, Value>) -> Result<Vec<String>, &'static 
         _ => None,
     };
     names.filter(|names| !names.is_empty() && names.len() <= MAX_NAMES).ok_or(error)
+}
+
+/// Returns the message that no hidden region has this name. The name is a text of the model, so a longer one is cut, and
+/// a placeholder in it is replaced.
+pub(crate) fn unknown_region(name: &str) -> String {
+    let repeated: String = name.chars().take(MAX_REPEATED_NAME).collect();
+    format!("there is no hidden region `{}`", placeholder::neutralize(&repeated, 0))
 }
 
 /// Returns the schema of a slot, which the model sees as an alternative to the schema of an argument that may be a

@@ -158,8 +158,12 @@ pub enum Error {
     },
     /// The answer does not have the expected form; with a description.
     Malformed(&'static str),
+    /// The answer ended too early, or has a part that its server could not read; with the reason.
+    Incomplete(&'static str),
     /// The answer, or one event of a stream, is longer than this limit, in bytes.
     TooLong(usize),
+    /// The answer has too many parts of a kind; with the limit, and the advice.
+    TooMany(&'static str),
     /// The budget for the model is spent, so the request was not sent; with the limit that is reached.
     OverBudget(&'static str),
     /// The model, its wire format, or the file of recorded answers cannot provide this.
@@ -173,7 +177,7 @@ pub enum Error {
     },
     /// The provider's tool that a request asks for failed or did not run; with the reason, about the tool.
     ToolFailed(&'static str),
-    /// A local model failed to compute an answer; with the description of the failing operation.
+    /// A local model or a classifier cannot be evaluated, trained or read; with the reason, as a sentence of its own.
     Failed(String),
     /// The answer arrived but could not be recorded; with the reason.
     NotRecorded(String),
@@ -199,7 +203,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cancelled => f.write_str("the request to the model was cancelled"),
-            Self::Timeout => f.write_str("the model did not answer in time"),
+            Self::Timeout => {
+                f.write_str("the model did not answer in time; see the log of its server, and try again")
+            }
             Self::Unreachable(why) => write!(f, "the model cannot be reached: {why}"),
             Self::Busy { retry_after: Some(wait) } => {
                 write!(f, "the model server is busy; try again in {} s", wait.as_secs())
@@ -212,9 +218,11 @@ impl fmt::Display for Error {
                 f,
                 "the model server sent an answer that cannot be read: {what}; check the address and the API of the model server"
             ),
+            Self::Incomplete(why) => write!(f, "the model's answer is not complete: {why}; try again"),
             Self::TooLong(limit) => {
                 write!(f, "the model's answer is longer than {limit} bytes; ask for a shorter one")
             }
+            Self::TooMany(limit) => write!(f, "the model's answer has more than {limit}"),
             Self::OverBudget(which) => {
                 write!(f, "the request was not sent, since the budget for the model is spent: {which}")
             }
@@ -223,7 +231,7 @@ impl fmt::Display for Error {
                 write!(f, "the text has {tokens} tokens, and the model reads at most {limit}; shorten it")
             }
             Self::ToolFailed(why) => write!(f, "the provider's tool gave no result: {why}"),
-            Self::Failed(why) => write!(f, "the local model failed: {why}"),
+            Self::Failed(why) => f.write_str(why),
             Self::NotRecorded(why) => {
                 write!(f, "the model answered, but the answer cannot be recorded: {why}")
             }

@@ -1,5 +1,5 @@
-//! Implements [`ScriptedModel`], a test double for tests and benchmarks: a function computes its answers from the
-//! requests.
+//! Implements [`ScriptedModel`], a test double for tests and benchmarks: its answers are given in order, or a function
+//! computes them from the requests.
 
 use std::collections::VecDeque;
 use std::fmt;

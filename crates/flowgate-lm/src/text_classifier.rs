@@ -183,7 +183,7 @@ impl TextClassifier {
         let mut classes: Vec<TextClass> = Vec::new();
         loop {
             let number = classes.len() + 2;
-            let Some(line) = next_line() else { return fail(number, "it is missing or no text") };
+            let Some(line) = next_line() else { return fail(number, "it is missing or not valid UTF-8") };
             if line.is_empty() {
                 break;
             }
@@ -429,7 +429,7 @@ mod tests {
         for (damaged, part) in [
             (Vec::new(), "line 1: `flowgate-text-classifier 1` is missing"),
             (text("flowgate-text-classifier 2\n"), "line 1: `flowgate-text-classifier 1` is missing"),
-            (text("flowgate-text-classifier 1\n"), "line 2: it is missing"),
+            (text("flowgate-text-classifier 1\n"), "line 2: it is missing or not valid UTF-8"),
             (text("flowgate-text-classifier 1\n\n"), "line 2: there are no labels"),
             (text("flowgate-text-classifier 1\n3f800000 x a\n\n"), "line 2: it does not have the form"),
             (

@@ -335,7 +335,7 @@ impl Api {
 }
 
 /// The error of a stream that ends too early.
-const EARLY: Error = Error::Malformed("the stream ended before the answer was complete");
+const EARLY: Error = Error::Incomplete("the stream of its server ended too early");
 
 /// The most characters of a text in one event of an encoded stream.
 const PIECE: usize = 24;
@@ -412,7 +412,7 @@ fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if url.starts_with("https://") || url.starts_with("http://") {
         return Err(documents::FETCHED);
     }
-    Err("must be a data URL")
+    Err("must be a data URL; send one such as `data:image/png;base64,…`")
 }
 
 /// The problem of content that is sent as an image, but whose media type is not that of an image.

@@ -189,7 +189,8 @@ fn split_answer(
         is_error: Some(is_error),
     };
     let fields = match answer {
-        Err(error) if running.kind == ProxyCallKind::Nothing => {
+        // A result of this kind is shown without any text of the server, and so is an error.
+        Err(error) if running.kind == ProxyCallKind::WithoutContent => {
             return Ok((output(error, None, true), ShownAnswer::Failure));
         }
         Err(error) => return Ok((output(error, None, true), ShownAnswer::Whole)),
@@ -203,14 +204,13 @@ fn split_answer(
         ProxyCallKind::Tool => {
             let count = fields.len();
             // Fields that the output does not contain would be shown without a label, so they are removed.
-            let shown_fields: Map<String, Value> =
+            let mut shown_fields: Map<String, Value> =
                 fields.into_iter().filter(|(name, _)| FIELDS.contains(&name.as_str())).collect();
             let is_error = match shown_fields.get("isError") {
                 None => false,
                 Some(Value::Bool(is_error)) => *is_error,
                 Some(_) => return Err("`isError` in the server's answer is neither true nor false"),
             };
-            let mut shown_fields = shown_fields;
             let mut is_whole = shown_fields.len() == count;
             // A single text block is labelled by its text alone, so its other fields are removed.
             if let Some([Value::Object(block)]) =
@@ -229,6 +229,8 @@ fn split_answer(
             ))
         }
         ProxyCallKind::Content | ProxyCallKind::List(_) => {
+            // As in the result of a tool, no statement labels `_meta`, so it is removed. The output has all other
+            // fields.
             let mut fields = fields;
             let is_whole = fields.shift_remove("_meta").is_none();
             let shown_fields = Value::Object(fields);
@@ -237,9 +239,9 @@ fn split_answer(
                 if is_whole { ShownAnswer::Whole } else { ShownAnswer::Result(shown_fields) },
             ))
         }
-        ProxyCallKind::Nothing => {
-            let nothing = Value::Object(unlabelled_fields(&fields));
-            Ok((output(nothing.clone(), None, false), ShownAnswer::Result(nothing)))
+        ProxyCallKind::WithoutContent => {
+            let shown_fields = Value::Object(unlabelled_fields(&fields));
+            Ok((output(shown_fields.clone(), None, false), ShownAnswer::Result(shown_fields)))
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn withheld_answer(id: &RequestId, kind: ProxyCallKind) -> ProxyActio
             let text = json!({"type": "text", "text": refusal.to_string()});
             result(id, &json!({"resultType": "complete", "content": [text], "isError": true}))
         }
-        ProxyCallKind::Content | ProxyCallKind::List(_) | ProxyCallKind::Nothing => {
+        ProxyCallKind::Content | ProxyCallKind::List(_) | ProxyCallKind::WithoutContent => {
             error(Some(id), REFUSED, NO_ANSWER, None)
         }
     })

@@ -243,8 +243,8 @@ enum ProxyCallKind {
     Content,
     /// A list under this key; its answer is shown only if its label makes no tool uncallable.
     List(&'static str),
-    /// An action of the server; its answer contains no content.
-    Nothing,
+    /// An action of the server, such as a subscription; its answer has no content, and no text of it is shown.
+    WithoutContent,
 }
 
 impl ProxyCallKind {
@@ -351,7 +351,8 @@ impl Proxy {
         }
     }
 
-    /// Ends every open request and question, since the server ended before it answered.
+    /// Handles the end of the server: answers each open request of the client with an error, and drops the requests of
+    /// the server and the questions to people.
     pub fn handle_server_exit(&mut self, session: &mut dyn MonitoredSession) -> Vec<ProxyAction> {
         self.outgoing_requests.clear();
         let waiting = std::mem::take(&mut self.client_requests);

@@ -75,7 +75,7 @@ pub(super) fn refusal_answer(id: &RequestId, kind: ProxyCallKind, refusal: &Valu
             }
             result(id, &answer)
         }
-        ProxyCallKind::Content | ProxyCallKind::List(_) | ProxyCallKind::Nothing => {
+        ProxyCallKind::Content | ProxyCallKind::List(_) | ProxyCallKind::WithoutContent => {
             error(Some(id), REFUSED, "the policy does not permit this request", Some(refusal))
         }
     })

@@ -116,7 +116,7 @@ impl Revision {
     /// Returns what the revision adds to those before it.
     fn additions(self) -> RevisionAdditions {
         use ClientRequestKind::{Initialize, Judged, Listen, Ping, Refused, ToolCall, ToolList};
-        use ProxyCallKind::{Content, List, Nothing};
+        use ProxyCallKind::{Content, List, WithoutContent};
         match self {
             Self::V2024_11_05 => RevisionAdditions {
                 client_requests: &[
@@ -127,8 +127,8 @@ impl Revision {
                     ("resources/list", Judged(List("resources"))),
                     ("resources/templates/list", Judged(List("resourceTemplates"))),
                     ("resources/read", Judged(Content)),
-                    ("resources/subscribe", Judged(Nothing)),
-                    ("resources/unsubscribe", Judged(Nothing)),
+                    ("resources/subscribe", Judged(WithoutContent)),
+                    ("resources/unsubscribe", Judged(WithoutContent)),
                     ("prompts/list", Judged(List("prompts"))),
                     ("prompts/get", Judged(Content)),
                     ("completion/complete", Judged(Content)),

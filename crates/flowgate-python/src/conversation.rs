@@ -270,7 +270,8 @@ impl PyConversation {
     }
 
     /// Accepts the chat as a client holds it now: the body of its request to a provider, in the format `api`. The tools of the request
-    /// are offered; their descriptions count as the operator's, except those of tools with the prefix of a server.
+    /// are offered; their descriptions count as the operator's, except those of tools with the prefix of a server. Raises `SessionError`
+    /// if the session has no room; the tools and the sampling of the request may then be in effect already.
     #[pyo3(signature = (body, api="openai"))]
     fn accept_request(&self, py: Python<'_>, body: &Bound<'_, PyAny>, api: &str) -> PyResult<()> {
         let received = completion::read_request(body, completion::api(api)?)?;
@@ -284,24 +285,26 @@ impl PyConversation {
         for offered in &received.request.tools {
             let tool = self.tool_of(&offered.name);
             names.insert(tool.clone(), offered.name.clone());
-            let words =
+            let described_by =
                 if tool.server.is_some() { DescriptionAuthor::Server } else { DescriptionAuthor::Operator };
             let (description, parameters) = (offered.description.clone(), Arc::clone(&offered.parameters));
-            tools.push(OfferedTool { tool, description, parameters, output: None, words });
+            tools.push(OfferedTool { tool, description, parameters, output: None, words: described_by });
         }
+        let client_names = &self.names;
         let accepted = self.session.with(py, |state| {
             // A `Conversation` always has the state of one, so the other case does not occur.
             let State::Conversation(chat) = state else { return Ok(()) };
             let Chat { conversation, client, history } = &mut **chat;
             conversation.offer_tools(tools)?;
+            // The names belong to the tools on offer, so they are replaced as soon as these are.
+            *client_names.lock().unwrap_or_else(PoisonError::into_inner) = names;
             conversation.set_sampling(received.request.sampling.clone());
-            conversation.accept_messages(client, history, &received.request.messages)?;
-            conversation.set_output_format(client, history, received.request.format).map(|_| ())
+            // Both also return an upper bound on the bits that they reveal about remembered texts. It is a metric of
+            // the gateway; Python has none.
+            let _summary = conversation.accept_messages(client, history, &received.request.messages)?;
+            conversation.set_output_format(client, history, received.request.format).map(|_bits| ())
         })?;
-        accepted.map_err(|error| errors::session_error(&error))?;
-        // The names of a rejected request would replace those of the tools that the conversation still offers.
-        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
-        Ok(())
+        accepted.map_err(|error| errors::session_error(&error))
     }
 
     /// Returns a turn as the answer that the client of `accept_request` receives, as the provider would send it, and remembers that the
@@ -421,7 +424,7 @@ fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool>
     let parameters = field("parameters")?.map(|schema| values::to_json(&schema, "parameters")).transpose()?;
     let output = field("output")?.map(|schema| values::to_json(&schema, "output")).transpose()?;
     let author: Option<String> = field("described_by")?.map(|author| author.extract()).transpose()?;
-    let words = match author.as_deref() {
+    let described_by = match author.as_deref() {
         None | Some("operator") => DescriptionAuthor::Operator,
         Some("server") => DescriptionAuthor::Server,
         Some(_) => {
@@ -435,6 +438,6 @@ fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool>
         description,
         parameters: Arc::new(parameters.unwrap_or(Value::Null)),
         output,
-        words,
+        words: described_by,
     })
 }

@@ -1,7 +1,7 @@
 //! Gives Python labels, and reads those that a program gives: the class `Label`.
 //!
 //! In Python, a label consists of the names of elements, which mean the same in every session of a policy. The bits by which the core represents
-//! a label depend on the table of names of a session, so they are computed only to compare labels.
+//! a label depend on the table of names of a session, so a `Label` stores names, and the bits are computed only for the duration of one operation.
 
 use std::sync::Arc;
 

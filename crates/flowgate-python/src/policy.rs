@@ -36,7 +36,7 @@ fn dialect(name: &str) -> PyResult<Dialect> {
 /// why there is none: no function was given, or it raised an exception, whose text becomes the message.
 fn read_import(read: Option<&Py<PyAny>>, name: &str) -> Result<String, String> {
     let Some(read) = read else {
-        return Err("no `read` was given to `Policy`: use `load_policy`".to_owned());
+        return Err("no `read` was given to `Policy`; use `load_policy`".to_owned());
     };
     Python::attach(|py| {
         let text = read.call1(py, (name,)).and_then(|text| text.extract::<String>(py));

@@ -42,6 +42,9 @@ pub struct PolicyDraft {
     pub suspicious: Vec<Tool>,
 }
 
+/// The most characters of a name that a draft contains, which bounds the length of its lines.
+const MAX_NAME: usize = 100;
+
 /// The text at the beginning of every draft.
 const HEADER: &str = "\
 # A first policy, drafted from the descriptions of the tools. Read it before you rely on it: names and annotations are
@@ -103,13 +106,13 @@ pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDra
     draft
 }
 
-/// Returns a name if a policy can spell it without quotation marks: letters, digits, `_`, `-` and `.`, at most 100, the
-/// first a letter or `_`, the last a letter, a digit or `_`.
+/// Returns a name if a policy can spell it without quotation marks: letters, digits, `_`, `-` and `.`, at most 100, of
+/// which the first is a letter or `_`, and the last a letter, a digit or `_`.
 pub fn plain_name(name: &str) -> Option<&str> {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let ends = name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-    (name.len() <= 100 && begins && ends && name.chars().all(is_inner)).then_some(name)
+    (name.len() <= MAX_NAME && begins && ends && name.chars().all(is_inner)).then_some(name)
 }
 
 /// Returns the pattern that names exactly this tool, such as `mail/send`. `None` if the name of the tool or of its

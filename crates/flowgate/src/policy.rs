@@ -112,7 +112,7 @@ impl Policy {
 
     /// Parses and compiles a policy that may import other files with `import "PATH"`. `read` returns the text of an
     /// imported file, given its path relative to the folder of the policy's own file, or the reason why it cannot be
-    /// read.
+    /// read. The reason may end with advice after `; `; otherwise the diagnostic advises to check the path.
     ///
     /// # Errors
     /// All diagnostics, in order of location, if any of them is an error.

@@ -143,7 +143,7 @@ fn counted_run(run: &LocatedValue<'_>) -> Result<CountedRun, CorpusError> {
                 let answered = message.field("tool_call_id")?;
                 let call = unanswered.remove(answered.text()?);
                 let (tool, arguments) = call.ok_or_else(|| {
-                    answered.problem("expected the id of a call in an earlier message, found another id")
+                    answered.problem("the id belongs to no earlier call that still waits for an answer; download the benchmark again")
                 })?;
                 if message.optional("error")?.is_none() {
                     calls.push(AnsweredCall { tool, arguments, answer: content(message)? });
@@ -151,7 +151,10 @@ fn counted_run(run: &LocatedValue<'_>) -> Result<CountedRun, CorpusError> {
             }
             "system" | "user" => {}
             other => {
-                let problem = format!("expected a role of AgentDojo, found `{}`", other.escape_debug());
+                let problem = format!(
+                    "expected a role of AgentDojo, found `{}`; download the benchmark again",
+                    other.escape_debug()
+                );
                 return Err(message.problem(&problem));
             }
         }
@@ -393,12 +396,12 @@ mod tests {
             (
                 "\"tool_call_id\":\"b\"",
                 "\"tool_call_id\":\"z\"",
-                ".messages[5].tool_call_id: expected the id of a call in an earlier message, found another id",
+                ".messages[5].tool_call_id: the id belongs to no earlier call that still waits for an answer; download the benchmark again",
             ),
             (
                 "\"role\":\"system\"",
                 "\"role\":\"judge\"",
-                ".messages[0]: expected a role of AgentDojo, found `judge`",
+                ".messages[0]: expected a role of AgentDojo, found `judge`; download the benchmark again",
             ),
         ] {
             let mut folder = folder();

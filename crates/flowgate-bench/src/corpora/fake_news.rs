@@ -124,20 +124,24 @@ fn question(place: &str, line: &str, pairs: &[NewsPair]) -> Result<PairQuestion,
     let item = LocatedValue::root(place, &value);
     let name = item.text_of("pair")?;
     let Some(pair) = pairs.iter().position(|pair| pair.name == name) else {
-        return Err(item.field("pair")?.problem("there is no pair of articles with this name"));
+        return Err(item.field("pair")?.problem(
+            "there is no pair of articles with this name; write the NAME of a file `NAME.legit.txt`",
+        ));
     };
     // A text with at least one word, on one line.
     let words = |field: &str| {
         let words: Vec<&str> = item.text_of(field)?.split_whitespace().collect();
         match words.is_empty() {
-            true => Err(item.field(field)?.problem("expected a text with words")),
+            true => Err(item.field(field)?.problem("the text has no words; write some")),
             false => Ok(words.join(" ")),
         }
     };
     let facts = item.field("facts")?;
     let items = facts.items()?;
     if items.is_empty() {
-        return Err(facts.problem("expected a list for each fact of the answer; there is none"));
+        return Err(facts.problem(
+            "the list is empty; write one list for each fact, such as [[\"legit\"], [\"legit\", \"fake\"]]",
+        ));
     }
     let fact = |holders: &LocatedValue<'_>| {
         let mut stated = (false, false);
@@ -149,9 +153,9 @@ fn question(place: &str, line: &str, pairs: &[NewsPair]) -> Result<PairQuestion,
             }
         }
         match stated {
-            (false, false) => {
-                Err(holders.problem("expected the articles that state the fact; there is none"))
-            }
+            (false, false) => Err(holders.problem(
+                "the list is empty; write which articles of the pair state this fact: `legit`, `fake` or both",
+            )),
             stated => Ok(stated),
         }
     };
@@ -230,8 +234,14 @@ pub(crate) mod tests {
             ("{}", "questions.jsonl:1: expected a field `pair`; there is none"),
             (r#"{"pair": "x"}"#, "questions.jsonl:1: pair: there is no pair of articles with this name"),
             (r#"{"pair": "biz01"}"#, "questions.jsonl:1: expected a field `facts`; there is none"),
-            (r#"{"pair": "biz01", "facts": []}"#, "questions.jsonl:1: facts: expected a list for each fact"),
-            (r#"{"pair": "biz01", "facts": [[]]}"#, "questions.jsonl:1: facts[0]: expected the articles"),
+            (
+                r#"{"pair": "biz01", "facts": []}"#,
+                "questions.jsonl:1: facts: the list is empty; write one list for each fact",
+            ),
+            (
+                r#"{"pair": "biz01", "facts": [[]]}"#,
+                "questions.jsonl:1: facts[0]: the list is empty; write which articles of the pair state this fact",
+            ),
             (
                 r#"{"pair": "biz01", "facts": [["real"]]}"#,
                 "questions.jsonl:1: facts[0][0]: expected `legit` or `fake`",
@@ -239,7 +249,7 @@ pub(crate) mod tests {
             (r#"{"pair": "biz01", "facts": [["fake"]]}"#, "questions.jsonl:1: expected a field `question`"),
             (
                 r#"{"pair": "biz01", "facts": [["fake"]], "question": " "}"#,
-                "questions.jsonl:1: question: expected a text with words",
+                "questions.jsonl:1: question: the text has no words; write some",
             ),
             (
                 r#"{"pair": "biz01", "facts": [["fake"]], "question": "a", "answer": 1}"#,

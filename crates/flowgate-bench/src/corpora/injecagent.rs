@@ -89,7 +89,10 @@ fn simulated_answers(file: &str, text: &str) -> Result<BTreeMap<String, String>,
     for key in root.object()?.keys() {
         let tool = key.strip_prefix('(').and_then(|key| key.split_once(','));
         let Some((tool, _)) = tool else {
-            let problem = format!("expected a key `(Tool,{{...}})`, found `{}`", key.escape_debug());
+            let problem = format!(
+                "expected a key `(Tool,{{...}})`, found `{}`; download the benchmark again",
+                key.escape_debug()
+            );
             return Err(root.problem(&problem));
         };
         let answer = root.text_of(key)?;
@@ -127,7 +130,7 @@ fn case(
         Err(_) => literal(given.text()?).map_err(|problem| given.problem(&problem))?,
     };
     let Value::Object(arguments) = arguments else {
-        return Err(given.problem("expected a Python `dict` of arguments"));
+        return Err(given.problem("expected a Python `dict` of arguments; download the benchmark again"));
     };
     let mut offered = vec![user_tool.name.clone()];
     for tool in &attacker_tools {
@@ -155,8 +158,10 @@ fn case(
             case.calls.push(attack(send, instruction, Some(stolen), vec![0, 1], String::new()));
         }
         other => {
-            let problem =
-                format!("expected one attacker tool, or two to read and to send, found {}", other.len());
+            let problem = format!(
+                "expected one attacker tool, or two to read and to send, found {}; download the benchmark again",
+                other.len()
+            );
             return Err(attackers.problem(&problem));
         }
     }
@@ -304,13 +309,13 @@ mod tests {
             cases,
             "{'product_id': 'k-17'}",
             "open('x')",
-            "data/test_cases_dh_base.json: [0].Tool Parameters: expected a Python literal, found other code",
+            "data/test_cases_dh_base.json: [0].Tool Parameters: expected a Python literal, found other code; download the benchmark again",
         );
         check(
             cases,
             "[\"HouseUnlockDoor\"]",
             "[]",
-            "data/test_cases_dh_base.json: [0].Attacker Tools: expected one attacker tool, or two to read and to send, found 0",
+            "data/test_cases_dh_base.json: [0].Attacker Tools: expected one attacker tool, or two to read and to send, found 0; download the benchmark again",
         );
         check(
             "data/tools.json",

@@ -54,7 +54,10 @@ fn tools(path: &str, text: &str) -> Result<Vec<CorpusTool>, CorpusError> {
         let Some(name) = class.constant("name")? else { continue };
         let place = |constant: &str| format!("{path}: {}.{constant}", class.name);
         let missing = |constant: &str| {
-            CorpusError::new(&format!("{path}: {}", class.name), format!("expected a constant `{constant}`"))
+            CorpusError::new(
+                &format!("{path}: {}", class.name),
+                format!("expected a constant `{constant}`; download the benchmark again"),
+            )
         };
         let summary = class.constant("summary")?.ok_or_else(|| missing("summary"))?;
         let parameters = class.constant("parameters")?.ok_or_else(|| missing("parameters"))?;
@@ -64,7 +67,10 @@ fn tools(path: &str, text: &str) -> Result<Vec<CorpusTool>, CorpusError> {
             parameters: schema(&LocatedValue::root(&place("parameters"), &parameters))?,
         };
         if tools.iter().any(|known| known.name == tool.name) {
-            let problem = format!("the tool `{}` is described twice", tool.name.escape_debug());
+            let problem = format!(
+                "the tool `{}` is described twice; download the benchmark again",
+                tool.name.escape_debug()
+            );
             return Err(CorpusError::new(&place("name"), problem));
         }
         tools.push(tool);
@@ -173,7 +179,10 @@ fn input(given: &LocatedValue<'_>, text: &str) -> Result<Map<String, Value>, Cor
     let value = serde_json::from_str(text).ok().or_else(|| literal(text).ok());
     match value {
         Some(Value::Object(arguments)) => Ok(arguments),
-        _ => Err(given.problem("expected an object in JSON after `Action Input:`")),
+        _ => {
+            Err(given
+                .problem("expected an object in JSON after `Action Input:`; download the benchmark again"))
+        }
     }
 }
 
@@ -268,7 +277,11 @@ mod tests {
                 "",
                 "step 2: expected a line that begins with `Observation:`, found none there; download the benchmark again",
             ),
-            ("{\\\"keywords\\\": \\\"week\\\"}", "week", "expected an object in JSON after `Action Input:`"),
+            (
+                "{\\\"keywords\\\": \\\"week\\\"}",
+                "week",
+                "expected an object in JSON after `Action Input:`; download the benchmark again",
+            ),
         ] {
             check(data, from, to, &format!("{place}: {error}"));
         }
@@ -282,7 +295,7 @@ mod tests {
             "data_construction/toolemu/tools/core_virtual_tools.py",
             "summary",
             "text",
-            "data_construction/toolemu/tools/core_virtual_tools.py: DiarySearchEntries: expected a constant `summary`",
+            "data_construction/toolemu/tools/core_virtual_tools.py: DiarySearchEntries: expected a constant `summary`; download the benchmark again",
         );
     }
 }

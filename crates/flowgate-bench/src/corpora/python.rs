@@ -34,13 +34,17 @@ pub(super) struct PythonClass<'f, 't> {
 /// If the text is no Python, or something else than one literal.
 pub(super) fn literal(text: &str) -> Result<Value, String> {
     // The name of a file occurs only in errors, which are replaced here.
-    let file = PythonFile::parse("", text)
-        .map_err(|_| "expected a Python literal, found text that is not Python".to_owned())?;
+    let file = PythonFile::parse("", text).map_err(|_| {
+        "expected a Python literal, found text that is not Python; download the benchmark again".to_owned()
+    })?;
     match file.body.as_slice() {
-        [Stmt::Expr(statement)] => {
-            value_of(&statement.value).map_err(|_| "expected a Python literal, found other code".to_owned())
+        [Stmt::Expr(statement)] => value_of(&statement.value).map_err(|_| {
+            "expected a Python literal, found other code; download the benchmark again".to_owned()
+        }),
+        _ => {
+            Err("expected one Python literal, found none or several statements; download the benchmark again"
+                .to_owned())
         }
-        _ => Err("expected one Python literal, found none or several statements".to_owned()),
     }
 }
 
@@ -88,7 +92,7 @@ impl<'t> PythonFile<'t> {
             let line = before.filter(|byte| **byte == b'\n').count() + 1;
             CorpusError::new(
                 &format!("{}:{line}", self.file),
-                "expected a literal, found other code; nothing in the folder is executed".to_owned(),
+                "expected a literal, found other code, which Flowgate does not run; write the value itself here, or download the published version of the benchmark again".to_owned(),
             )
         })
     }
@@ -220,7 +224,10 @@ mod tests {
         assert_eq!(classes[0].returned("info").unwrap(), Some(json!({"k": 1})));
         assert_eq!(classes[0].returned("none").unwrap(), None);
         let error = classes[0].returned("run").unwrap_err().to_string();
-        assert_eq!(error, "f.py:13: expected a literal, found other code; nothing in the folder is executed");
+        assert_eq!(
+            error,
+            "f.py:13: expected a literal, found other code, which Flowgate does not run; write the value itself here, or download the published version of the benchmark again"
+        );
         let broken = PythonFile::parse("g.py", "def (").err().unwrap().to_string();
         assert!(broken.starts_with("g.py: the Python code cannot be read: "), "{broken}");
     }

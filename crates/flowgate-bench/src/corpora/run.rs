@@ -112,7 +112,7 @@ impl CaseRun<'_> {
         let call = at.and_then(|at| Some((at, self.case.calls.get(at)?)));
         let Some((at, call)) = call.filter(|(_, call)| call.tool == tool) else {
             return Err(format!(
-                "the tool `{}` ran, and the double did not call it; this is a defect of Flowgate",
+                "the tool `{}` ran, and the double did not call it; this is a defect of Flowgate; please report it",
                 tool.escape_debug()
             ));
         };

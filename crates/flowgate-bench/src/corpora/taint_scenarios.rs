@@ -62,7 +62,10 @@ fn tools(scenario: &LocatedValue<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
         };
         let name = tool.text_of("name")?.to_owned();
         if tools.iter().any(|known| known.name == name) {
-            return Err(tool.problem(&format!("the tool `{}` is described twice", name.escape_debug())));
+            return Err(tool.problem(&format!(
+                "the tool `{}` is described twice; remove one of the descriptions",
+                name.escape_debug()
+            )));
         }
         tools.push(CorpusTool { name, description: tool.text_of("description")?.to_owned(), parameters });
     }
@@ -100,7 +103,7 @@ fn case(scenario: &LocatedValue<'_>, set: &ToolSet, tool_set: usize) -> Result<C
     let sink = scenario.field("sink")?;
     let (tool, arguments) = call(&sink, set)?;
     if case.calls.iter().any(|call| call.tool == tool && call.arguments == arguments) {
-        return Err(sink.problem("expected a call that is no step; the call is one of `steps`"));
+        return Err(sink.problem("the call is one of `steps`; write another call, or remove it from `steps`"));
     }
     if !tainted {
         case.add_task_call(tool, arguments, String::new());
@@ -125,7 +128,10 @@ fn call<'v>(call: &LocatedValue<'v>, set: &ToolSet) -> Result<(&'v str, Map<Stri
     let tool = call.field("tool")?;
     let name = tool.text()?;
     if set.tool(name).is_none() {
-        return Err(tool.problem(&format!("the tool `{}` is not described in `tools`", name.escape_debug())));
+        return Err(tool.problem(&format!(
+            "the tool `{}` is not described in `tools`; describe it there",
+            name.escape_debug()
+        )));
     }
     Ok((name, call.field("arguments")?.object()?.clone()))
 }
@@ -227,15 +233,15 @@ mod tests {
         );
         check(
             &|scenario| scenario["sink"]["tool"] = json!("burn_money"),
-            "scenarios/a.json: sink.tool: the tool `burn_money` is not described in `tools`",
+            "scenarios/a.json: sink.tool: the tool `burn_money` is not described in `tools`; describe it there",
         );
         check(
             &|scenario| scenario["sink"] = json!({"tool": "read_page", "arguments": {"id": "7"}}),
-            "scenarios/a.json: sink: expected a call that is no step; the call is one of `steps`",
+            "scenarios/a.json: sink: the call is one of `steps`; write another call, or remove it from `steps`",
         );
         check(
             &|scenario| scenario["tools"][1]["name"] = json!("read_page"),
-            "scenarios/a.json: tools[1]: the tool `read_page` is described twice",
+            "scenarios/a.json: tools[1]: the tool `read_page` is described twice; remove one of the descriptions",
         );
         check(
             &|scenario| scenario["tools"][1]["parameters"] = json!([]),

@@ -79,7 +79,10 @@ fn tools(files: &mut CorpusFiles<'_>, folder: &str) -> Result<Vec<CorpusTool>, C
                 parameters: parameters.value().clone(),
             };
             if tools.iter().any(|known| known.name == tool.name) {
-                let problem = format!("the tool `{}` is described twice", tool.name.escape_debug());
+                let problem = format!(
+                    "the tool `{}` is described twice; download the benchmark again",
+                    tool.name.escape_debug()
+                );
                 return Err(function.problem(&problem));
             }
             tools.push(tool);
@@ -174,7 +177,7 @@ impl Domain {
             let arguments = action.field("kwargs")?.object()?;
             let Some(tool) = self.set.tool(name.text()?) else {
                 let problem = format!(
-                    "the tool `{}` is not described in {}/tools",
+                    "the tool `{}` is not described in {}/tools; download the benchmark again",
                     name.text()?.escape_debug(),
                     self.set.name
                 );
@@ -297,13 +300,13 @@ mod tests {
             tasks,
             "name=\"return_loan\"",
             "name=\"burn_book\"",
-            "tau_bench/envs/retail/tasks_test.py: TASKS_TEST: [0].actions[0].name: the tool `burn_book` is not described in tau_bench/envs/retail/tools",
+            "tau_bench/envs/retail/tasks_test.py: TASKS_TEST: [0].actions[0].name: the tool `burn_book` is not described in tau_bench/envs/retail/tools; download the benchmark again",
         );
         check(
             tasks,
             "\"L7\"",
             "loan()[0]",
-            "tau_bench/envs/retail/tasks_test.py:8: expected a literal, found other code; nothing in the folder is executed",
+            "tau_bench/envs/retail/tasks_test.py:8: expected a literal, found other code, which Flowgate does not run; write the value itself here, or download the published version of the benchmark again",
         );
         check(
             "tau_bench/envs/retail/data/users.json",

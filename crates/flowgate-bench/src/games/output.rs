@@ -98,7 +98,10 @@ impl fmt::Display for ExecutionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy(problem) => {
-                write!(f, "the policy of the games cannot be used; this is a defect of Flowgate: {problem}")
+                write!(
+                    f,
+                    "the policy of the games cannot be used; this is a defect of Flowgate; please report it: {problem}"
+                )
             }
             Self::Model { task, error } => {
                 write!(f, "{task}: the model gave no answer; check its address and repeat the run: {error}")

@@ -18,8 +18,8 @@ pub const BINS: usize = 10;
 pub struct ScoreDistribution {
     /// The number of the figure in RTBAS: `2`, `3a` or `3b`.
     pub figure: &'static str,
-    /// What the regions have in common.
-    pub regions: &'static str,
+    /// Which regions the scores are of, such as `dependent`.
+    pub which_regions: &'static str,
     /// The scores.
     pub scores: Vec<f64>,
 }
@@ -51,9 +51,9 @@ impl ScoreDistribution {
 /// Returns the two distributions of RTBAS's Figure 2: the scores of the regions on which the output depends, and those
 /// of the others. `scored` has the score of each region, with whether the output depends on it.
 pub(super) fn figure_2(scored: &[(f64, bool)]) -> [ScoreDistribution; 2] {
-    [("dependent", true), ("not dependent", false)].map(|(regions, depends)| ScoreDistribution {
+    [("dependent", true), ("not dependent", false)].map(|(which_regions, depends)| ScoreDistribution {
         figure: "2",
-        regions,
+        which_regions,
         scores: scored.iter().filter(|(_, is)| *is == depends).map(|(score, _)| *score).collect(),
     })
 }
@@ -74,8 +74,11 @@ pub(super) fn figure_3(
         ("3b", "user prompt", true),
         ("3b", "tool responses", true),
     ];
-    let mut found =
-        kinds.map(|(figure, regions, _)| ScoreDistribution { figure, regions, scores: Vec::new() });
+    let mut found = kinds.map(|(figure, which_regions, _)| ScoreDistribution {
+        figure,
+        which_regions,
+        scores: Vec::new(),
+    });
     for case in cases {
         let attention = model.attention(&AttentionRequest {
             prefix: None,
@@ -109,7 +112,7 @@ mod tests {
     #[test]
     fn scores_fall_into_bins() {
         let scores = vec![0.0, 0.05, 0.1, 0.95, 1.0];
-        let distribution = ScoreDistribution { figure: "2", regions: "dependent", scores };
+        let distribution = ScoreDistribution { figure: "2", which_regions: "dependent", scores };
         let shares = distribution.shares();
         assert_eq!((shares[0], shares[1], shares[9]), (0.4, 0.2, 0.4));
         assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);

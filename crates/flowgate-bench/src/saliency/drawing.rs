@@ -67,7 +67,7 @@ fn histogram<'d>(figure: &str, distributions: impl Iterator<Item = &'d ScoreDist
     let curve = |distribution: &ScoreDistribution| Curve {
         name: format!(
             "{}: {} regions, {:.0} % below 0.2",
-            distribution.regions,
+            distribution.which_regions,
             distribution.scores.len(),
             100.0 * distribution.below_a_fifth()
         ),

@@ -64,7 +64,7 @@ pub fn lines(results: &ScreenerResults) -> Vec<Value> {
     });
     let distributions = results.distributions.iter().map(|distribution| {
         json!({
-            "type": "distribution", "figure": distribution.figure, "regions": distribution.regions,
+            "type": "distribution", "figure": distribution.figure, "regions": distribution.which_regions,
             "count": distribution.scores.len(), "below_0.2": rounded(distribution.below_a_fifth()),
             "shares": distribution.shares().map(rounded),
         })
@@ -138,12 +138,12 @@ pub(super) fn tables(model: &str, results: &ScreenerResults) -> Vec<Table> {
     tables
 }
 
-/// Returns the table of RTBAS's Figures 2 and 3, with a row for each distribution: the number of regions, the share of
-/// them with a score below 0.2, and the share in each tenth of the range of scores.
+/// Returns the table of RTBAS's Figures 2 and 3, with a row for each distribution: the figure and which regions it
+/// shows, their number, the share of them with a score below 0.2, and the share in each tenth of the range of scores.
 fn distribution_table(distributions: &[ScoreDistribution]) -> Table {
     let row = |distribution: &ScoreDistribution| {
         let mut cells = vec![
-            format!("{}: {}", distribution.figure, distribution.regions),
+            format!("{}: {}", distribution.figure, distribution.which_regions),
             distribution.scores.len().to_string(),
             cell(Some(distribution.below_a_fifth())),
         ];

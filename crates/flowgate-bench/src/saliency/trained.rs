@@ -1,5 +1,5 @@
-//! Trains a screener that reads attention, and chooses its threshold, without a report: [`train_screener`]. The privacy
-//! suite measures conversations with it.
+//! Trains a screener that reads attention and chooses its threshold, as `flowgate screen train` does, but measures no
+//! figures of it. The privacy suite measures conversations with the result.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use flowgate_lm::{
 use super::case::CaseSet;
 use super::labelled_prompt::DependencyCase;
 use super::measure::best_threshold;
-use super::{LabelledPrompt, THRESHOLDS, TRAINING, TrainClassifier};
+use super::{LabelledPrompt, ScreenerError, THRESHOLDS, TRAINING, TrainClassifier};
 
 /// A trained network with its threshold.
 pub struct TrainedNetwork {
@@ -48,7 +48,7 @@ pub fn train_screener(
     seed: u64,
     cases: usize,
     step: &mut dyn FnMut() -> bool,
-) -> Result<Option<TrainedNetwork>, Error> {
+) -> Result<Option<TrainedNetwork>, ScreenerError> {
     let Some(training) = summarize(model, seed ^ TRAINING, cases, step)? else { return Ok(None) };
     let Some(choosing) = summarize(model, seed ^ THRESHOLDS, cases, step)? else { return Ok(None) };
     let classifier = train(FeatureSet::Extended, &training)?;
@@ -67,7 +67,7 @@ fn summarize(
     seed: u64,
     cases: usize,
     step: &mut dyn FnMut() -> bool,
-) -> Result<Option<Vec<LabelledPrompt>>, Error> {
+) -> Result<Option<Vec<LabelledPrompt>>, ScreenerError> {
     let mut prompts = Vec::new();
     for set in sets() {
         let generated = set.generate(seed, cases);

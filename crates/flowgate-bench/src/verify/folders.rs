@@ -29,7 +29,12 @@ pub(super) fn verify_corpus(
     })?;
     let method = |name: &String| {
         let found = METHODS.into_iter().find(|method| method.name() == name);
-        found.ok_or_else(|| format!("line 1: this measurement has no method `{}`", name.escape_debug()))
+        found.ok_or_else(|| {
+            format!(
+                "line 1: this measurement has no method `{}`; use the version of Flowgate that wrote the file",
+                name.escape_debug()
+            )
+        })
     };
     let methods: Vec<Method> =
         string_list(recorded, "methods")?.iter().map(method).collect::<Result<_, _>>()?;

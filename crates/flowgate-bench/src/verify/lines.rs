@@ -65,7 +65,7 @@ fn without_code(manifest: &Value) -> Value {
 /// long.
 fn difference(recorded: &Value, repeated: &Value) -> String {
     let (Some(recorded), Some(repeated)) = (recorded.as_object(), repeated.as_object()) else {
-        return "the line is not a JSON object".to_owned();
+        return "the line is not a JSON object; give a file that `flowgate bench` wrote".to_owned();
     };
     let mut fields: Vec<String> = Vec::new();
     for name in recorded.keys().chain(repeated.keys()) {

@@ -225,11 +225,8 @@ fn print_text(
         }
     }
     for finding in &run.findings {
-        let word = if finding.reason.action == Action::Deny {
-            output.paint("31", "! found  ")
-        } else {
-            output.paint("36", "! found  ")
-        };
+        let color = if finding.reason.action == Action::Deny { "31" } else { "36" };
+        let word = output.paint(color, "! found  ");
         output.line(&format!("  {word}  {}", finding.event));
         report::print_reason(&finding.reason, &run.monitor, policy, options.content, "      ", output);
     }

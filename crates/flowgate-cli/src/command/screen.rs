@@ -14,7 +14,7 @@ use flowgate_lm::{
     AttentionLoss, AttentionModel as _, AttentionRequest, FeatureSet, RegionClassifier as _, region_summaries,
 };
 
-use super::bench::screeners::read_traces;
+use super::bench::screeners::{read_traces, screener_error};
 use crate::args::{ScreenCommand, ScreenFeatures, ScreenTimeArgs, ScreenTrainArgs};
 use crate::attention_screener::{SavedScreener, load_parts, save};
 use crate::input::InputError;
@@ -70,7 +70,7 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
         None => saliency::run(&model, &mut train, options.seed, cases, &mut step),
     };
     let is_interrupted = progress.finish(output);
-    let results = results.map_err(|error| InputError(format!("{name}: {error}")))?;
+    let results = results.map_err(|error| screener_error(&error, &name, options.traces.as_deref()))?;
     let (Some(results), Some(network), false) = (results, network, is_interrupted) else {
         return Ok(INTERRUPTED);
     };

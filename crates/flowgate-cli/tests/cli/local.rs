@@ -186,13 +186,13 @@ fn attention_is_blocked_in_a_local_model() {
         assert!(executions.iter().all(|line| line["enforcement"] == "attention blocking"));
     }
     let url = ["--model", "x", "--url", "http://localhost:1/v1"];
-    for suite in ["games", "extended"] {
+    for (suite, problem) in [
+        ("games", "this defence blocks attention inside of a local model: name its folder with `--local`"),
+        ("extended", "only `flowgate bench games` measures this defence; leave it out"),
+    ] {
         let arguments = ["bench", suite, "--defence", "attention/observation"];
-        check(
-            &[&arguments[..], &url].concat(),
-            2,
-            "--defence attention/observation: this defence blocks attention",
-        );
+        let expected = format!("--defence attention/observation: {problem}");
+        check(&[&arguments[..], &url].concat(), 2, &expected);
     }
 }
 
@@ -329,7 +329,7 @@ fn a_screener_learns_from_the_suites_that_are_not_reported() {
     check(
         &[&train[..], &["--suite", "travel"]].concat(),
         2,
-        "no calls of the suite `travel`; use one of banking, slack",
+        "runs.jsonl: the traces have no calls of the suite `travel`; use one of banking, slack",
     );
     let output = flowgate(&[&train[..], &["--suite", "slack", "--features", "paper"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));

@@ -200,7 +200,7 @@ fn a_file_that_cannot_be_used_is_named_with_the_place() {
         (
             "nameless",
             b"{\"tools\": [{\"name\": \"a\"}, {}]}",
-            "nameless.json: tools[1]: the tool has no `name`; add one",
+            "nameless.json: tools[1]: the `name` of the tool is missing, empty or not a text; write one",
         ),
         (
             "schema",

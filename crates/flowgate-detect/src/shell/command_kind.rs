@@ -1,4 +1,5 @@
-//! Names what makes a command unsafe, or why it counts as unsafe. The scanner and its helpers report these kinds.
+//! Names the unsafe effects of commands, such as running what is downloaded, and the reasons why a part that cannot be
+//! read counts as unsafe. The scanner and its helpers report these kinds.
 
 /// The effect of an unsafe command, or why a part of a script counts as unsafe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -61,7 +61,7 @@ impl ShellVariables {
     }
 
     /// Disables these variables if a nested script has disabled its copy, `inner`. The values in the copy are ignored.
-    pub(super) fn join(&mut self, inner: &Self) {
+    pub(super) fn disable_if_disabled_in(&mut self, inner: &Self) {
         self.disabled |= inner.disabled;
         if inner.disabled {
             self.values.clear();

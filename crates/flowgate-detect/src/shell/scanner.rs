@@ -220,10 +220,11 @@ impl CommandScanner {
                     // Whether a pipeline after `&&` or `||` runs depends on the one before it.
                     self.scan_pipeline(pipeline, variables, i == 0 && context.in_order, context);
                 } else {
-                    // Each command has a process of its own.
+                    // Each command has a process of its own, so its assignments do not reach these variables. A command
+                    // that is not followed disables them all the same, which is stricter than necessary.
                     let mut inner = variables.clone();
                     self.scan_pipeline(pipeline, &mut inner, false, context);
-                    variables.join(&inner);
+                    variables.disable_if_disabled_in(&inner);
                 }
             }
         }
@@ -353,7 +354,7 @@ impl CommandScanner {
                 inner.forget();
             }
             self.scan_script(body, &mut inner, ScriptContext { in_order, ..context });
-            variables.join(&inner);
+            variables.disable_if_disabled_in(&inner);
         }
         match kind {
             // A subshell is a process of its own: `exec` in it has not replaced the input of the script.

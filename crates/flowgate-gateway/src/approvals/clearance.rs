@@ -128,7 +128,8 @@ impl Clearance {
         clearance
     }
 
-    /// Returns the elements of the clearance as the configuration writes them; `None` if it covers everything.
+    /// Returns the elements of the clearance in the form of the configuration, for the page; `None` if it covers
+    /// everything. `*` is left out: [`Clearance::with_principals`] has added the person's name and groups.
     pub(crate) fn names(&self) -> Option<Vec<String>> {
         let mut names = self.names.clone()?;
         let readers = self.readers.iter();
@@ -213,6 +214,7 @@ impl Clearance {
             .filter(|reason| self.covers(policy, reason.get("carries")))
             .filter_map(|reason| reason.get("text").and_then(Value::as_str))
             .collect();
+        // Compares neighbours only: a repetition elsewhere in the list does no harm.
         shown.dedup();
         shown.push(HIDDEN);
         let mut withheld = Map::new();

@@ -49,6 +49,7 @@ pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
 /// Returns a question as a person is shown it who may read all of it: everything that the decision depends on.
 pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
     let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
+    // Compares neighbours only: a repetition elsewhere in the list does no harm.
     reasons.dedup();
     let summary = match ask.times {
         ..=1 => ask.summary.clone(),

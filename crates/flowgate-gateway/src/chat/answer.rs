@@ -1,5 +1,6 @@
-//! Answers a request for a model: from its body to the reply, which is sent once the turn is recorded in the audit log
-//! and stored in the database. The HTTP service calls [`ModelRoutes::answer`] in a task.
+//! Answers a request to a model: reads its body, runs the turn and sends the reply. The end of the reply is sent only
+//! after the turn is recorded in the audit log and stored in the database; a stream may send before that what may be
+//! released early. The HTTP service calls [`ModelRoutes::answer`] in a task.
 
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -306,8 +307,7 @@ impl ModelRoutes {
         (stream, report): (&mut Option<OutgoingReply>, &mut RequestReport),
     ) -> Result<Completion, RequestError> {
         let Some(session) = locked.get() else {
-            let message =
-                "the request failed because of a bug in the gateway: its conversation was not loaded";
+            let message = "the request failed because of a bug in the gateway (its conversation was not loaded): report it";
             return Err(RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
         };
         if !self.sessions.has_room(session, (&received.client.spec.name, name)) {

@@ -1,5 +1,6 @@
-//! Checks the quota of a client for each of its requests, and reports the limits on its requests that were reached. The
-//! model routes and the MCP routes call it before they read a body.
+//! Takes each request from the quota of its client and of its virtual key, and writes to the operator's log which of
+//! their limits was reached. The model routes and the MCP routes call it before they read a body; `budgets` logs
+//! through it.
 
 use axum::http::StatusCode;
 

@@ -367,7 +367,7 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
         413 => "the body of the request is larger than the limit",
         415 => "the request does not declare its body as JSON",
         429 => "the client sends too many requests",
-        500 => "the request failed because of a bug in the gateway",
+        500 => "the request failed because of a bug in the gateway: report it",
         503 => "the gateway is too busy, or its database does not answer",
         504 => "the answer was not complete within the time limit",
         _ => "the request was refused",
@@ -406,14 +406,20 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
             "the answer of the model's server cannot be read: check that `api` and `url` in [upstreams] are \
             those of the server"
         }
+        Error::Incomplete(_) => {
+            "the model's answer is not complete: see the log of the model's server; the agent can try again"
+        }
         Error::TooLong(_) => {
             "the model's answer exceeds the gateway's fixed size limit: ask for a shorter answer"
+        }
+        Error::TooMany(_) => {
+            "the model's answer has more parts than the gateway reads (256 tool calls, 4096 parts of reasoning, 4096 content blocks): ask for less at a time"
         }
         Error::OverBudget(_) => "the budget for the model is spent",
         Error::Unsupported(_) => {
             "the model's server does not have the requested model or function: check `api` and `models` in [upstreams]"
         }
         Error::NotRecorded(_) => "the model's answer could not be recorded",
-        _ => "the model's server failed",
+        _ => "the model's server failed: see the log of that server",
     })
 }

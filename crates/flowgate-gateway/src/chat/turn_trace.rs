@@ -453,6 +453,8 @@ fn error_type(error: &Error) -> Value {
         Error::Busy { .. } => "busy",
         Error::Malformed(_) => "malformed",
         Error::TooLong(_) => "too_long",
+        Error::TooMany(_) => "too_many",
+        Error::Incomplete(_) => "incomplete",
         Error::OverBudget(_) => "over_budget",
         Error::Unsupported(_) => "unsupported",
         // The conventions of OpenTelemetry have this value for a type of error without a name.

@@ -201,8 +201,11 @@ fn set(table: &mut Table, variable: &str, text: &str, begun: &mut Vec<String>) -
                     begun.push(path.clone());
                 }
                 let section = table.entry(name.clone()).or_insert_with(|| toml::Value::Table(Table::new()));
-                table =
-                    section.as_table_mut().ok_or_else(|| format!("`{path}` in the file is not a section"))?;
+                table = section.as_table_mut().ok_or_else(|| {
+                    format!(
+                        "`{path}` in the file is not a section: write it as [{path}], or unset the variable"
+                    )
+                })?;
             }
             (false, None) => {
                 let value = read_value(text, schema).map_err(|expected| {
@@ -392,7 +395,10 @@ mod tests {
             "[audit]\nfile = \"x\"\n[store]\nurll = 1\n[log]\n",
             "line 4: unknown field `urll`, expected one of `url`, `url-from`, `encryption-key-from`, `encryption-key-file`, `retention-days`, `memory-mib`, `conversation-mib`, `quotation-mib`, `quotation-days`",
         );
-        check("audit = 3\n", "FLOWGATE_CONFIG__AUDIT__KEY_FILE: `audit` in the file is not a section");
+        check(
+            "audit = 3\n",
+            "FLOWGATE_CONFIG__AUDIT__KEY_FILE: `audit` in the file is not a section: write it as [audit], or unset the variable",
+        );
         check("[store\n", "line 1: unclosed table, expected `]`");
     }
 

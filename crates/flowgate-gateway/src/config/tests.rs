@@ -366,7 +366,10 @@ fn problems_of_issuers_are_named() {
         &with_issuer("jwks-url = \"https://login.example/keys\"\njwks-file = \"keys.json\""),
         "issuers.corp: the section has both `jwks-file` and `jwks-url`: remove one of them",
     );
-    check(&with_issuer("jwks-file = \"p.flow\""), "issuers.corp: jwks-file: DIR/p.flow: it is not JSON");
+    check(
+        &with_issuer("jwks-file = \"p.flow\""),
+        "issuers.corp: jwks-file: DIR/p.flow: it is not JSON with each key once: correct the JWKS, or check its address",
+    );
     check(
         &with_issuer("[issuers.other]\nissuer = \"https://login.example\""),
         "issuers.other: the issuer is also that of corp: write one section for it",

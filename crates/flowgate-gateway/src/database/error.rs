@@ -225,7 +225,7 @@ impl DatabaseError {
 
     /// Returns whether a statement failed because a row that it refers to does not exist (a foreign key). On SQLite,
     /// whose primary error code does not distinguish constraints, returns true for every violated constraint.
-    pub(super) fn is_constraint_violation(&self) -> bool {
+    pub(super) fn is_missing_reference(&self) -> bool {
         match self {
             Self::Sqlite(error) => {
                 error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation)

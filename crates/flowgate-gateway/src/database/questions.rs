@@ -515,7 +515,7 @@ pub(super) async fn use_approval(tx: &mut DynTransaction<'_>, id: &str) -> Resul
 
 /// Voids an open or allowed question, in the transaction that persists the turn in which its call did not run; marks it
 /// as expired if nobody answered it in time. Has no effect on a question in another state.
-pub(super) async fn void_approval(tx: &mut DynTransaction<'_>, id: &str) -> Result<(), DatabaseError> {
+pub(super) async fn void_question(tx: &mut DynTransaction<'_>, id: &str) -> Result<(), DatabaseError> {
     let change = next_change(tx).await?;
     let sql = "UPDATE questions SET state = CASE WHEN state = 'open' AND {expired} THEN 'expired' ELSE 'void' END, change = ?1 \
                WHERE id = ?2 AND state IN ('open', 'allowed')";

@@ -17,7 +17,7 @@ use super::cache::DatabaseCache;
 use super::encryption::{Content, ContentCipher, ContentPlace, DigestColumn, StoredContent, StoredDigest};
 use super::error::DatabaseError;
 use super::log_heads::{NewerLogHead, update_log_head};
-use super::questions::{note_removed, use_approval, void_approval};
+use super::questions::{note_removed, use_approval, void_question};
 use super::quotations::{NewShownTexts, ShownText, persist_shown_texts};
 use super::transaction::{Access, DynTransaction, Operation, SqlValue, TurnTransaction};
 use super::{Database, with_timeout};
@@ -131,7 +131,7 @@ impl Database {
                     use_approval(tx, id).await?;
                 }
                 for id in &approvals.void {
-                    void_approval(tx, id).await?;
+                    void_question(tx, id).await?;
                 }
                 for id in &approvals.removed {
                     note_removed(tx, id).await?;
@@ -370,7 +370,7 @@ impl TurnWrite {
             // Another request has stored a turn of this number.
             Ok(_) => Err(DatabaseError::Overtaken),
             // The conversation was deleted.
-            Err(error) if error.is_constraint_violation() => Err(DatabaseError::Overtaken),
+            Err(error) if error.is_missing_reference() => Err(DatabaseError::Overtaken),
             Err(error) => Err(error),
         }
     }

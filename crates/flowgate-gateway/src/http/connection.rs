@@ -108,6 +108,8 @@ impl ConnectionServer {
         let Some(tls) = &self.tls else {
             return self.serve_plain(stream, place).await;
         };
+        // Fails if the client has disconnected already.
+        let peer = stream.peer_addr().ok().map(|address| address.ip().to_canonical());
         let accepted = tokio::select! {
             biased;
             () = self.wait_until_closing() => return,
@@ -122,7 +124,7 @@ impl ConnectionServer {
                 let is_http2 = session.alpn_protocol() == Some(HTTP2_PROTOCOL);
                 self.serve_requests(stream, is_http2, place, certificate).await;
             }
-            Err(error) => self.service.note_handshake(error),
+            Err(error) => self.service.note_handshake(error, peer),
         }
     }
 

@@ -65,7 +65,7 @@ impl fmt::Display for ServeError {
             Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
                 write!(
                     f,
-                    "{address} is in use by another program: choose another port, or 0 for any that is free, with --listen"
+                    "{address} is in use by another program: choose another port, or 0 for any that is free, with `--listen`"
                 )
             }
             Self::Listen(address, error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -77,11 +77,11 @@ impl fmt::Display for ServeError {
             Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 write!(
                     f,
-                    "{address} is not an address of this machine: choose 127.0.0.1 for this machine alone, with --listen"
+                    "{address} is not an address of this machine: choose 127.0.0.1 for this machine alone, with `--listen`"
                 )
             }
             Self::Listen(address, error) => {
-                write!(f, "cannot listen on {address}: {error}; choose another address with --listen")
+                write!(f, "cannot listen on {address}: {error}; choose another address with `--listen`")
             }
             Self::Store(error) => f.write_str(error),
             Self::Runtime(error) => write!(f, "the server cannot run: {error}"),

@@ -83,7 +83,11 @@ struct FetchedKeys {
 
 /// The description that an issuer publishes at `/.well-known/openid-configuration`.
 #[derive(Debug, Clone)]
-pub(crate) struct IssuerDescription(Value);
+pub(crate) struct IssuerDescription {
+    /// The name of the issuer's section.
+    name: String,
+    document: Value,
+}
 
 impl Issuer {
     /// Creates an issuer without fetched keys.
@@ -252,20 +256,19 @@ impl Issuer {
     /// # Errors
     /// Why the description cannot be used: a sentence for the operator's log, without content.
     pub(crate) fn describe(&self) -> Result<IssuerDescription, String> {
-        let issuer = &self.settings.issuer;
+        let IssuerSettings { issuer, name, .. } = &self.settings;
         let text =
             self.http.get(&format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/')))?;
         // `Numbers::Any`: numbers that parsers may read differently are accepted too.
         let document = json::parse(&text, Numbers::Any).map_err(|_| {
-            "the OpenID configuration of the issuer is not JSON: check `issuer` in [issuers.NAME]".to_owned()
+            format!("the OpenID configuration of the issuer is not JSON: check `issuer` in [issuers.{name}]")
         })?;
         if document.get("issuer").and_then(Value::as_str) != Some(issuer) {
-            return Err(
-                "the OpenID configuration of the issuer names another issuer: correct `issuer` in [issuers.NAME]"
-                    .to_owned(),
-            );
+            return Err(format!(
+                "the OpenID configuration of the issuer names another issuer: correct `issuer` in [issuers.{name}]"
+            ));
         }
-        Ok(IssuerDescription(document))
+        Ok(IssuerDescription { name: name.clone(), document })
     }
 
     /// Returns whether the keys may be fetched now, after fewer than [`MAX_FETCHES`] fetches in the last minute. If so,
@@ -293,10 +296,11 @@ impl IssuerDescription {
     /// # Errors
     /// If there is no such member, or requests to the address would not be protected by TLS.
     pub(crate) fn address(&self, name: &str) -> Result<&str, String> {
-        let address = self.0.get(name).and_then(Value::as_str);
+        let address = self.document.get(name).and_then(Value::as_str);
         let address = address.ok_or_else(|| {
             format!(
-                "the OpenID configuration of the issuer has no `{name}`: check `issuer` in [issuers.NAME]"
+                "the OpenID configuration of the issuer has no `{name}`: check `issuer` in [issuers.{}]",
+                self.name
             )
         })?;
         match is_protected(address) {
@@ -310,12 +314,12 @@ impl IssuerDescription {
 
     /// Returns whether the member `name` of the description is `true`: the issuer has this feature.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.get(name).and_then(Value::as_bool).unwrap_or_default()
+        self.document.get(name).and_then(Value::as_bool).unwrap_or_default()
     }
 
     /// Returns the strings in the list `name` of the description; `None` if there is no such list.
     pub(crate) fn list(&self, name: &str) -> Option<Vec<&str>> {
-        self.0.get(name)?.as_array().map(|all| all.iter().filter_map(Value::as_str).collect())
+        self.document.get(name)?.as_array().map(|all| all.iter().filter_map(Value::as_str).collect())
     }
 }
 

@@ -32,12 +32,14 @@ impl KeySet {
     /// If the text is not a JWKS, or has more than [`MAX_KEYS`] keys. The message follows the name of the document.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         // `Numbers::Any`: numbers that parsers may read differently are accepted too.
-        let document = json::parse(text, Numbers::Any).map_err(|_| "it is not JSON".to_owned())?;
+        let document = json::parse(text, Numbers::Any).map_err(|_| {
+            "it is not JSON with each key once: correct the JWKS, or check its address".to_owned()
+        })?;
         let keys = document.get("keys").and_then(Value::as_array);
         let keys = keys
             .ok_or("the field `keys` is missing or is not a list: correct the JWKS, or check its address")?;
         if keys.len() > MAX_KEYS {
-            return Err(format!("it has more than {MAX_KEYS} keys"));
+            return Err(format!("it has more than {MAX_KEYS} keys: remove those that are not used any more"));
         }
         Ok(Self(keys.iter().filter_map(IssuerKey::read).collect()))
     }
@@ -149,13 +151,19 @@ mod tests {
         let check = |text: &str, expected: &str| {
             assert_eq!(KeySet::read(text).map(|keys| keys.len()), Err(expected.to_owned()), "{text}")
         };
-        check("<html>", "it is not JSON");
+        check("<html>", "it is not JSON with each key once: correct the JWKS, or check its address");
         check("{}", "the field `keys` is missing or is not a list: correct the JWKS, or check its address");
         check(
             r#"{"keys": {}}"#,
             "the field `keys` is missing or is not a list: correct the JWKS, or check its address",
         );
-        check(&json!({"keys": vec![json!({}); MAX_KEYS + 1]}).to_string(), "it has more than 100 keys");
-        check(r#"{"keys": [], "keys": []}"#, "it is not JSON");
+        check(
+            &json!({"keys": vec![json!({}); MAX_KEYS + 1]}).to_string(),
+            "it has more than 100 keys: remove those that are not used any more",
+        );
+        check(
+            r#"{"keys": [], "keys": []}"#,
+            "it is not JSON with each key once: correct the JWKS, or check its address",
+        );
     }
 }

@@ -136,11 +136,14 @@ impl LoginSettings {
             _ => {}
         }
         // An issuer that refuses the login sends no code.
-        let no_code = "the issuer has refused the login: its log has the reason";
+        let no_code = "the issuer has refused the login: its own log has the reason";
         let code = returned.code.ok_or(LoginFailure::Request(no_code))?;
         let token = self.exchange(&description, code, &secrets).await?;
         // Exchanges the code for an ID token, and verifies the token.
-        let refused = |why: TokenRefusal| LoginFailure::Issuer(format!("the ID token is refused: {why}"));
+        let refused = |why: TokenRefusal| {
+            let advice = refusal_advice(why, &self.issuer.settings.name);
+            LoginFailure::Issuer(format!("the ID token is refused: {why}; {advice}"))
+        };
         let unverified = UnverifiedToken::read(&token).map_err(refused)?;
         let audiences = vec![self.client_id.as_str()];
         let claims = self.issuer.verify(&unverified, audiences, log).await.map_err(refused)?;
@@ -224,5 +227,28 @@ impl LoginSettings {
                     .to_owned(),
             )
         })
+    }
+}
+
+/// Returns what the operator, or the person, does about an ID token that is refused for the reason `why`. `issuer` is the
+/// name of the issuer's section.
+fn refusal_advice(why: TokenRefusal, issuer: &str) -> String {
+    match why {
+        TokenRefusal::Algorithm => format!("check `algorithms` in [issuers.{issuer}]"),
+        TokenRefusal::Issuer | TokenRefusal::NoIssuer | TokenRefusal::UnknownIssuer => {
+            format!("check `issuer` in [issuers.{issuer}]")
+        }
+        TokenRefusal::NoKeys => format!("the log has a line about issuers.{issuer} with the reason"),
+        TokenRefusal::UnknownKey | TokenRefusal::KeyOfOtherAlgorithm | TokenRefusal::Signature => {
+            format!("check where the keys come from in [issuers.{issuer}]")
+        }
+        TokenRefusal::Expired | TokenRefusal::NotYetValid => {
+            "compare the clocks of the gateway and the issuer".to_owned()
+        }
+        TokenRefusal::Audience | TokenRefusal::AuthorizedParty => {
+            "check `client-id` in [login.oidc]".to_owned()
+        }
+        TokenRefusal::Nonce => "begin the login again".to_owned(),
+        _ => "correct the client of the gateway at the issuer".to_owned(),
     }
 }

@@ -74,7 +74,9 @@ impl LoginIdentity {
                 groups.into_iter().map(str::to_owned).collect()
             }
             Some(_) => {
-                return Err(format!("the claim `{groups_claim}` is not a list of at most 1,000 groups"));
+                return Err(format!(
+                    "the claim `{groups_claim}` is not a list of at most 1,000 groups: name another claim with `groups-claim` in [login.oidc]"
+                ));
             }
         };
         let issuer = issuer.settings.issuer.clone();

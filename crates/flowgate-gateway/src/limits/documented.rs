@@ -1,9 +1,11 @@
-//! Tests that the table of limits in the documentation matches the code.
+//! Tests that the table of limits in `docs/gateway.md` matches the code: it has the default of each limit, and each
+//! limit that the code reports in the log.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::config::{self, DatabaseSpec};
+use crate::database::KeyLimits;
 use crate::limits::ServerLimits;
 
 const GATEWAY: &str = include_str!("../../../../docs/gateway.md");
@@ -21,11 +23,12 @@ fn rows() -> BTreeMap<&'static str, (&'static str, &'static str)> {
     rows.collect()
 }
 
+/// Every default in the table is that of the code, and the table has no other rows.
 #[test]
 fn documented_defaults_are_those_of_the_code() {
     let limits = ServerLimits::default();
     let store = DatabaseSpec::default();
-    let client = {
+    let configuration = {
         let text = "[upstreams.a]\nurl = \"http://127.0.0.1:1/v1\"\n[clients.a]\nkey-from = \"KEY\"\nupstream = \"a\"\npolicy = \"p.flow\"\n";
         let folder = std::env::temp_dir().join(format!("flowgate-documented-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -34,15 +37,18 @@ fn documented_defaults_are_those_of_the_code() {
         std::fs::remove_dir_all(&folder).unwrap();
         read
     };
-    let asking = &client.approvals;
-    let one = client.clients.first().unwrap();
+    let asking = &configuration.approvals;
+    let one = configuration.clients.first().unwrap();
+    let key = KeyLimits::default();
     let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
     let seconds = |time: std::time::Duration| format!("{} s", time.as_secs());
+    let optional = |most: Option<u64>| most.map_or_else(|| "none".to_owned(), |most| most.to_string());
     let expected: Vec<(&str, String)> = vec![
         ("bytes of one body", mib(limits.body)),
         ("bytes of all bodies that are read or evaluated", mib(limits.bodies)),
         (crate::http::value_budget::LIMIT_NAME, mib(limits.values)),
         ("seconds for a body to arrive", seconds(limits.body_time)),
+        // A handshake may take as long as the head of a request.
         ("seconds for a TLS handshake", seconds(limits.head_time)),
         ("open connections", limits.connections.to_string()),
         ("connections of one address without a valid key", limits.connections_of_address.to_string()),
@@ -58,11 +64,11 @@ fn documented_defaults_are_those_of_the_code() {
         ("streams of MCP servers at the same time", limits.streams.to_string()),
         ("seconds for a turn of an agent", seconds(limits.turn_time)),
         ("requests of one client in a minute", one.requests_per_minute.to_string()),
-        ("tokens of one client in a day", "none".to_owned()),
-        ("cost of one client in a day", "none".to_owned()),
-        ("requests of one virtual key in a minute", "none".to_owned()),
-        ("tokens of one virtual key in a day", "none".to_owned()),
-        ("cost of one virtual key in a day", "none".to_owned()),
+        ("tokens of one client in a day", optional(one.budget.tokens_per_day)),
+        ("cost of one client in a day", optional(one.budget.cost_per_day)),
+        ("requests of one virtual key in a minute", optional(key.requests_per_minute.map(u64::from))),
+        ("tokens of one virtual key in a day", optional(key.tokens_per_day)),
+        ("cost of one virtual key in a day", optional(key.cost_per_day)),
         ("virtual keys of one client", crate::virtual_keys::routes::MAX_KEYS.to_string()),
         ("requests of one client at the same time", one.parallel.to_string()),
         ("streams of one client at the same time", crate::mcp_proxy::stream_place::MAX_LISTENING.to_string()),
@@ -80,6 +86,7 @@ fn documented_defaults_are_those_of_the_code() {
         ("questions of one conversation", asking.total_of_conversation.to_string()),
         ("refused questions of one conversation in a row", asking.refusals_of_conversation.to_string()),
         ("refused questions of one client in a row", asking.refusals_of_client.to_string()),
+        // One constant limits the questions that are open and those that were refused.
         ("tools of one server that wait for approval", crate::database::MAX_OFFERED.to_string()),
         ("refused tools of one server in a row", crate::database::MAX_OFFERED.to_string()),
         (
@@ -120,7 +127,7 @@ fn documented_defaults_are_those_of_the_code() {
         let documented = rows.get(limit).unwrap_or_else(|| panic!("`{limit}` is not documented"));
         assert_eq!(documented.0, default, "{limit}");
     }
-    assert_eq!(rows.len(), expected.len(), "a documented limit is none of the code: {rows:?}");
+    assert_eq!(rows.len(), expected.len(), "the table has a row that this test does not know: {rows:?}");
 }
 
 /// Every limit that the code reports is in the table by its name, with its setting if it has one.

@@ -62,7 +62,7 @@ impl McpExchange<'_> {
             }
             None => Err(RequestError::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "the request failed because of a bug in the gateway: its conversation was not loaded",
+                "the request failed because of a bug in the gateway (its conversation was not loaded): report it",
             )),
         };
         // The audit records of the input; a failed input has none.

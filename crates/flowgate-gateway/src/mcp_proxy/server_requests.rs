@@ -238,23 +238,26 @@ impl<'e> McpExchange<'e> {
     pub(super) fn reserve_memory(&self, text: &str) -> Result<ValueBudgetShare, &'static str> {
         let McpRequest { client, conversation, .. } = self.request;
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
+            let (effect, problem) = match why {
+                ValueBudgetError::TooLarge => (
+                    "an answer of a server was not read, since it alone needs more than a quarter of `--max-values`; the client received an error for it",
+                    "the answer of the MCP server has too many JSON values: ask for less, or let the operator of the gateway raise `--max-values`",
+                ),
+                ValueBudgetError::Taken => (
+                    "an answer of a server was not read, and the client received an error for it",
+                    "the gateway has no memory left for the answer of the MCP server: try again, or let the operator of the gateway raise `--max-values`",
+                ),
+            };
             self.routes.log.limit(&log::Limit {
                 what: LIMIT_NAME,
-                effect: "an answer of a server was not read, and the client received an error for it",
+                effect,
                 setting: Some(LIMIT_SETTING),
                 advice: None,
                 most: u64::try_from(self.routes.values.total_bytes()).unwrap_or(u64::MAX),
                 client: &client.spec.name,
                 conversation: Some(conversation),
             });
-            match why {
-                ValueBudgetError::TooLarge => {
-                    "the answer of the MCP server has too many JSON values: ask for less, or raise `--max-values`"
-                }
-                ValueBudgetError::Taken => {
-                    "the gateway has no memory left for the answer of the MCP server: try again, or raise `--max-values`"
-                }
-            }
+            problem
         })
     }
 

@@ -156,10 +156,10 @@ impl<'m> LabelledTrace<'m> {
         }))
     }
 
-    /// Adds the fields at a node of the event's JSON and below it: each value with its label, and one entry for each
-    /// hidden node. `around` is the join of the labels of the nodes that contain this one; a model that is shown the
-    /// value is shown its surroundings too, so `shown_at` is the join of both labels. Returns false if there are too
-    /// many fields.
+    /// Adds the fields at a node of the event's JSON and below it: each value other than null with its label, and one
+    /// entry for each hidden node. `around` is the join of the labels of the nodes that contain this one; a model that
+    /// is shown the value is shown its surroundings too, so `shown_at` is the join of both labels. Returns false if
+    /// there are too many fields.
     fn fields(&mut self, document: &Document, id: NodeId, around: &Label, fields: &mut Vec<Value>) -> bool {
         let Some(node) = document.node(id) else { return true };
         if fields.len() >= MAX_FIELDS {
@@ -171,6 +171,7 @@ impl<'m> LabelledTrace<'m> {
             return true;
         }
         let within = around.join(&node.label);
+        // A null has no text to show, such as the content of a message that has only calls.
         if let NodeContent::Scalar(value) = &node.content
             && !value.is_null()
         {
@@ -245,17 +246,10 @@ impl<'m> LabelledTrace<'m> {
         let Some(node) = (0..document.nodes().len()).find(|node| document.path(*node) == region.path) else {
             return false;
         };
-        // The node and all nodes that contain it. The root is its own parent.
-        let around = std::iter::successors(Some(node), |node| {
-            document.node(*node).map(|node| node.parent).filter(|parent| parent != node)
-        });
-        // `label_of` joins the labels of everything in the node. The bound on the path ends it even if parents formed a
-        // cycle.
+        // `label_of` joins the labels of everything in the node.
+        let mut enclosing = document.enclosing(node).filter_map(|node| document.node(node));
         self.clearance.covers(&document.label_of(node))
-            && around
-                .take(document.nodes().len())
-                .filter_map(|node| document.node(node))
-                .all(|node| self.clearance.covers(&node.label))
+            && enclosing.all(|node| self.clearance.covers(&node.label))
     }
 
     /// Returns a region that influenced a call as JSON, with the names of its label's elements; `None` if its event is

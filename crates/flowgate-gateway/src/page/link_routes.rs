@@ -1,5 +1,5 @@
-//! Serves the route by which a person makes a login link, and takes the links by which people log in. `http::service` and
-//! `session_routes` call it.
+//! Serves the route by which a person makes a login link, and redeems the links by which people log in. `http::service`
+//! and `session_routes` call it.
 
 use std::time::Instant;
 

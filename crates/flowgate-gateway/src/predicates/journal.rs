@@ -24,6 +24,8 @@ const TURN_TIME: Duration = Duration::from_secs(10);
 /// The only error that a conversation receives for a failed predicate. The cause is written to the operator's log only:
 /// a source could choose it (a status, a delay) by the content of the question, and so leak this content.
 const NO_ANSWER: &str = "the predicate gave no valid answer; the log of the gateway has the cause";
+/// The error of a replay for a question that the recorded turn did not ask.
+const NOT_RECORDED: &str = "the recorded turn has no answer of it to these arguments, and a replay does not ask the service or module that answers it: only a live turn shows the result";
 /// The maximum number of failures that are reported for one turn.
 const MAX_FAILURES: usize = 20;
 
@@ -115,8 +117,7 @@ impl PredicateJournal {
             let next = recorded.and_then(|answers| {
                 if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() }
             });
-            return next
-                .unwrap_or_else(|| Err("the recorded turn contains no answer to this question".to_owned()));
+            return next.unwrap_or_else(|| Err(NOT_RECORDED.to_owned()));
         };
         // Unlocked while the source is asked: a source that panics must not poison the lock.
         drop(state);
@@ -175,8 +176,7 @@ mod tests {
     #[test]
     fn each_question_is_answered_again_as_it_was() {
         let journal = PredicateJournal::default();
-        let (yes, nobody) =
-            (Ok(json!(true)), || Err("the recorded turn contains no answer to this question".to_owned()));
+        let (yes, nobody) = (Ok(json!(true)), || Err(NOT_RECORDED.to_owned()));
         assert_eq!(asked(&journal, 1, &yes), nobody());
         assert_eq!(journal.take_answers(), []);
         journal.begin_turn();

@@ -137,11 +137,11 @@ impl SpanQueue {
 
     /// Sends batches until the queue is closed and empty, or [`END_TIME`] has passed since it was closed.
     fn run(&self, mut sender: BatchSender) {
-        // Set when the queue is first found closed.
-        let mut end: Option<Instant> = None;
+        // The time at which sending ends, which is set when the queue is first found closed.
+        let mut deadline: Option<Instant> = None;
         while let Some(batch) = self.take_batch() {
             if self.state().is_closed {
-                let deadline = *end.get_or_insert_with(|| Instant::now() + END_TIME);
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + END_TIME);
                 if Instant::now() >= deadline {
                     self.dropped.fetch_add(count(batch.len()), Ordering::Relaxed);
                     break;

@@ -175,7 +175,8 @@ impl ModelRoutes {
             self.recorder.record_unconfirmed(format!("key {what}"), &who, &error);
             database_error_reply(error)
         })?;
-        // Another request has taken the name or the last place meanwhile: the log says that the key was not made.
+        // The audit log has a record of the key already. If another request has taken the name or the last place in the
+        // meantime, a correction says that the key was not made.
         if added != AddedKey::Added {
             let cause = "the key was not made".to_owned();
             let correction = AuditEvent::OrderUnconfirmed { what: format!("key {what}"), who, cause };

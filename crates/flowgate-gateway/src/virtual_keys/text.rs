@@ -1,6 +1,6 @@
 //! Defines the text of a virtual key: generates it, recognises it, computes its digest, and hides it in other texts.
 //! The database has only the digests of the keys. `routes` makes keys, `chat::authentication` reads them, and
-//! `recorder` hides them.
+//! `recorder` and `log` hide them.
 //!
 //! The text is `fgk-` and 64 hexadecimal digits: 256 random bits of the operating system. A digest without a salt is
 //! therefore enough: nobody can try all keys.

@@ -107,6 +107,7 @@ fn a_client_without_tls_sees_why_it_is_refused() {
         line["message"],
         "a client connected without TLS: the address in its configuration must begin with https://"
     );
+    assert_eq!(line["address"], "127.0.0.1");
     assert_eq!(raw(server.gateway.address, &[0, 1, 2, 3]), "");
     assert_eq!(
         server.log.next("refused")["message"],

@@ -352,7 +352,10 @@ fn an_issuer_without_keys_authenticates_nobody() {
     let upstream = UpstreamDouble::new(|_| says("Hello."));
     for (answer, reason) in [
         (KeyAnswer::Error, "the issuer answered with the HTTP status 500: check its address and its log"),
-        (KeyAnswer::Html, "the JWKS of the issuer (its keys): it is not JSON"),
+        (
+            KeyAnswer::Html,
+            "the JWKS of the issuer (its keys): it is not JSON with each key once: correct the JWKS, or check its address",
+        ),
         (
             KeyAnswer::Redirect("http://169.254.169.254/keys"),
             "the issuer answered with the redirect 302, which is not followed: name the address that it leads to",
@@ -407,15 +410,15 @@ fn keys_come_from_a_file_or_from_the_issuer_alone() {
     for (description, reason) in [
         (
             json!({"issuer": "https://evil.example"}),
-            "the OpenID configuration of the issuer names another issuer: correct `issuer` in [issuers.NAME]",
+            "the OpenID configuration of the issuer names another issuer: correct `issuer` in [issuers.corp]",
         ),
         (
             json!({"issuer": null}),
-            "the OpenID configuration of the issuer names another issuer: correct `issuer` in [issuers.NAME]",
+            "the OpenID configuration of the issuer names another issuer: correct `issuer` in [issuers.corp]",
         ),
         (
             json!({"jwks_uri": null}),
-            "the OpenID configuration of the issuer has no `jwks_uri`: check `issuer` in [issuers.NAME]",
+            "the OpenID configuration of the issuer has no `jwks_uri`: check `issuer` in [issuers.corp]",
         ),
         (
             json!({"jwks_uri": "http://10.0.0.1/keys"}),

@@ -94,8 +94,9 @@ impl Conversation {
         }
     }
 
-    /// Returns the label of a reason: the join of the labels of the regions that it names and of the lists and maps
-    /// around them. A reason that names no region, or comes from a rule, has the label of the verdict, `decided`.
+    /// Returns the label of a reason: the join of the labels of the regions that it names, with all they contain, and
+    /// of the lists and maps around them. A reason that names no region, or comes from a rule, has the label of the
+    /// verdict, `decided`.
     fn reason_label(&self, reason: &Reason, decided: Label) -> Label {
         // A rule's message may quote any text that the rule has matched, so it carries the label of the whole verdict.
         if reason.regions.is_empty() || matches!(reason.kind, ReasonKind::Rule | ReasonKind::RuleError) {
@@ -105,11 +106,9 @@ impl Conversation {
             let document = self.monitor.trace().event(region.event).map(|event| &event.document);
             let region_label = document.and_then(|document| {
                 let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
-                // The lists and maps around a region show that the region exists, so their labels count as well.
-                let enclosing = std::iter::successors(Some(node), |node| {
-                    Some(document.node(*node)?.parent).filter(|parent| parent != node)
-                });
-                let enclosing = enclosing.take(document.nodes().len()).filter_map(|node| document.node(node));
+                // `label_of`: with everything in the region. The lists and maps around it show that it exists, so their
+                // own labels count as well, but not those of what else they contain.
+                let enclosing = document.enclosing(node).filter_map(|node| document.node(node));
                 Some(enclosing.fold(document.label_of(node), |label, node| label.join(&node.label)))
             });
             region_label.unwrap_or_else(|| self.monitor.policy().space().top())

@@ -167,9 +167,9 @@ impl Conversation {
     fn process_look(&mut self, index: usize, arguments: &Map<String, Value>) {
         let Some(step) = self.last_step() else { return };
         let (below, mut label, look) = (step.bound, step.bound, slot::parse_look(arguments));
-        let resolved = look.and_then(|look| {
+        let resolved = look.map_err(str::to_owned).and_then(|look| {
             for name in &look.names {
-                let hidden = step.names.get(name).ok_or("there is no hidden region of this name")?;
+                let hidden = step.names.get(name).ok_or_else(|| slot::unknown_region(name))?;
                 label = label.join(&hidden.label);
             }
             Ok(look)
@@ -177,7 +177,7 @@ impl Conversation {
         let look = match resolved {
             Ok(look) => look,
             Err(error) => {
-                return self.refuse_malformed(index, error, "name regions that the chat shows as hidden");
+                return self.refuse_malformed(index, &error, "name regions that the chat shows as hidden");
             }
         };
         if !self.labels.has_room_for_look(self.settings.levels) {
@@ -229,18 +229,20 @@ impl Conversation {
         // No person is asked about a reason that concerns an endorsed slot. Otherwise the author of a text that is not
         // of the endorsed kind could provoke any number of questions, and a question about a value that is too
         // confidential would show which regions of the text are confidential.
-        let is_about_endorsed = |reason: &Reason| {
+        let endorsed_argument = |reason: &Reason| {
             // A slot that carries less than its regions was endorsed, although the policy also permits it otherwise.
             let lowered = slot_labels.iter().filter(|(_, label)| !label.flows_to(&judgement.decided));
             let mut names = lowered.map(|(name, _)| name).chain(endorsed.keys());
-            names.any(|name| reason.is_about_argument(name))
+            names.find(|name| reason.is_about_argument(name)).cloned()
         };
         let copy_advice = "leave out `fill`, to copy the region";
-        let slot_problem = slot_problem.map(|message| (message, copy_advice)).or_else(|| {
-            let message =
-                "the text for a slot does not have the form that the policy requires there, or is too confidential";
+        let slot_problem = slot_problem.map(|message| (message.to_owned(), copy_advice)).or_else(|| {
+            let argument = judgement.reasons.iter().find_map(endorsed_argument)?;
+            let message = format!(
+                "the text for the slot `{argument}` does not have the form that the policy requires there, or is too confidential"
+            );
             let advice = "ask in `fill` for the bare value, or look at the region and write the value";
-            judgement.reasons.iter().any(is_about_endorsed).then_some((message, advice))
+            Some((message, advice))
         });
         let outcome = if slot_problem.is_some() { Outcome::Deny } else { judgement.outcome() };
         // The label of everything that a refusal depends on. A refusal because of a slot depends on the slot's text,
@@ -263,7 +265,7 @@ impl Conversation {
         });
         if let Some((problem, advice)) = slot_problem {
             let label = verdict.judgement().decided.join(&label).join(&slots_label);
-            let text = refusal::malformed_refusal(problem, advice);
+            let text = refusal::malformed_refusal(&problem, advice);
             self.turn.outcome.spent.refused += 1;
             self.set_outcome(index, CallOutcome::Refused { text, label, tool: Some(tool), stopped: None });
             return None;

@@ -1,6 +1,7 @@
 //! Replays a conversation from its journal: applies the recorded inputs in order, without querying a model or running a
-//! tool, and stops with [`ReplayDiverged`] at the first input whose result differs from the recorded one. The gateway
-//! restores stored conversations this way and checks verdicts again. See [`crate::journal`] for the recording.
+//! tool. Stops with [`ReplayDiverged`] at the first input that is not possible in the state, or at which the
+//! conversation waits for something other than recorded. The gateway restores stored conversations this way and checks
+//! verdicts again. See [`crate::journal`] for the recording.
 
 use std::fmt;
 

@@ -14,6 +14,7 @@ use super::slot_copy::{self, SlotRegion};
 use super::{Conversation, ConversationSettings, Need};
 use crate::placeholder;
 use crate::redact::HiddenContent;
+use crate::slot;
 
 impl Conversation {
     /// Fills the slots of a call, one after the other, and then judges the call. Copies are made at once; for a slot
@@ -27,10 +28,9 @@ impl Conversation {
             let mut label = step.label;
             for name in &slot.names {
                 let Some(hidden) = step.names.get(name) else {
-                    let message = "there is no hidden region of this name";
                     self.refuse_malformed(
                         filling.index,
-                        message,
+                        &slot::unknown_region(name),
                         "name regions that the chat shows as hidden",
                     );
                     return None;

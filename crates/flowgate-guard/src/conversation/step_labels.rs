@@ -11,9 +11,9 @@
 //! carries the join of what it was shown, and not the bound. A step above the base label always carries the label of
 //! its level: a look or a method chose what it was shown, and later steps on the base label do not see that step.
 //! Labels stop floating with the first change of the base label, except if it rises before any step was above it. The
-//! reason: after such a change, a later step may no longer be shown events that an earlier step was shown, and which
-//! events these are could depend on their content. From then on every step carries its bound. `docs/guard.md` has the
-//! proof.
+//! reason: if it falls, a later step may no longer be shown events that an earlier step was shown. If it rises after a
+//! step above it, a later step may be shown events of that step that were hidden so far. Which events these are could
+//! depend on hidden labels. From then on every step carries its bound. `docs/guard.md` has the proof.
 
 use flowgate::label::Label;
 
@@ -145,12 +145,14 @@ impl StepLabels {
         &self.output
     }
 
-    /// Begins a turn at the base label of the tools on offer and of the tasks accepted so far.
+    /// Begins a turn at the join of the base label of the tools on offer and of the floor, which the tasks of other
+    /// agents raise.
     pub(super) fn begin_turn(&mut self) {
         let base = self.lowest.join(&self.floor);
         // If the base label stays, or rises before any step was above it, what earlier steps were shown stays visible.
-        // Any other change of it after the first step ends the floating: a later step may then not be shown what an
-        // earlier one was shown.
+        // If it falls, a later step is no longer shown what an earlier one was shown. If it rises after a step above
+        // it, a later step is shown events of that step that were hidden so far. Which events these are can depend on
+        // hidden labels, so the labels stop floating in both cases.
         let is_compatible = base == self.base || self.base.flows_to(&base) && !self.has_raised;
         self.floats &= is_compatible || !self.has_steps;
         self.base = base;

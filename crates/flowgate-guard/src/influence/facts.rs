@@ -158,7 +158,7 @@ fn parse_time(
     }
     // The hours that `am` and `pm` add. Of `a.m.` and `p.m.`, the first word is a single letter; so `2 a day` is also
     // read as a time.
-    let half = |word: Option<&str>| match word {
+    let half_of = |word: Option<&str>| match word {
         Some("am" | "a") => Some(0),
         Some("pm" | "p") => Some(12),
         _ => None,
@@ -172,15 +172,15 @@ fn parse_time(
     if let (Some(hour), Some(minute)) = (parse_in_range(word, 0, 23), minute) {
         // `am` or `pm` may follow the digits without a space.
         let (digits, glued) = minute.split_at_checked(2)?;
-        let minute = parse_in_range(digits, 0, 59).filter(|_| digits.len() == 2)?;
-        let half = half(if glued.is_empty() { after.map(|(word, _)| word) } else { Some(glued) });
+        let minute = parse_in_range(digits, 0, 59)?;
+        let half = half_of(if glued.is_empty() { after.map(|(word, _)| word) } else { Some(glued) });
         return Some(StatedValue::Time { hour: to_24(hour, half)?, minute });
     }
     let (digits, glued) = match word.find(|c: char| !c.is_ascii_digit()) {
         Some(at) => word.split_at_checked(at)?,
         None => (word, ""),
     };
-    let half = half(if glued.is_empty() { next.map(|(word, _)| word) } else { Some(glued) })?;
+    let half = half_of(if glued.is_empty() { next.map(|(word, _)| word) } else { Some(glued) })?;
     Some(StatedValue::Time { hour: to_24(parse_in_range(digits, 0, 12)?, Some(half))?, minute: 0 })
 }
 

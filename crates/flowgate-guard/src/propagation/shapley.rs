@@ -34,7 +34,7 @@ pub struct ShapleyPlan {
 
 impl ShapleyPlan {
     /// Plans exact values, or for more than [`MAX_EXACT_LABELS`] labels values from `permutations` sampled orders, at
-    /// least two. The same `seed` gives the same orders.
+    /// least two: the gains of a single order have no standard error. The same `seed` gives the same orders.
     #[must_use]
     pub fn new(span: &LabelSpan, permutations: usize, seed: u64) -> Self {
         let count = span.labels().len();

@@ -61,10 +61,7 @@ fn slots_stand_where_the_policy_lets_them() {
     };
     check(r#"{"to": {"$slot": {"regions": ["h1"]}}}"#, "this argument cannot be filled by a slot");
     check(r#"{"to": ["x", {"$slot": {"regions": ["h1"]}}]}"#, "a slot is part of a longer value");
-    check(
-        r#"{"to": "bob", "body": {"$slot": {"regions": ["h9"]}}}"#,
-        "there is no hidden region `h9`",
-    );
+    check(r#"{"to": "bob", "body": {"$slot": {"regions": ["h9"]}}}"#, "there is no hidden region `h9`");
     check(r#"{"to": "bob", "body": {"$slot": "h1"}}"#, "the `$slot` is not an object with a list `regions`");
 }
 

@@ -80,11 +80,7 @@ fn elsewhere_the_call_is_refused() {
         check(json!({"to": "bob", *way: 1}), Method::LowestFirst, holds);
     }
     // Whether a region of that name exists is known from the view; nothing else is revealed.
-    check(
-        json!({"to": "bob", "body": "[hidden h7]"}),
-        Method::LowestFirst,
-        "there is no hidden region `h7`",
-    );
+    check(json!({"to": "bob", "body": "[hidden h7]"}), Method::LowestFirst, "there is no hidden region `h7`");
     check(
         json!({"to": "bob", "body": "[hidden h1] [hidden h99999999999999999999]"}),
         Method::LowestFirst,

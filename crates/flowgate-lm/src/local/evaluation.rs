@@ -22,7 +22,8 @@ const RECENT_TOKENS: usize = 1 << 14;
 /// Converts an error of candle. Only its first line is used; a backtrace may follow it.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(super) fn failed(error: candle_core::Error) -> Error {
-    Error::Failed(error.to_string().lines().next().unwrap_or_default().to_owned())
+    let text = error.to_string();
+    Error::Failed(format!("the local model failed: {}", text.lines().next().unwrap_or_default()))
 }
 
 /// The tokens and caches of recent prompts, the latest last.

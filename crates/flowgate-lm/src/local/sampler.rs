@@ -155,7 +155,7 @@ mod tests {
         let error = sampler.choose(&[f32::NAN]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the local model failed: the weights of the model give no probabilities, so they are damaged; download them again"
+            "the weights of the model give no probabilities, so they are damaged; download them again"
         );
     }
 }

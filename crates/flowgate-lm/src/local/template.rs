@@ -268,11 +268,11 @@ mod tests {
             |source: &str, expected: &str| assert_eq!(render(source), Err(expected.to_owned()), "{source}");
         check(
             "{{ raise_exception('no tools here') }}",
-            "the local model failed: the chat template failed in line 1: invalid operation: no tools here",
+            "the chat template failed in line 1: invalid operation: no tools here",
         );
         check(
             "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
-            "the local model failed: the chat template failed in line 1: engine ran out of fuel",
+            "the chat template failed in line 1: engine ran out of fuel",
         );
         check(
             "{% if %}",

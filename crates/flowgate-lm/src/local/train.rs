@@ -271,7 +271,7 @@ impl Trainer {
         let total_weight: f32 = rows.iter().flat_map(|row| row.weights.iter().skip(1)).sum();
         if total_weight <= 0.0 {
             return Err(Error::Failed(
-                "no part of the examples has a weight above 0, so there is nothing to learn".to_owned(),
+                "no part of the examples has a weight above 0, so there is nothing to learn; give a part a weight above 0".to_owned(),
             ));
         }
         rows.sort_by_key(|row| row.ids.len());

@@ -1,5 +1,6 @@
 //! Reads the certificate authorities that a client trusts for TLS servers: those of a PEM file, or by default Mozilla's
-//! list. The client of model servers uses them, and the gateway uses them for its other connections.
+//! list. The client of model servers uses them, and so do the gateway, for its other connections (to MCP servers,
+//! issuers, witnesses and collectors), and the command line, for its connection to a gateway.
 
 use std::fmt;
 use std::sync::Arc;

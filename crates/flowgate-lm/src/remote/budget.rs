@@ -45,13 +45,15 @@ impl RequestBudget {
     /// only after its answer, so the requests that are open when the limit for tokens is reached can exceed it.
     pub(super) fn admit(&self) -> Result<(), Error> {
         if self.tokens.is_some_and(|limit| self.token_count() >= limit) {
-            return Err(Error::OverBudget("the limit for tokens is reached; raise it"));
+            return Err(Error::OverBudget(
+                "the limit for tokens is reached; raise the one that the program gives to `RequestBudget::new`",
+            ));
         }
         // The number of requests is compared and counted in one atomic step, so that threads cannot exceed the limit.
         let limit = self.requests.unwrap_or(u64::MAX);
         let next = |admitted: u64| (admitted < limit).then(|| admitted.saturating_add(1));
         let counted = self.request_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        counted.map(|_| ()).map_err(|_| Error::OverBudget("the limit for requests is reached; raise it"))
+        counted.map(|_| ()).map_err(|_| Error::OverBudget("the limit for requests is reached; raise the one that the program gives to `RequestBudget::new`"))
     }
 
     /// Adds the tokens of one answer and its request to the tokens that were spent.
@@ -98,9 +100,19 @@ mod tests {
         assert_eq!(budget.admit(), Ok(()));
         budget.spend(cost(4, 5));
         assert_eq!(budget.admit(), Ok(()));
-        assert_eq!(budget.admit(), Err(Error::OverBudget("the limit for requests is reached; raise it")));
+        assert_eq!(
+            budget.admit(),
+            Err(Error::OverBudget(
+                "the limit for requests is reached; raise the one that the program gives to `RequestBudget::new`"
+            ))
+        );
         budget.spend(cost(1, 0));
-        assert_eq!(budget.admit(), Err(Error::OverBudget("the limit for tokens is reached; raise it")));
+        assert_eq!(
+            budget.admit(),
+            Err(Error::OverBudget(
+                "the limit for tokens is reached; raise the one that the program gives to `RequestBudget::new`"
+            ))
+        );
         assert_eq!((budget.request_count(), budget.token_count()), (2, 10));
         let free = RequestBudget::new(None, None);
         free.spend(cost(u64::MAX, u64::MAX));

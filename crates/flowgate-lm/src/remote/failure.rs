@@ -1,5 +1,5 @@
 //! Maps errors of the HTTP client to errors of models, without content of the request, and decides after which of them
-//! a retry may succeed. `client.rs` and `response.rs` use it.
+//! a retry may succeed. `client.rs` and `response.rs` use it. Also recognises failures of TLS, for the gateway.
 //!
 //! The HTTP client reports an error as a chain of causes, from its own error to the error of the operating system. The
 //! most specific cause in the chain determines the result.
@@ -12,7 +12,7 @@ use super::retry::AttemptFailure;
 use crate::Error;
 
 /// The text of [`Error::Unreachable`] if the server's certificate is not trusted.
-pub const UNTRUSTED: &str = "the certificate of the model server is not trusted: its issuer is unknown, it has expired, or it names another host";
+pub const UNTRUSTED: &str = "the certificate of the model server is not trusted: its issuer is unknown, it has expired, or it names another host; check the address and the certificate";
 
 /// The text of [`Error::Malformed`] for an answer that is not HTTP.
 const NOT_HTTP: &str = "the answer is not valid HTTP";
@@ -21,7 +21,9 @@ const NOT_HTTP: &str = "the answer is not valid HTTP";
 /// retry may help. The causes are checked from the most specific to the least specific one.
 pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     if error.is_dns() {
-        return AttemptFailure::transient(unreachable_error("the host name cannot be resolved"));
+        return AttemptFailure::transient(unreachable_error(
+            "the host name cannot be resolved; check the address",
+        ));
     }
     if error.is_timeout() {
         // Without a connection, the server has not done any work that a retry would repeat.
@@ -46,12 +48,12 @@ pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
             Error::Malformed(NOT_HTTP).into()
         }
         Some(kind) if kind != io::ErrorKind::Other => connection_failure(kind),
-        _ if error.is_connect() => {
-            AttemptFailure::transient(unreachable_error("no connection can be established"))
-        }
+        _ if error.is_connect() => AttemptFailure::transient(unreachable_error(
+            "no connection can be established; check the address, and that the server runs",
+        )),
         // For example, an HTTP/2 server has reset the stream of the request.
         _ if http.is_some() => connection_failure(io::ErrorKind::ConnectionReset),
-        _ => unreachable_error("the HTTP client cannot send the request").into(),
+        _ => unreachable_error("the HTTP client cannot send the request; check the address").into(),
     }
 }
 
@@ -75,7 +77,9 @@ fn list_causes<'e>(
 /// Returns the failure for a connection that the system could not establish or that was closed, by the kind of the
 /// system's error. A retry may succeed.
 fn connection_failure(kind: io::ErrorKind) -> AttemptFailure {
-    AttemptFailure::transient(unreachable_error(&kind.to_string()))
+    AttemptFailure::transient(unreachable_error(&format!(
+        "{kind}; check the address, and that the server runs"
+    )))
 }
 
 /// Returns the error that the model cannot be reached, for this reason.

@@ -164,8 +164,7 @@ async fn transient_failures_are_retried() {
     ).await;
     let ends = |heard: &str| {
         format!(
-            "the model server sent an answer that cannot be read: the stream ended before the answer was \
-            complete; check the address and the API of the model server heard {heard}"
+            "the model's answer is not complete: the stream of its server ended too early; try again heard {heard}"
         )
     };
     let a = "hello, this is a long an";
@@ -181,7 +180,7 @@ async fn transient_failures_are_retried() {
     let cut = |rest: &str| ScriptedReply::Say(format!("{head}{rest}"));
     check(vec![cut("content-length: 100\r\n\r\n{"), good()], "\"hello\" heard hello").await;
     check(vec![cut("transfer-encoding: chunked\r\n\r\n5\r\n{"), good()], "\"hello\" heard hello").await;
-    check(vec![cut(""), cut(""), cut("")], "the model cannot be reached: unexpected end of file heard ")
+    check(vec![cut(""), cut(""), cut("")], "the model cannot be reached: unexpected end of file; check the address, and that the server runs heard ")
         .await;
     // A connection that closes without an answer.
     check(vec![ScriptedReply::Say(String::new()), good()], "\"hello\" heard hello").await;
@@ -262,7 +261,7 @@ async fn permanent_failures_are_not_retried() {
 
 #[tokio::test]
 async fn timeouts_are_not_retried() {
-    let late = "the model did not answer in time heard ";
+    let late = "the model did not answer in time; see the log of its server, and try again heard ";
     let [whole, first_byte] = SHORT;
     let times = Timeouts { connect: LONG, first_byte, whole: LONG };
     check_within(times, vec![ScriptedReply::Stall(String::new())], late).await;
@@ -289,7 +288,10 @@ async fn answers_that_are_too_long() {
 async fn an_unreachable_server_is_an_error() {
     let budget = Arc::new(RequestBudget::new(None, None));
     let (answer, _) = ask(&remote(Api::Messages, "http://127.0.0.1:1").budget(budget.clone())).await;
-    assert_eq!(answer.unwrap_err().to_string(), "the model cannot be reached: connection refused");
+    assert_eq!(
+        answer.unwrap_err().to_string(),
+        "the model cannot be reached: connection refused; check the address, and that the server runs"
+    );
     assert_eq!(budget.request_count(), 3, "tried again");
 }
 
@@ -300,7 +302,7 @@ async fn a_server_without_tls_is_refused() {
     let error = ask(&remote).await.0.unwrap_err().to_string();
     assert_eq!(
         error,
-        "the model cannot be reached: the certificate of the model server is not trusted: its issuer is unknown, it has expired, or it names another host"
+        "the model cannot be reached: the certificate of the model server is not trusted: its issuer is unknown, it has expired, or it names another host; check the address and the certificate"
     );
     let (heard, _) = hears.recv().unwrap();
     assert!(!heard.contains(SECRET) && !heard.contains(QUESTION));
@@ -377,14 +379,14 @@ async fn requests_beyond_the_budget_are_refused() {
         Some(2),
         None,
         2,
-        "the request was not sent, since the budget for the model is spent: the limit for requests is reached; raise it",
+        "the request was not sent, since the budget for the model is spent: the limit for requests is reached; raise the one that the program gives to `RequestBudget::new`",
     )
     .await;
     check(
         None,
         Some(7),
         1,
-        "the request was not sent, since the budget for the model is spent: the limit for tokens is reached; raise it",
+        "the request was not sent, since the budget for the model is spent: the limit for tokens is reached; raise the one that the program gives to `RequestBudget::new`",
     )
     .await;
 }

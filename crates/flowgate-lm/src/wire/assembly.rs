@@ -47,7 +47,7 @@ impl Assembly {
     pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut dyn Listener) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
-            return Err(Error::Malformed("the answer has more than 256 tool calls, the limit of Flowgate"));
+            return Err(TOO_MANY_CALLS);
         }
         if name.is_empty() {
             return Err(Error::Malformed("a tool call of the answer has no `name`"));
@@ -159,9 +159,10 @@ impl Assembly {
     }
 }
 
+/// The error of an answer with more than [`MAX_CALLS`] calls.
+pub(super) const TOO_MANY_CALLS: Error = Error::TooMany("256 tool calls; ask for fewer at a time");
 /// The error of an answer with more than [`MAX_THOUGHTS`] parts of reasoning.
-pub(super) const TOO_MANY_THOUGHTS: Error =
-    Error::Malformed("the answer has more than 4096 parts of reasoning, the limit of Flowgate");
+pub(super) const TOO_MANY_THOUGHTS: Error = Error::TooMany("4096 parts of reasoning; ask for less reasoning");
 /// The error of an event that continues a part of the reasoning, if that part does not exist or has another kind of
 /// seal.
 const NO_THOUGHT: Error = Error::Malformed(

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::described_tool::{DescribedArgument, DescribedTool};
-use super::pattern;
 use super::tool_traits::{ToolEffect, ToolReach, ToolTraits, sends};
+use super::{MAX_NAME, pattern};
 use crate::policy::ArgumentRole;
 
 /// The most arguments that one statement names.
 const MAX_NAMED: usize = 40;
 /// The score above which a text counts as an instruction to the model.
 const INJECTION_SCORE: f64 = 0.5;
-/// Keywords of the policy language, which a path cannot contain as the name of a field.
+/// Keywords of the policy language, which cannot stand after a dot in a path.
 const KEYWORDS: &[&str] = &[
     "and",
     "as",
@@ -195,13 +195,14 @@ fn write_answer(traits: &ToolTraits, name: &str, text: &mut String) {
     );
 }
 
-/// Returns the path of an argument in a statement; `None` if a path cannot contain its name: if the name is not a plain
-/// word of at most 100 characters, or is a keyword.
+/// Returns the path of an argument in a statement; `None` if its name cannot stand after a dot, since it is not a plain
+/// word or is a keyword, or if it is longer than [`MAX_NAME`] characters. The draft gives such an argument no role: a
+/// person can write it as `call.arguments["..."]`.
 fn argument_path(argument: &DescribedArgument) -> Option<String> {
     let name = argument.name.as_str();
     let is_word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    (is_word && begins && name.len() <= 100 && !KEYWORDS.contains(&name))
+    (is_word && begins && name.len() <= MAX_NAME && !KEYWORDS.contains(&name))
         .then(|| format!("call.arguments.{name}"))
 }
 

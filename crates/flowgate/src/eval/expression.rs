@@ -311,7 +311,7 @@ impl Evaluator<'_> {
                 "the pattern matches more than {MAX_FOUND} times in a text; write a pattern that matches less often"
             )));
         }
-        let cost = ranges.iter().map(|range| pattern.cost_after_match(text.len() - range.end)).sum();
+        let cost = ranges.iter().map(|range| pattern.cost_after_match(text, range.end)).sum();
         self.spend(cost)?;
         self.charge_bytes(ranges.iter().map(|range| ITEM + range.len()).sum())?;
         Ok(ranges)

@@ -1,8 +1,9 @@
-//! Withdraws standing consents (`consent` statements of the policy) for the rest of a session. The gateway and the
-//! Python package call it at the order of an admin.
+//! Withdraws standing consents (`consent` statements of the policy) in a session. Each call sets the whole set of
+//! withdrawn consents, and so restores those that it does not name. The gateway calls it with the consents that an
+//! admin has frozen; a Python program decides by itself.
 //!
-//! A withdrawn consent applies to no verdict from then on, and a permit that relied on it is judged again.
-//! The policy is unchanged, so the caller can restore the consent explicitly.
+//! A withdrawn consent applies to no verdict from then on, and a permit that relied on it is judged again. The policy
+//! is unchanged.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use super::Monitor;
 
 /// # Consents
 ///
-/// Standing consents can be withdrawn for the rest of the session.
+/// Standing consents can be withdrawn in the session, and restored.
 impl Monitor {
     /// Withdraws the consents on these lines of the policy, counted from 1, and restores all others. Returns whether
     /// the set has changed.

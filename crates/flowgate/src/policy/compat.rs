@@ -72,7 +72,7 @@ impl CompatibilityCheck<'_> {
             if let BodyLine::Condition(expr) = line
                 && is_no_truth_value(expr)
             {
-                let message = "in invariant-ai a condition holds only if it is `True`, so this condition, which is a list, never holds there";
+                let message = "in invariant-ai a condition holds only if it is `True`, so this condition, which is a list, a text or a number, never holds there";
                 self.warn(
                     "compat-truth",
                     &expr.span,

@@ -239,8 +239,8 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Records that a name denotes what `step` leads to from a list, such as its items, if the list is a part of an
-    /// event.
+    /// Records that a name denotes the items of a list, or what is within it, as `step` says. Records nothing if the
+    /// list is no part of an event.
     fn declare_item(&mut self, name: &Name, list: &Expr, step: EventStep) {
         if let Some(mut path) = self.path_of(list) {
             path.steps.push(step);

@@ -14,7 +14,7 @@ use crate::value::EvalError;
 
 /// Maximum memory of one compiled regular expression, in bytes.
 pub(crate) const SIZE: usize = 8 << 20;
-/// Maximum number of backtracking steps of one search.
+/// Maximum number of attempts of one search by backtracking.
 const BACKTRACKS: usize = 100_000;
 /// Maximum length of a text that is searched by backtracking, in bytes.
 const MAX_TRIED: usize = 64_000;
@@ -97,34 +97,37 @@ impl Pattern {
         }
     }
 
-    /// Returns the cost of one search of a text, in steps of fuel, which the caller charges before the search.
-    /// Look-around may read the whole text from every position, so its cost is quadratic. One step pays for 16 bytes of
-    /// a linear search.
+    /// Returns the fuel for one search of a text, which the caller spends before the search. One unit pays for 16 bytes
+    /// that an automaton reads once.
     pub(crate) fn cost(&self, text: &str) -> usize {
         match (&self.program, self.program(text)) {
             (_, TextSearcher::Linear(_)) => text.len() / 16,
-            // The search itself takes a step for each byte. At the end of a match, the pattern looks around, with at
-            // most `BACKTRACKS` attempts; a step pays for 16 of them.
+            // The engine may run an instruction at each byte, which takes longer than an automaton: one unit pays for
+            // one byte. Only `$` looks around here, by at most two bytes, so an attempt reads little: one unit pays for
+            // 16 attempts.
             (Program::Linear(_), TextSearcher::Backtracking(_)) => text.len() + BACKTRACKS / 16,
-            // A step pays for 1024 pairs of positions.
+            // `BACKTRACKS` limits the number of attempts, but not how much each one reads. Look-around may read the
+            // whole text at every position, so the cost is quadratic: one unit pays for 1024 pairs of positions.
             (Program::Backtracking(_), _) => text.len().saturating_mul(text.len()) / 1024 + text.len() / 16,
         }
     }
 
-    /// Returns the cost of the search for a further match, in steps of fuel. `left` is the number of bytes between the
-    /// previous match and the end of the text. The search may read all of these bytes, or find the next match at once,
-    /// so they cost a quarter of a first search. Backtracking costs its limit of steps, whatever the length.
-    pub(crate) fn cost_after_match(&self, left: usize) -> usize {
-        match self.program {
-            Program::Linear(_) => left / 64,
-            Program::Backtracking(_) => BACKTRACKS / 16,
+    /// Returns the fuel for the search for a further match in a text, after a match that ends at the byte `end`. The
+    /// search may read all bytes after it, or find the next match at once, so it costs a quarter of a first search of
+    /// these bytes. A pattern that needs backtracking costs its limit on attempts, whatever the length.
+    pub(crate) fn cost_after_match(&self, text: &str, end: usize) -> usize {
+        let left = text.len().saturating_sub(end);
+        match (&self.program, self.program(text)) {
+            (_, TextSearcher::Linear(_)) => left / 64,
+            (Program::Linear(_), TextSearcher::Backtracking(_)) => (left + BACKTRACKS / 16) / 4,
+            (Program::Backtracking(_), _) => BACKTRACKS / 16,
         }
     }
 
     /// Returns whether the text matches.
     ///
     /// # Errors
-    /// If the pattern needs backtracking, and the text is too long for that or the search takes too many steps.
+    /// If the text is searched by backtracking, and is too long for that or needs too many attempts.
     pub(crate) fn is_match(&self, text: &str) -> Result<bool, EvalError> {
         match self.program(text) {
             TextSearcher::Linear(regex) => Ok(regex.is_match(text)),
@@ -136,7 +139,7 @@ impl Pattern {
     /// Returns the byte ranges of successive matches, at most `limit` of them.
     ///
     /// # Errors
-    /// If the pattern needs backtracking, and the text is too long for that or the search takes too many steps.
+    /// If the text is searched by backtracking, and is too long for that or needs too many attempts.
     pub(crate) fn find(&self, text: &str, limit: usize) -> Result<Vec<Range<usize>>, EvalError> {
         match self.program(text) {
             TextSearcher::Linear(regex) => {
@@ -165,7 +168,8 @@ fn anchor_pattern(source: &str, extent: MatchExtent, end: EndAnchor) -> (String,
     }
 }
 
-/// Compiles a pattern to a program that searches by backtracking, with a limit on its steps. An error is on one line.
+/// Compiles a pattern to a program that searches by backtracking, with a limit on its attempts. An error is on one
+/// line.
 fn backtracking(source: &str, extent: MatchExtent, end: EndAnchor) -> Result<fancy_regex::Regex, String> {
     let (text, dot_all) = anchor_pattern(source, extent, end);
     let text = if dot_all { format!("(?s:{text})") } else { text };
@@ -174,7 +178,7 @@ fn backtracking(source: &str, extent: MatchExtent, end: EndAnchor) -> Result<fan
     builder.map_err(|error| error.to_string().replace('\n', " "))
 }
 
-/// Returns the error of a search by backtracking that exceeds a limit: on the length of the text, or on its steps.
+/// Returns the error of a search by backtracking that exceeds a limit: on the length of the text, or on its attempts.
 fn backtracking_limit_error() -> EvalError {
     EvalError::Type(
         "the search for a pattern with look-around exceeded its limit of steps; simplify the pattern"
@@ -319,6 +323,14 @@ fn is_repetition(tail: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Such a text is searched by backtracking, which costs more than the bytes that an automaton reads.
+    #[test]
+    fn a_further_match_of_an_end_anchor_costs_what_backtracking_costs() {
+        let pattern = Pattern::new("a$", MatchExtent::Anywhere).unwrap();
+        assert_eq!(pattern.cost_after_match("aaaa", 1), 0);
+        assert!(pattern.cost_after_match("aaa\n", 1) >= BACKTRACKS / 64);
+    }
 
     #[test]
     fn patterns_mean_what_they_mean_in_python() {

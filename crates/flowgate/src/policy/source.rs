@@ -211,8 +211,13 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
         }
         match (self.read)(&path) {
             Err(problem) => {
-                let help = "check the path, which is relative to the file that imports it";
-                self.report(span, format!("`{path}` cannot be imported: {problem}"), help);
+                let message = format!("`{path}` cannot be imported: {problem}");
+                let diagnostic = Diagnostic::error("import", span.clone(), message);
+                let has_advice = problem.contains("; ");
+                self.diagnostics.push(match has_advice {
+                    true => diagnostic,
+                    false => diagnostic.help("check the path, which is relative to the file that imports it"),
+                });
             }
             Ok(text) if self.source.text.len() + text.len() >= MAX_SOURCE => {
                 let message = format!("with `{path}`, the policy is longer than {MAX_SOURCE} bytes");

@@ -129,7 +129,12 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
     let name = match fields.get("name") {
         Some(Value::String(name)) if !name.is_empty() => name.clone(),
         None if is_hosted(object) => return Ok(None),
-        _ => return Err(ToolListError::new(place, "the tool has no `name`; add one")),
+        _ => {
+            return Err(ToolListError::new(
+                place,
+                "the `name` of the tool is missing, empty or not a text; write one",
+            ));
+        }
     };
     let schema = |keys: &[&str]| {
         let Some((key, value)) = keys.iter().find_map(|key| Some((key, fields.get(*key)?))) else {
@@ -228,12 +233,18 @@ mod tests {
                 "[{\"role\": \"user\", \"content\": \"hi\"}]",
                 "[0]: the entry is a message, not a tool; give a trace as an argument without `--tools`",
             ),
-            ("{\"tools\": [{\"name\": \"a\"}, {}]}", "tools[1]: the tool has no `name`; add one"),
+            (
+                "{\"tools\": [{\"name\": \"a\"}, {}]}",
+                "tools[1]: the `name` of the tool is missing, empty or not a text; write one",
+            ),
             (
                 "{\"tools\": [{\"type\": \"function\", \"function\": {}}]}",
-                "tools[0].function: the tool has no `name`; add one",
+                "tools[0].function: the `name` of the tool is missing, empty or not a text; write one",
             ),
-            ("{\"tools\": [{\"name\": \"\"}]}", "tools[0]: the tool has no `name`; add one"),
+            (
+                "{\"tools\": [{\"name\": \"\"}]}",
+                "tools[0]: the `name` of the tool is missing, empty or not a text; write one",
+            ),
             (
                 "{\"result\": {\"tools\": [{\"name\": \"a\", \"inputSchema\": 3}]}}",
                 "result.tools[0].inputSchema: the schema is not a JSON object; write a JSON Schema",

@@ -144,6 +144,14 @@ impl Document {
         })
     }
 
+    /// Returns the id of a node and those of the lists and maps around it, from the node up to the root.
+    pub fn enclosing(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        // The root is its own parent.
+        std::iter::successors(Some(id), move |id| {
+            self.nodes.get(*id).map(|node| node.parent).filter(|parent| parent != id)
+        })
+    }
+
     /// Returns the child of `id` that `step` leads to.
     pub fn child(&self, id: NodeId, step: &PathStep) -> Option<NodeId> {
         self.children(id).find(|child| self.nodes.get(*child).is_some_and(|node| node.step == *step))
@@ -186,10 +194,7 @@ impl Document {
     /// Returns whether this node or one of its ancestors has a declaration: a `label` statement names it and was
     /// applied.
     pub fn is_declared(&self, id: NodeId) -> bool {
-        let up = std::iter::successors(Some(id), |id| {
-            self.nodes.get(*id).map(|node| node.parent).filter(|up| up != id)
-        });
-        up.take(self.nodes.len()).any(|id| self.nodes.get(id).is_some_and(|node| !node.declared.is_empty()))
+        self.enclosing(id).filter_map(|id| self.nodes.get(id)).any(|node| !node.declared.is_empty())
     }
 
     /// Records that a `label` statement, by its index in the policy, has labelled a node.
@@ -202,14 +207,10 @@ impl Document {
     /// Returns the indices of the `label` statements that gave a node its label: in each dimension, those that labelled
     /// the nearest region around it, and those that raised one. The indices are in ascending order, each once.
     pub(crate) fn labelled_by(&self, id: NodeId) -> Vec<usize> {
-        // The node and those around it; the root is its own parent.
-        let up = std::iter::successors(Some(id), |id| {
-            self.nodes.get(*id).map(|node| node.parent).filter(|up| up != id)
-        });
         // `covered` are the dimensions that a nearer region has declared. A node that has statements but declares no
         // dimension was only raised by them.
         let (mut covered, mut statements) = (DimensionSet::NONE, Vec::new());
-        for node in up.take(self.nodes.len()).filter_map(|id| self.nodes.get(id)) {
+        for node in self.enclosing(id).filter_map(|id| self.nodes.get(id)) {
             if node.declared.is_empty() || !node.declared.without(covered).is_empty() {
                 statements.extend(node.labelled_by.iter());
             }

@@ -106,7 +106,7 @@ impl AttackSearch {
         }
     }
 
-    /// Returns the result as one JSON object for the traces of a run; `model` is the name of the model that was attacked. `queries` is the number of
+    /// Returns the result as one JSON object for the JSON lines of a run; `model` is the name of the model that was attacked. `queries` is the number of
     /// attempts, `questions` the number of questions to a person in all of them. The fields that end with `_at` are numbers of attempts, counted from 1: the first that opened the channel, that was a violation, and
     /// that took effect; `null` if there was none.
     pub fn to_json(&self, model: &str) -> Value {

@@ -1,6 +1,7 @@
-//! Returns what the model of a journey (a game of several sessions) was shown, and adds to the output what the
-//! journey's store contains at the end. The measures of channel closure and of utility need these texts. Runs
-//! [with](super::guarded) and [without](super::run) a guard call these functions.
+//! Has two functions for journeys (games of several sessions). One returns what a request shows of the attacker's
+//! channel, for the measure of channel closure. The other adds the text in the journey's store to the output, for the
+//! measure of utility. Also has the system message of journeys. Runs [with](super::guarded) and [without](super::run) a
+//! guard use them.
 
 use flowgate_lm::chat::{Message, Request};
 

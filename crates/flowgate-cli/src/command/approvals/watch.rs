@@ -110,10 +110,10 @@ impl Watch<'_> {
             }
             for event in splitter.feed(buffer.get(..count).unwrap_or_default()) {
                 let damaged = |_| {
-                    GatewayError::Failed(
-                        "the stream of the gateway has an event that is too long or not valid UTF-8"
-                            .to_owned(),
-                    )
+                    GatewayError::Failed(format!(
+                        "{}: the answer has an event that is not a question (too long, or not UTF-8); check the address of the gateway, and a proxy in front of it",
+                        self.gateway.address()
+                    ))
                 };
                 let event = event.map_err(damaged)?;
                 // An event that is not JSON has no question.

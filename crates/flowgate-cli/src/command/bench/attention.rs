@@ -53,6 +53,7 @@ pub(super) fn reader(
     use flowgate_lm::local::classifier::DependencyClassifier;
     use serde_json::json;
 
+    use super::screeners::screener_error;
     use crate::attention_screener::{TrainedScreener, load_parts};
     use crate::local_model;
 
@@ -66,7 +67,7 @@ pub(super) fn reader(
         Ok(Box::new(DependencyClassifier::train(prompts, features, options.seed, &mut || false)?) as _)
     };
     let trained = train_screener(&model, &mut train, options.seed, CASES, step);
-    let trained = trained.map_err(|error| InputError(format!("{name}: {error}")))?;
+    let trained = trained.map_err(|error| screener_error(&error, &name, None))?;
     Ok(trained.map(|trained| {
         let threshold = trained.threshold;
         let classifier = trained.classifier.into();

@@ -49,7 +49,10 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
         return Err(super::games::needs_model());
     }
     if let Some(defence) = defences.iter().find(|defence| defence.needs_blocking()) {
-        return Err(super::games::needs_blocking(*defence));
+        return Err(InputError(format!(
+            "--defence {}: only `flowgate bench games` measures this defence; leave it out",
+            defence.name()
+        )));
     }
     // A row of the result is a game under a defence.
     let rows: Vec<(ExtendedGame, Defence)> =

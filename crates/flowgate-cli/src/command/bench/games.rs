@@ -66,7 +66,7 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     if blocking.is_none()
         && let Some(defence) = defences.iter().find(|defence| defence.needs_blocking())
     {
-        return Err(needs_blocking(*defence));
+        return Err(needs_local_model(*defence));
     }
     if named.is_none() && defences.iter().any(|defence| defence.needs_tool_choice()) {
         return Err(needs_model());
@@ -288,10 +288,9 @@ fn print(
 }
 
 /// Returns the error for a defence that blocks attention, which a server cannot do.
-pub(super) fn needs_blocking(defence: Defence) -> InputError {
-    let advice = "name the folder of a model with `--local`, in a program with the feature `local`, or leave the defence out";
+fn needs_local_model(defence: Defence) -> InputError {
     InputError(format!(
-        "--defence {}: this defence blocks attention inside of a local model in games of one step, so it cannot be measured with these options; {advice}",
+        "--defence {}: this defence blocks attention inside of a local model: name its folder with `--local` (in a program that was built with the feature `local`), or leave the defence out",
         defence.name()
     ))
 }

@@ -8,7 +8,7 @@ use std::io::{BufRead as _, Read as _};
 use std::path::Path;
 
 use flowgate_bench::document::by_kind;
-use flowgate_bench::saliency::{self, ScreenerResults, TraceCases};
+use flowgate_bench::saliency::{self, ScreenerError, ScreenerResults, TraceCases};
 use flowgate_lm::FeatureSet;
 use flowgate_lm::local::classifier::DependencyClassifier;
 
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
         None => saliency::run(&model, &mut train, options.seed, cases, &mut step),
     };
     let is_interrupted = progress.finish(output);
-    let results = results.map_err(|error| InputError(format!("{name}: {error}")))?;
+    let results = results.map_err(|error| screener_error(&error, &name, options.traces.as_deref()))?;
     let Some(results) = results.filter(|_| !is_interrupted) else { return Ok(INTERRUPTED) };
     if let Some(folder) = &options.charts {
         write_charts(&results, folder)?;
@@ -76,6 +76,16 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
         }
     }
     Ok(0)
+}
+
+/// Returns the error of a run that has no results. It names the model if the model failed, and otherwise the file of traces,
+/// if the cases come from one.
+pub(crate) fn screener_error(error: &ScreenerError, model: &str, traces: Option<&Path>) -> InputError {
+    InputError(match (error, traces) {
+        (ScreenerError::Model(error), _) => format!("{model}: {error}"),
+        (ScreenerError::Cases(problem), Some(traces)) => format!("{}: {problem}", traces.display()),
+        (ScreenerError::Cases(problem), None) => problem.clone(),
+    })
 }
 
 /// The longest line of a file of traces, in bytes. Each line is a run.

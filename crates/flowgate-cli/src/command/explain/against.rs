@@ -122,7 +122,7 @@ impl Measurement<'_> {
     /// effects are those of the runs so far.
     ///
     /// # Errors
-    /// If a corpus cannot be read, or has no run to replay.
+    /// If a corpus cannot be read, or if no corpus has a run to replay.
     pub(super) fn measure(
         &self,
         changed: &[Arc<Policy>],

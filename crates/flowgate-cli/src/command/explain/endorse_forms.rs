@@ -1,10 +1,12 @@
 //! Proposes `endorse` statements for an argument by the form of its value: dates, times and numbers, a URL on a host
 //! that a message names, and the items of a list. `candidates` collects them for the suggestions of `flowgate explain`.
 //!
-//! `in tool:NAME` is proposed if a trusted answer that the agent had seen lists the value. The author of an untrusted
-//! text can then choose one of the listed values. If the argument decides something, this is a choice among the user's
-//! own contacts, accounts or objects: the statement then needs evidence, which is recorded attacks that do not pass.
-//! `is_path_in` (for a path) and a pattern (for a code of a fixed form) always need evidence.
+//! `in tool:NAME` is proposed if a trusted answer that the agent had seen lists the value.
+//!
+//! Some statements are suggested only with evidence: the corpora have attacks on the tool, and none passes under the
+//! statement. `in tool:NAME` needs it for a decisive argument ([`harm::is_decisive`]), such as an account, since the
+//! author of an untrusted text can then choose among the user's own accounts. `is_url_on` (for a URL), `is_path_in`
+//! (for a path) and a pattern (for a code of a fixed form) always need it.
 
 use flowgate::label::Label;
 use flowgate::policy::ArgumentRole;

@@ -1,5 +1,6 @@
-//! Searches for the least changes of a policy that let the calls of useful runs (runs without an attack) pass, for
-//! `flowgate suggest`. Each change is tried by a replay of the runs.
+//! Searches, call by call, for the smallest and least harmful statements that let useful runs (runs without an attack)
+//! pass, for `flowgate suggest`. Each change is tried by a replay of the useful runs and of the recorded attacks; one
+//! that lets an attack do more is rejected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Converts the inputs of a turn to their stored form and back: those of the chat and those of the MCP proxies, in the
-//! order in which they arrived. `persist` writes this form, and `load` replays it.
+//! Converts a turn to its stored form and back: the inputs of the chat and of the MCP proxies in the order in which
+//! they arrived, and the answers of extern predicates. `persist`, `load` and `carry_over` use the form. Also passes the
+//! inputs of `mcp_proxy` to the conversation, so that their order is recorded here.
 
 use flowgate::monitor::Question;
 use flowgate_guard::conversation::CallVerdict;

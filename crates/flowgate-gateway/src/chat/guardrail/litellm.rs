@@ -88,7 +88,7 @@ pub(super) fn blocked(reason: &str) -> Value {
 fn read_chat(fields: &Map<String, Value>) -> Result<String, String> {
     let messages = list(fields, "structured_messages")?;
     if messages.is_empty() {
-        return Err("the request has no `structured_messages`: only chats can be judged".to_owned());
+        return Err("the request has no `structured_messages`: only chats can be judged, so use the guardrail for chats alone".to_owned());
     }
     // Checks that all texts, images and calls of the request are in its messages, where they are judged.
     check_contents(fields, messages)?;
@@ -297,7 +297,7 @@ mod tests {
             json!([]),
             "the body of the request is not a JSON object: send a message of LiteLLM's guardrail API",
         );
-        let no_chat = "the request has no `structured_messages`: only chats can be judged";
+        let no_chat = "the request has no `structured_messages`: only chats can be judged, so use the guardrail for chats alone";
         check(json!({"input_type": "request", "texts": ["a"]}), no_chat);
         check(chat(json!({"structured_messages": null})), no_chat);
         check(

@@ -395,6 +395,7 @@ fn check_texts(turn: &Turn) -> Result<(), NotPermitted> {
 fn objection_to(client: &ClientState, verdict: &CallVerdict) -> String {
     let tool = client.spec.name_of(&verdict.tool);
     let mut reasons: Vec<String> = verdict.reasons.iter().map(describe).collect();
+    // Compares neighbours only: a repetition elsewhere in the list does no harm.
     reasons.dedup();
     let reasons = reasons.join("; ");
     match verdict.outcome {

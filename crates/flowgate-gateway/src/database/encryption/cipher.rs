@@ -1,6 +1,7 @@
-//! Seals and opens the values of columns with content, for the other files of `database`. The types ensure that no
-//! content is stored unsealed by mistake: a statement takes no [`Content`], but only a [`StoredContent`], which
-//! [`ContentCipher::seal`] creates; and no digest, but only a [`StoredDigest`] of [`ContentCipher::lookup`].
+//! Seals and opens the values of columns with content, for the other files of `database`; without a key, content is
+//! stored as it is. The types ensure that no content bypasses the cipher by mistake: a statement takes no [`Content`],
+//! but only a [`StoredContent`], which [`ContentCipher::seal`] creates; and no digest, but only a [`StoredDigest`] of
+//! [`ContentCipher::lookup`].
 //!
 //! A sealed value is the text `fg1:KEY:DATA`: the id of its key, and in base64 the nonce, the ciphertext and the tag.
 

@@ -1,6 +1,10 @@
 //! Reports limits of the HTTP service that were reached, in lines of the operator's log and in rejections of requests.
 //! The connections and the routes of [`GatewayService`] call it.
 
+use std::net::IpAddr;
+
+use serde_json::Value;
+
 use super::{GatewayService, busy_reply};
 use crate::http::admission::RequestPlaceError;
 use crate::http::handshake::HandshakeError;
@@ -56,8 +60,9 @@ impl GatewayService {
     }
 
     /// Reports in the operator's log that a connection was closed because its TLS handshake failed, unless the client
-    /// has disconnected, which is normal. The line names no client: it is not authenticated yet.
-    pub(crate) fn note_handshake(&self, error: HandshakeError) {
+    /// has disconnected, which is normal. A client that is not authenticated yet has no name, so the line of a refused
+    /// handshake has the address from which it connected, if that is known.
+    pub(crate) fn note_handshake(&self, error: HandshakeError, peer: Option<IpAddr>) {
         match error {
             HandshakeError::Disconnected => {}
             HandshakeError::Slow => self.log.limit(&Limit {
@@ -69,7 +74,10 @@ impl GatewayService {
                 client: "",
                 conversation: None,
             }),
-            HandshakeError::Refused(why) => self.log.write(LogEvent::Refused, "", Vec::new(), why),
+            HandshakeError::Refused(why) => {
+                let fields = peer.map(|address| ("address", Value::from(address.to_string())));
+                self.log.write(LogEvent::Refused, "", fields.into_iter().collect(), why);
+            }
         }
     }
 

@@ -67,7 +67,8 @@ impl GatewayService {
                 self.values.max_share_bytes() >> 20
             );
             let reply = HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail);
-            self.refuse(&bound("a request was refused with 413"), reply)
+            let effect = "a request was refused with 413, since its body alone needs more than a quarter of `--max-values`";
+            self.refuse(&bound(effect), reply)
         })
     }
 

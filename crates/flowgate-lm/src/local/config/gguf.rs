@@ -36,15 +36,20 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
     let heads = size("attention.head_count", MAX_WIDTH)?;
     let key_heads = optional("attention.head_count_kv", MAX_WIDTH)?.unwrap_or(heads);
     let head_width = optional("attention.key_length", MAX_WIDTH)?.unwrap_or(width / heads);
-    if head_width < 2 || !heads.is_multiple_of(key_heads) {
+    if !heads.is_multiple_of(key_heads) {
         return Err(fields.error(format_args!(
-            "`{kind}.attention.head_count` ({heads}) must be a multiple of `head_count_kv` ({key_heads}), and leave each head at least 2 of the {width} dimensions"
+            "`{kind}.attention.head_count` ({heads}) is not a multiple of `{kind}.attention.head_count_kv` ({key_heads}); download or convert the model again"
+        )));
+    }
+    if head_width < 2 {
+        return Err(fields.error(format_args!(
+            "each head has {head_width} dimensions (`{kind}.attention.key_length`, or `embedding_length` divided by `head_count`), but needs at least 2; download or convert the model again"
         )));
     }
     let rotated = optional("rope.dimension_count", MAX_WIDTH)?.unwrap_or(head_width);
     if rotated > head_width || !rotated.is_multiple_of(2) {
         return Err(fields.error(format_args!(
-            "`{kind}.rope.dimension_count` ({rotated}) must be even, and at most the width of a head, {head_width}"
+            "`{kind}.rope.dimension_count` ({rotated}) must be even, and at most the width of a head, {head_width}; download or convert the model again"
         )));
     }
     // A model that was stretched to longer texts also states the length of its training, which is the default.

@@ -47,7 +47,7 @@ pub(crate) fn read(
     // Heads share keys and values in groups of equal size.
     if !config.heads.is_multiple_of(config.key_heads) {
         return Err(fields.error(format_args!(
-            "`num_attention_heads` ({}) must be a multiple of `num_key_value_heads` ({})",
+            "`num_attention_heads` ({}) must be a multiple of `num_key_value_heads` ({}); use the unchanged file of a supported model",
             config.heads, config.key_heads
         )));
     }
@@ -68,7 +68,7 @@ fn read_rotary(
         None if width.is_multiple_of(heads) => width / heads,
         None => {
             return Err(fields.error(format_args!(
-                "`hidden_size` ({width}) must be a multiple of `num_attention_heads` ({heads}) where `head_dim` is missing"
+                "`hidden_size` ({width}) must be a multiple of `num_attention_heads` ({heads}) where `head_dim` is missing; use the unchanged file of a supported model"
             )));
         }
     };
@@ -124,7 +124,7 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
     let heads = fields.size("num_attention_heads", MAX_WIDTH)?;
     if !width.is_multiple_of(heads) {
         return Err(fields.error(format_args!(
-            "`hidden_size` ({width}) must be a multiple of `num_attention_heads` ({heads})"
+            "`hidden_size` ({width}) must be a multiple of `num_attention_heads` ({heads}); use the unchanged file of a supported model"
         )));
     }
     if !fields.flag("layer_norm_elementwise_affine", true)? {

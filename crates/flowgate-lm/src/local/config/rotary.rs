@@ -140,7 +140,7 @@ impl RotaryScaling {
             "llama3" => {
                 let (low, high) = (scaling.number("low_freq_factor", 1.0)?, scaling.number("high_freq_factor", 4.0)?);
                 if high <= low {
-                    return Err(fields.error("`high_freq_factor` must be greater than `low_freq_factor`"));
+                    return Err(fields.error("`high_freq_factor` must be greater than `low_freq_factor`; use the unchanged file of a supported model"));
                 }
                 let original = scaling.number("original_max_position_embeddings", 8192.0)?;
                 Ok(Self::Llama3 { factor: scaling.number("factor", 1.0)?, low, high, original })

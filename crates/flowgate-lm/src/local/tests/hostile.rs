@@ -53,11 +53,11 @@ fn configurations_that_do_not_fit() {
     );
     check(
         json!({"num_key_value_heads": 3}),
-        "`num_attention_heads` (4) must be a multiple of `num_key_value_heads` (3)",
+        "`num_attention_heads` (4) must be a multiple of `num_key_value_heads` (3); use the unchanged file of a supported model",
     );
     check(
         json!({"num_attention_heads": 5}),
-        "`hidden_size` (32) must be a multiple of `num_attention_heads` (5) where `head_dim` is missing",
+        "`hidden_size` (32) must be a multiple of `num_attention_heads` (5) where `head_dim` is missing; use the unchanged file of a supported model",
     );
     check(
         json!({"head_dim": 7}),
@@ -102,7 +102,7 @@ fn sizes_of_the_configuration_are_those_of_the_tensors() {
     );
     check(
         json!({"num_hidden_layers": 1024}),
-        "`M`: tensor `model.layers.2.input_layernorm.weight` is missing; the folder is incomplete, or the configuration is that of another model",
+        "`M`: tensor `model.layers.2.input_layernorm.weight` is missing; the folder is incomplete, or the configuration is that of another model; download all files of one model again",
     );
     check(
         json!({"vocab_size": 256}),
@@ -288,11 +288,12 @@ fn weights_that_are_no_numbers() {
     let shown = scored.unwrap_err().to_string();
     assert_eq!(
         shown,
-        "the local model failed: the weights of the model give no probabilities, so they are damaged; download them again"
+        "the weights of the model give no probabilities, so they are damaged; download them again"
     );
     let request = crate::AttentionRequest { prompt: "a", continuation: "b", ..Default::default() };
     let shown = crate::AttentionModel::attention(&model, &request).unwrap_err();
-    let expected = "the local model failed: the attention of the model is not a number, so its weights are damaged; download them again";
+    let expected =
+        "the attention of the model is not a number, so its weights are damaged; download them again";
     assert_eq!(shown.to_string(), expected);
 }
 

@@ -1,6 +1,8 @@
 //! Makes the tokenizer of a small model from the texts that the model is trained on, when a training begins.
 //! [`Trainer`](super::Trainer) calls it.
 
+use std::fmt;
+
 use serde_json::Value;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -26,8 +28,9 @@ const FIRST: &str = "<s>";
 /// after a space, a quote or a bracket, and the model can copy it from any text. Text that such a model generates
 /// therefore has no spaces. The tokenizer adds the token [`FIRST`] before each text.
 pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> {
-    let failed =
-        |error: tokenizers::Error| Error::Failed(format!("the tokenizer cannot be trained: {error}"));
+    let untrainable =
+        |error: &dyn fmt::Display| Error::Failed(format!("the tokenizer cannot be trained: {error}"));
+    let failed = |error: tokenizers::Error| untrainable(&error);
     let spaces = SplitPattern::String(" ".to_owned());
     let spaces = Split::new(spaces, SplitDelimiterBehavior::Removed, false).map_err(failed)?;
     let mut tokenizer = Tokenizer::new(BPE::default());
@@ -53,12 +56,12 @@ pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> 
     let id = tokenizer.token_to_id(FIRST).unwrap_or(0);
     let first = TemplateProcessing::builder()
         .try_single(format!("{FIRST} $A"))
-        .map_err(Error::Failed)?
+        .map_err(|error| untrainable(&error))?
         .special_tokens(vec![(FIRST, id)])
         .build()
-        .map_err(|error| Error::Failed(error.to_string()))?;
+        .map_err(|error| untrainable(&error))?;
     tokenizer.with_post_processor(Some(first));
-    serde_json::to_value(&tokenizer).map_err(|error| Error::Failed(error.to_string()))
+    serde_json::to_value(&tokenizer).map_err(|error| untrainable(&error))
 }
 
 /// Returns the number of tokens of a tokenizer in the form of `tokenizer.json`.

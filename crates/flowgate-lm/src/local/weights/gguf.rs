@@ -121,7 +121,9 @@ impl GgufFile {
     pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<QTensor, LoadError> {
         let wrong = |problem: &dyn std::fmt::Display| LoadError::of_tensor(&self.path, name, problem);
         let Some(location) = self.tensors.get(name) else {
-            return Err(wrong(&"is missing; the file is incomplete, or of another kind of model"));
+            return Err(wrong(
+                &"is missing; the file is incomplete, or of another kind of model; download it again, or use another model",
+            ));
         };
         check_shape(&self.path, name, &location.shape, shape)?;
         // `open` has compared the size of the content with that of the file, so the 0 does not occur.

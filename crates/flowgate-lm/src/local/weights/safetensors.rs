@@ -143,8 +143,7 @@ impl SafetensorsFolder {
         let located =
             self.tensors.get(name).and_then(|location| Some((location, self.shards.get(location.shard)?)));
         let Some((location, shard)) = located else {
-            let problem =
-                "is missing; the folder is incomplete, or the configuration is that of another model";
+            let problem = "is missing; the folder is incomplete, or the configuration is that of another model; download all files of one model again";
             return Err(LoadError::of_tensor(&self.folder, name, problem));
         };
         check_shape(shard, name, &location.shape, shape)?;

@@ -422,7 +422,7 @@ mod tests {
         );
         part(
             r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#,
-            "`messages[0].content[0].image_url.url` must be a data URL",
+            "`messages[0].content[0].image_url.url` must be a data URL; send one such as `data:image/png;base64,…`",
         );
         part(
             r#"{"type":"image_url","image_url":{"url":"data:image/png,xx"}}"#,

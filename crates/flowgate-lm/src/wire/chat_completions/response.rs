@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::assembly::call_id_or_index;
+use super::super::assembly::{TOO_MANY_CALLS, call_id_or_index};
 use super::super::fields::{self, called_tool_name};
 use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, reported_error};
 use super::request::encode_call;
@@ -73,7 +73,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     completion.text.push_str(field("refusal"));
     let calls = fields::list(message, "tool_calls").unwrap_or_default();
     if calls.len() > MAX_CALLS {
-        return Err(Error::Malformed("the answer has more than 256 tool calls, the limit of Flowgate"));
+        return Err(TOO_MANY_CALLS);
     }
     for (index, call) in calls.iter().enumerate() {
         completion.calls.push(read_call(call, index)?);

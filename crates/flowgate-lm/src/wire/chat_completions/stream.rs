@@ -220,13 +220,11 @@ mod tests {
         check(&[a, a, end, "[DONE]"], "End \"aa\"");
         check(
             &[a, end],
-            "the model server sent an answer that cannot be read: the stream ended before the answer was \
-            complete; check the address and the API of the model server",
+            "the model's answer is not complete: the stream of its server ended too early; try again",
         );
         check(
             &[a, "[DONE]"],
-            "the model server sent an answer that cannot be read: the stream ended before the answer was \
-            complete; check the address and the API of the model server",
+            "the model's answer is not complete: the stream of its server ended too early; try again",
         );
         check(
             &[a, end, a, "[DONE]"],

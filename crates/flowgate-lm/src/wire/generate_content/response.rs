@@ -210,7 +210,7 @@ fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
             Ok(Some(Stop::Refused))
         }
         "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS" => {
-            Err(Error::Malformed("the `finishReason` says that the model wrote a call that cannot be read"))
+            Err(Error::Incomplete("the model wrote a call that its server cannot read"))
         }
         _ => Err(Error::Malformed("the `finishReason` is one that Flowgate does not know")),
     }
@@ -295,7 +295,7 @@ mod tests {
         check(answer(json!([]), "OTHER"), &bad("the `finishReason` is one that Flowgate does not know"));
         check(
             answer(json!([]), "MALFORMED_FUNCTION_CALL"),
-            &bad("the `finishReason` says that the model wrote a call that cannot be read"),
+            "the model's answer is not complete: the model wrote a call that its server cannot read; try again",
         );
         let other = "a part of the answer is neither a text nor a function call";
         check(answer(json!([{"executableCode": {"code": "1"}}]), "STOP"), &bad(other));

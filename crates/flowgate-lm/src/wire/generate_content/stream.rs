@@ -80,11 +80,6 @@ mod tests {
 
     #[test]
     fn streams_of_servers() {
-        let bad = |why: &str| {
-            format!(
-                "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"
-            )
-        };
         let part = |part: Value| json!({"candidates": [{"content": {"parts": [part]}, "index": 0}]});
         let end = json!({"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 7}});
         let usage = json!({"usageMetadata": {"promptTokenCount": 2}});
@@ -94,12 +89,18 @@ mod tests {
         check(&[call.clone(), call.clone(), end.clone()], r#"Calls "" 3+7 call_0=f{"a":1} call_1=f{"a":1}"#);
         // What follows the end is ignored.
         check(&[a.clone(), end, call.clone()], "End \"a\" 3+7");
-        check(&[a, call], &bad("the stream ended before the answer was complete"));
-        check(&[], &bad("the stream ended before the answer was complete"));
+        check(
+            &[a, call],
+            "the model's answer is not complete: the stream of its server ended too early; try again",
+        );
+        check(&[], "the model's answer is not complete: the stream of its server ended too early; try again");
         check(
             &[json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}})],
             "the model server is busy; try again later",
         );
-        check(&[json!("text")], &bad("the stream ended before the answer was complete"));
+        check(
+            &[json!("text")],
+            "the model's answer is not complete: the stream of its server ended too early; try again",
+        );
     }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::assembly::{MAX_THOUGHTS, TOO_MANY_THOUGHTS, call_id_or_index};
+use super::super::assembly::{MAX_THOUGHTS, TOO_MANY_CALLS, TOO_MANY_THOUGHTS, call_id_or_index};
 use super::super::fields::{self, called_tool_name};
 use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, put, reported_error};
 use super::request::{shown_block, tool_use};
@@ -64,9 +64,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
             BlockKind::Use => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
-                    return Err(Error::Malformed(
-                        "the answer has more than 256 tool calls, the limit of Flowgate",
-                    ));
+                    return Err(TOO_MANY_CALLS);
                 }
                 let name = called_tool_name(block)?.to_owned();
                 let input = block.get("input").filter(|input| input.is_object());

@@ -202,9 +202,7 @@ impl StreamDecoder {
             return Err(Error::Malformed("the indices of the content blocks are not consecutive"));
         }
         if self.blocks.len() >= MAX_BLOCKS {
-            return Err(Error::Malformed(
-                "the answer has more than 4096 content blocks, the limit of Flowgate",
-            ));
+            return Err(Error::TooMany("4096 content blocks; ask for a shorter one"));
         }
         let block = body
             .get("content_block")
@@ -350,9 +348,18 @@ mod tests {
             &[START, TEXT, END, A],
             &bad("a `content_block_delta` event has the index of a block that is not open"),
         );
-        check(&[START, TEXT, A, DELTA, STOP], &bad("the stream ended before the answer was complete"));
-        check(&[START, TEXT, A, END, STOP], &bad("the stream ended before the answer was complete"));
-        check(&[START, TEXT, A, END, DELTA], &bad("the stream ended before the answer was complete"));
+        check(
+            &[START, TEXT, A, DELTA, STOP],
+            "the model's answer is not complete: the stream of its server ended too early; try again",
+        );
+        check(
+            &[START, TEXT, A, END, STOP],
+            "the model's answer is not complete: the stream of its server ended too early; try again",
+        );
+        check(
+            &[START, TEXT, A, END, DELTA],
+            "the model's answer is not complete: the stream of its server ended too early; try again",
+        );
         check(
             &[r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#],
             "the model server is busy; try again later",

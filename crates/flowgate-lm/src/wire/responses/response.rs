@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::assembly::{MAX_THOUGHTS, TOO_MANY_THOUGHTS, call_id_or_index};
+use super::super::assembly::{MAX_THOUGHTS, TOO_MANY_CALLS, TOO_MANY_THOUGHTS, call_id_or_index};
 use super::super::fields::{self, called_tool_name};
 use super::super::tool_forms::custom_input;
 use super::super::{
@@ -212,9 +212,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
             OutputItemKind::Call => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
-                    return Err(Error::Malformed(
-                        "the answer has more than 256 tool calls, the limit of Flowgate",
-                    ));
+                    return Err(TOO_MANY_CALLS);
                 }
                 completion.calls.push(ToolCall {
                     id: call_id_or_index(fields::text(item, "call_id"), index),

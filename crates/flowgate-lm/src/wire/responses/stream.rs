@@ -344,7 +344,10 @@ mod tests {
             &[CALL, &end(f)],
             &bad("the final event of the stream does not repeat the text and the calls that were streamed"),
         );
-        check(&[TEXT], &bad("the stream ended before the answer was complete"));
+        check(
+            &[TEXT],
+            "the model's answer is not complete: the stream of its server ended too early; try again",
+        );
         check(&[MORE], &bad("an event of the stream adds arguments to a tool call that did not begin"));
         check(&[CALL, CALL], &bad("two tool calls have the same `output_index`"));
         let done = r#"{"type":"response.function_call_arguments.done","output_index":1,"item_id":"fc","arguments":"{}"}"#;

@@ -142,9 +142,10 @@ impl Parser<'_> {
                 self.advance();
                 let span = self.advance();
                 let ExprKind::Str(path) = self.literal(&span)? else {
-                    let message = "the path of the import is not a plain text".to_owned();
+                    let message = "the path of the import is an f-string".to_owned();
                     let diagnostic = Diagnostic::error("import", span, message);
-                    return Err(self.report(diagnostic.help("write the path as a plain text")));
+                    let help = "write it without `f`, such as `import \"shared/contacts.flow\"`";
+                    return Err(self.report(diagnostic.help(help)));
                 };
                 self.end_of_line()?;
                 Ok(StatementKind::ImportFile { path })
