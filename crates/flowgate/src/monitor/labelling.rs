@@ -187,6 +187,7 @@ impl Monitor {
             caller_floors.raise_blocks(&mut event.document);
             event.document.origin.is_irregular = is_unsolicited;
             event.document.origin.ambiguous = ambiguous;
+            event.document.origin.has_block_floors = !caller_floors.blocks.is_empty();
         }
         if is_declared
             && self

@@ -37,6 +37,20 @@ pub(super) fn labels_around(statement: &LabelStatement, path: &Path) -> bool {
     statement_path(statement).is_none_or(|steps| agrees_with(&steps, path))
 }
 
+/// Returns whether a statement labels its region in every event in which the region exists: it has no condition, and
+/// iterates over no other lists than those that contain the region.
+pub(super) fn is_unconditional(statement: &LabelStatement) -> bool {
+    let variables = &statement.query.variables;
+    let (mut root, mut containing) = (statement.target.root, 1);
+    while root != 0 {
+        let domain = variables.iter().find(|variable| variable.slot == root).and_then(|v| v.domain.as_ref());
+        let Some((next, _)) = domain.and_then(domain_path) else { return false };
+        root = next;
+        containing += 1;
+    }
+    !statement.reads && variables.len() == containing
+}
+
 /// Returns whether `steps` can lead along `path`, as far as the shorter of them goes.
 fn agrees_with(steps: &[TargetStep], path: &Path) -> bool {
     let matches = |(step, at): (&TargetStep, &PathStep)| match (step, at) {

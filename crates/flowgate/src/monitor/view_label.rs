@@ -8,7 +8,7 @@
 //! * what statements have read in order to label it, and what was joined into it: the labels of the call and of stores;
 //! * the bound, if the label of what was read or joined does not flow to the bound;
 //! * if the label of the region depends on the form of a hidden text, such as whether it can be read as a list: the
-//!   greatest label that a view could show in its place, or the bound if the label depends on the content as well;
+//!   greatest label that a view could show in its place instead, or the bound if conditions decide as well;
 //! * for a whole answer, the greatest label that another answer could have had in its place: whether a tool returned an
 //!   error is hidden with the answer.
 //!
@@ -19,9 +19,9 @@ use super::Monitor;
 use super::applicable_statements::{statements_for_kind, statements_for_tool};
 use super::frame_bounds::greatest_frame_label;
 use super::part_bounds::greatest_part_label;
-use super::regions::{labels_around, labels_parts_of};
+use super::regions::{is_unconditional, labels_around, labels_parts_of};
 use crate::label::Label;
-use crate::policy::plan::Type;
+use crate::policy::plan::{LabelStatement, Type};
 use crate::trace::{Document, Event, EventBody, EventId, NodeId, Path, PathStep};
 
 /// # Views
@@ -67,8 +67,8 @@ impl Monitor {
     }
 
     /// Returns the label that a hidden region contributes to a view at `bound`: the labels of what decided that the
-    /// region is hidden. `node` is the outermost hidden node. The result is `bound` itself if the region may be hidden
-    /// because of its own content, or if what was read to label it does not flow to `bound`.
+    /// region is hidden, or the greatest label of what could be shown in its place. `node` is the outermost hidden node.
+    /// The result flows to `bound`; it is `bound` itself if what decided does not flow to it, or cannot be told.
     fn hidden_label(&self, event: &Event, node: NodeId, bound: &Label) -> Label {
         let plan = &self.policy.plan;
         let document = &event.document;
@@ -95,25 +95,29 @@ impl Monitor {
         let raised = up_to_bound(document.origin.raised).join(&space.greatest_below(&ambiguous, bound));
         // Whether all of an answer is hidden, and not only a part of it.
         let is_answer = matches!(event.body, EventBody::Output(_)) && (node == 0 || path == content);
-        if is_answer {
-            if statements().any(|statement| statement.reads) {
+        if is_answer && statements().any(|statement| statement.reads) {
+            return *bound;
+        }
+        let region = if is_answer { &content } else { &path };
+        // A statement labels parts of the region, so its label depends on the form of the hidden content.
+        let parts = if statements().any(|statement| labels_parts_of(statement, region)) {
+            let is_decided_elsewhere =
+                |statement: &LabelStatement| labels_around(statement, region) && !is_unconditional(statement);
+            if document.origin.has_block_floors || statements().any(is_decided_elsewhere) {
                 return *bound;
             }
-            let frame = greatest_frame_label(plan, &indices, bound);
-            let has_parts = statements().any(|statement| labels_parts_of(statement, &content));
-            let parts =
-                if has_parts { greatest_part_label(plan, &indices, &content, bound) } else { Label::BOTTOM };
-            return frame.join(&parts).join(&raised);
-        }
-        // What statements have read in order to label the region, and what was joined into the whole event.
-        let decided = up_to_bound(document.floor_of(node).join(&document.origin.raised));
-        // A statement labels parts of the region, so its label depends on the form of the hidden content.
-        if !statements().any(|statement| labels_parts_of(statement, &path)) {
-            decided
-        } else if statements().any(|statement| statement.reads && labels_around(statement, &path)) {
-            *bound
+            Some(greatest_part_label(plan, &indices, region, bound).join(&raised))
         } else {
-            decided.join(&raised).join(&greatest_part_label(plan, &indices, &path, bound))
+            None
+        };
+        match parts {
+            _ if is_answer => {
+                let frame = greatest_frame_label(plan, &indices, bound);
+                frame.join(&raised).join(&parts.unwrap_or(Label::BOTTOM))
+            }
+            Some(parts) => parts,
+            // What statements have read in order to label the region, and what was joined into the whole event.
+            None => up_to_bound(document.floor_of(node).join(&document.origin.raised)),
         }
     }
 }
@@ -187,9 +191,13 @@ label out.structured as trusted, private if:
         check(&[whole, decided, ("out.content.count as private", "")], &answer, private);
         check(&[whole, decided, ("out.content.count as untrusted", "")], &answer, private);
         // A statement labels a part of what is hidden, which is shown in no form.
-        check(&[whole, page, ("out.content.page.id as trusted, private", "")], &answer, public);
-        // Nothing says that the page is hidden in every form.
-        check(&[whole, ("out.content.page.id as untrusted, private", "")], &json!({"page": "Pay!"}), public);
+        let id = ("out.content.page.id as trusted, private", "");
+        check(&[whole, page, id], &answer, public);
+        check(&[whole, page, id], &json!({"page": {"id": 1}}), public);
+        // The page is shown in another form.
+        let id = ("out.content.page.id as untrusted, private", "");
+        check(&[whole, id], &answer, public);
+        check(&[whole, id], &json!({"page": {"id": 1}}), public);
         // A part that a pattern captures is shown if the text has it, so its label counts if it has not.
         let captured =
             |label: &str| format!("capture(out.content.page, r\"id=(?<id>[0-9])\", \"id\") as {label}");

@@ -119,6 +119,8 @@ pub(crate) struct LabelOrigin {
     pub(crate) raised: Label,
     /// The dimensions in which a statement about such events is ambiguous: what it labels is raised to the top there.
     pub(crate) ambiguous: DimensionSet,
+    /// Whether the caller gave lower bounds for single blocks of the content.
+    pub(crate) has_block_floors: bool,
     /// Whether the labels depend on how the event came about, such as an answer to no call.
     pub(crate) is_irregular: bool,
 }
