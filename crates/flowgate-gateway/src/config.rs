@@ -1,5 +1,7 @@
-//! Reads the configuration file of the gateway, in TOML. `flowgate serve` calls [`read`], and the gateway is built from
-//! the settings that it returns. Each submodule reads one section.
+//! Reads the configuration file of the gateway, in TOML. `flowgate serve` calls [`read_with_overrides`], and the
+//! gateway is built from the settings that it returns. `file` declares the tables of the file, `overrides` and `schema`
+//! are for environment variables that set fields, `loader` and `fixed_sections` for reloads; the other submodules each
+//! check a section or a part of one, and convert it to settings.
 //!
 //! ```toml
 //! [upstreams.local]

@@ -8,8 +8,8 @@
 //!   and the answers of an HTTP/2 connection.
 //! * `service`: calls the handler of a request, after every check that may reject it.
 //! * [`access`]: controls access to the policy API and the metrics.
-//! * `turn_tasks`: runs turns and messages to MCP servers as tasks; `workers`: runs evaluations for the policy API on
-//!   threads.
+//! * `turn_tasks`: runs turns and messages to MCP servers as tasks; `workers`: runs evaluations for the policy API and
+//!   for people on threads.
 //! * `value_budget`: bounds the memory of parsed JSON.
 //! * `client_presence`: signals whether the client still waits; `waiting_status`: marks the answer of a turn that waits
 //!   for a person.

@@ -22,7 +22,7 @@ pub struct ServerLimits {
     /// Open connections of one address that have not shown a valid key; 0 means no separate bound, for a gateway
     /// behind a proxy.
     pub connections_of_address: usize,
-    /// Concurrent evaluations.
+    /// Concurrent evaluations for the policy API and for people.
     pub workers: usize,
     /// Evaluations that wait for a worker; more are rejected.
     pub queue: usize,
@@ -46,7 +46,7 @@ pub struct ServerLimits {
     pub head_time: Duration,
     /// The time for a body to arrive.
     pub body_time: Duration,
-    /// The time for an answer, after the body has arrived.
+    /// The time for an evaluation by a worker, for the policy API or for people, after the body has arrived.
     pub answer_time: Duration,
     /// The time for a client to accept a part of the answer.
     pub write_time: Duration,

@@ -1,5 +1,5 @@
 //! Writes the operator's log of a running gateway: one line for each turn, each rejected request, each failure of an
-//! upstream, and each limit that caused a rejection.
+//! upstream, each limit that caused a rejection, and each further event of [`LogEvent`].
 //!
 //! A line has an event, a client, fields and a sentence. It never has content: fields are numbers and names (clients,
 //! conversations, tools, settings), and sentences are written by this program. Names that others chose are escaped
@@ -76,7 +76,8 @@ pub enum LogEvent {
     Limit,
     /// A condition on which the operator may have to act.
     Remark,
-    /// A failure that keeps the gateway from working.
+    /// A failure of the gateway, or of something that it needs, such as the database, the audit log or the keys of an
+    /// issuer. What needs it fails until the operator has acted.
     Failure,
 }
 

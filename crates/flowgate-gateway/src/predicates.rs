@@ -57,7 +57,7 @@ pub enum PredicateSourceError {
     Form,
     /// A policy could not declare a predicate of this name.
     Name,
-    /// The address does not use plain HTTP.
+    /// The address does not begin with `http://`, or has nothing after it.
     Scheme,
 }
 
@@ -66,8 +66,8 @@ impl fmt::Display for PredicateSourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Form => {
-                "the value has no `=`, or no address after it: write NAME=URL or NAME=FILE.wasm, such as \
-                is_customer=http://127.0.0.1:9000/is_customer"
+                "the value has no `=`, or neither an address nor a .wasm file after it: write NAME=URL or \
+                NAME=FILE.wasm, such as is_customer=http://127.0.0.1:9000/is_customer"
             }
             Self::Name => {
                 "the name of the predicate is empty, or has characters other than letters, digits and \
@@ -186,7 +186,11 @@ impl PredicateSources {
             predicates.define(name, move |arguments| {
                 let left = time.saturating_sub(begun.elapsed()).min(ANSWER_TIME);
                 if left.is_zero() {
-                    return Err("the time limit for extern predicates in this turn is used up".to_owned());
+                    return Err(
+                        "the time limit for all answers of extern predicates together is used up: check \
+                        why their services or modules are slow"
+                            .to_owned(),
+                    );
                 }
                 answerer.answer(arguments, left)
             });
@@ -262,7 +266,8 @@ mod tests {
         assert_eq!(judged(AlwaysTrueSource, Duration::from_secs(60)), "nothing");
         assert_eq!(
             judged(AlwaysTrueSource, Duration::ZERO),
-            "the extern predicate `is_customer` failed: the time limit for extern predicates in this turn is used up"
+            "the extern predicate `is_customer` failed: the time limit for all answers of extern predicates together \
+             is used up: check why their services or modules are slow"
         );
     }
 }

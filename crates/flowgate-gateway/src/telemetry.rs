@@ -36,7 +36,7 @@ use crate::log::OperatorLog;
 use export::{Exporter, SpanQueue};
 use span::Span;
 
-/// The version of the attributes' names.
+/// The version of OpenTelemetry's semantic conventions from which the names of attributes are.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.38.0";
 
 /// The recorder of spans. Cheap to clone; the default records nothing.

@@ -219,7 +219,7 @@ pub(crate) fn header(
     // 0: from the first item of the conversation on.
     for item in conversation.hidden_items(sender, 0) {
         let is_derivable = match (&item.what, item.cause) {
-            // The client has sent its tools and the form of the text itself.
+            // The client itself has sent its tools and the schema of the reply.
             (HiddenItemKind::Tool(_), _) | (HiddenItemKind::Format, HidingCause::Labelled) => true,
             // The configuration, the policy and the client's request determine these causes.
             (

@@ -371,7 +371,8 @@ fn ends_with_line_feed(file: &mut File) -> io::Result<bool> {
     Ok(last == [b'\n'])
 }
 
-/// Creates the HTTP client for the server of a witness, which trusts only these authorities.
+/// Creates the HTTP client for the server of a witness. It trusts only these authorities or, if none are configured,
+/// the default ones.
 fn http_client(authorities: &Authorities) -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         // `post` checks the status itself, to report it.

@@ -1,5 +1,5 @@
 //! Drives a conversation to the end of a turn: asks the model, runs tools and asks a person, whenever the conversation
-//! needs one of them. `flowgate run` and the gateway use it.
+//! needs one of them. `flowgate run`, the gateway and the benchmarks use it.
 //!
 //! The methods are asynchronous: a turn that waits for a model or a person costs no thread. They depend on no
 //! asynchronous runtime themselves; which one is needed depends on what the model and the observer await. A caller
@@ -183,16 +183,16 @@ pub trait Observer: Send {
     /// have since written to stores: see [`Conversation::join_external_state`].
     ///
     /// # Errors
-    /// If the state cannot be joined. The answer is shown to no principal.
+    /// If the state cannot be joined. The answer is withheld from everybody, also from the model.
     fn after_run<'a>(&'a mut self, _conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
-    /// Is called before this process, or the provider on its behalf, runs the tool of a call. Not called for a call that
-    /// the embedding program runs itself.
+    /// Is called before this process, or the provider on its behalf, runs the tool of a call. Not called for a call
+    /// that the embedding program runs itself.
     fn on_tool_call(&mut self, _call: &AuthorizedCall) {}
-    /// Is called after a tool in this process has answered, unless its answer is withheld.
+    /// Is called after a tool in this process or at the provider has answered, unless its answer is withheld.
     fn on_tool_answer(&mut self, _answer: &ToolAnswer) {}
-    /// Whether to stop as soon as possible.
+    /// Returns whether the agent is to stop as soon as possible.
     fn is_cancelled(&self) -> bool {
         false
     }
@@ -406,7 +406,8 @@ impl Agent<'_> {
         self.release_answer(conversation, answer).await
     }
 
-    /// Has the provider run a call, and returns the answer of its tool, or an error in its place: see [`run`](Self::run).
+    /// Has the provider run a call, and returns the answer of its tool, or an error in its place: see
+    /// [`run`](Self::run).
     ///
     /// # Errors
     /// If the turn was cancelled.

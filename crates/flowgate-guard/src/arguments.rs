@@ -284,8 +284,8 @@ fn fold_case_and_separators(name: &str) -> String {
     name
 }
 
-/// Whether a character is not displayed, so that two names that look equal can differ in it: a format or control
-/// character, U+034F (combining grapheme joiner), or a variation selector.
+/// Returns whether a character is not displayed, so that two names that look equal can differ in it: a format or
+/// control character, U+034F (combining grapheme joiner), or a variation selector.
 fn is_invisible(c: char) -> bool {
     c.general_category() == GeneralCategory::Format
         || c.is_control() && !c.is_whitespace()

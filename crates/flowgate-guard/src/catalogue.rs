@@ -55,7 +55,7 @@ pub(crate) struct Catalogue {
     entries: Vec<CatalogueEntry>,
 }
 
-/// A tool on offer, with the policy's rules for its arguments.
+/// A tool on offer, with the arguments that the policy lets be slots.
 #[derive(Debug)]
 pub(crate) struct CatalogueEntry {
     pub(crate) offered: Arc<OfferedTool>,
@@ -201,7 +201,8 @@ impl Catalogue {
 }
 
 impl CatalogueEntry {
-    /// Whether a view at `label` may show the description of the tool. The operator's descriptions are always shown.
+    /// Returns whether a view at `label` may show the description of the tool. The operator's descriptions are always
+    /// shown.
     fn is_visible_at(&self, monitor: &Monitor, label: &Label) -> bool {
         let description = self.event.and_then(|event| monitor.trace().event(event));
         description.is_none_or(|event| event.label.flows_to(label))
@@ -237,8 +238,8 @@ impl CatalogueEntry {
 }
 
 /// Returns a name by which the model can call a tool: one that providers accept and that is not in `taken`. It is
-/// `server__tool`, or `tool` without a server. If server and tool cannot be read back from this name, or it is too
-/// long, the name ends in a digest of both.
+/// `server__tool`, or `tool` without a server. If server and tool cannot be read back from this name, it is `look`, or
+/// it is too long, the name ends in a digest of both.
 ///
 /// The name depends on the tool alone, since a tool that is not on offer at some label must not influence the names of
 /// others. Only if two tools have the same name nevertheless, the later one receives a number.
@@ -246,13 +247,14 @@ fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
     };
-    // A server and a tool are joined by `__`, so neither may contain it.
+    // A server and a tool are joined by `__`, so neither may contain it, nor have an underscore next to it.
     let is_plain = |text: &str| *text == plain(text) && !text.contains("__") && !text.starts_with('_');
     let (mut name, is_unchanged) = match &tool.server {
         Some(server) => {
             let is_unchanged = is_plain(server) && is_plain(&tool.name) && !server.ends_with('_');
             (format!("{}__{}", plain(server), plain(&tool.name)), is_unchanged)
         }
+        // `look` is the name of Flowgate's own tool.
         None => (plain(&tool.name), is_plain(&tool.name) && *tool.name != *slot::LOOK),
     };
     if !is_unchanged || name.len() > MAX_NAME {

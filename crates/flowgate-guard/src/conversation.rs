@@ -169,7 +169,7 @@ impl Conversation {
         }
     }
 
-    /// Whether the turn is complete and the next input is the user's message.
+    /// Returns whether the turn is complete and the next input is the user's message.
     pub fn is_turn_over(&self) -> bool {
         matches!(self.phase, ConversationPhase::User) && self.step.view().is_none()
     }
@@ -285,7 +285,8 @@ impl Conversation {
         &mut self.turn
     }
 
-    /// Whether the step in progress has another bound than the lowest steps, and so may be shown more than they are.
+    /// Returns whether the step in progress has another bound than the lowest steps, and so may be shown more than they
+    /// are.
     pub fn is_raised(&self) -> bool {
         self.step.view().is_some_and(|view| view.bound != *self.labels.base())
     }

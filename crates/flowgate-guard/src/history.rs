@@ -179,8 +179,8 @@ impl History {
         self.prefixes.all.clone()
     }
 
-    /// Returns the number that the next answer of the model will have in this session. Numbers are not used again, also if
-    /// an answer is removed from the chat.
+    /// Returns the number that the next answer of the model will have in this session. Numbers are not used again, also
+    /// if an answer is removed from the chat.
     pub fn next_answer_number(&self) -> u64 {
         self.answers + 1
     }
@@ -214,8 +214,8 @@ impl History {
         messages.into_iter().for_each(|message| self.push_message(message));
     }
 
-    /// Appends a message, and updates the digests of the prefixes. An answer of the model that has no number yet gets the
-    /// next one.
+    /// Appends a message, and updates the digests of the prefixes. An answer of the model that has no number yet gets
+    /// the next one.
     pub(crate) fn push_message(&mut self, mut message: HistoryMessage) {
         if message.is_written && message.number == 0 {
             self.answers += 1;
@@ -242,8 +242,9 @@ impl History {
 
     /// Replaces the digest of the message at `index` by the digest of `sent`. The model wrote this message here, and
     /// `sent` has the same calls in another spelling. `recorded` is the message as the client received it, and
-    /// `digests` are the digests of the sent chat, of which the first `certain` are not in doubt. Returns the new alignment. Does nothing and returns `None` if the
-    /// message at `index` is not `recorded`, or would still count as changed.
+    /// `digests` are the digests of the sent chat, of which the first `certain` are known by their positions. Returns
+    /// the new alignment. Does nothing and returns `None` if the message at `index` is not `recorded`, or would still
+    /// count as changed.
     pub(crate) fn respell(
         &mut self,
         index: usize,
@@ -256,10 +257,10 @@ impl History {
         if !message.is_written || message.digest != hasher.digest(recorded) {
             return None;
         }
-        let recorded = std::mem::replace(&mut message.digest, hasher.digest(sent));
+        let recorded_digest = std::mem::replace(&mut message.digest, hasher.digest(sent));
         let alignment = self.align(digests, certain);
         if alignment.unchanged <= index {
-            self.messages.get_mut(index)?.digest = recorded;
+            self.messages.get_mut(index)?.digest = recorded_digest;
             return None;
         }
         let messages = std::mem::take(&mut self.messages);

@@ -36,7 +36,7 @@ pub use writer::{LinkDecision, LinkJudge};
 
 use crate::placeholder::{self, StreamNeutralizer};
 
-/// The most addresses of one text that are judged; further ones are refused.
+/// The most addresses of one reply, or of one text in a slot, that are judged; further ones are refused.
 const MAX_JUDGED: usize = 200;
 
 /// What a policy decides about addresses in text with one label, without regard to the address.
@@ -185,12 +185,12 @@ impl StreamCleaner {
         shown
     }
 
-    /// Whether the policy permits every address, so that none is broken apart.
+    /// Returns whether the policy permits every address, so that none is broken apart.
     pub(crate) fn permits_all(&self) -> bool {
         self.policy == LinkPolicy::Any
     }
 
-    /// Whether anything has been shown, which cannot be taken back.
+    /// Returns whether anything has been shown, which cannot be taken back.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
     }

@@ -49,17 +49,17 @@ pub trait StepMethod: fmt::Debug + Send + Sync {
     /// Describes in one sentence what a step is shown.
     fn doc(&self) -> &'static str;
 
-    /// Whether a step is shown everything that happened.
+    /// Returns whether a step is shown everything that happened.
     fn shows_everything(&self) -> bool {
         false
     }
 
-    /// Whether the model may request hidden regions with `look`.
+    /// Returns whether the model may request hidden regions with `look`.
     fn has_look(&self) -> bool {
         false
     }
 
-    /// Whether the model may leave slots to be filled with hidden regions.
+    /// Returns whether the model may leave slots to be filled with hidden regions.
     fn has_slots(&self) -> bool {
         false
     }
@@ -80,13 +80,13 @@ pub trait StepMethod: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Whether an accepted step raises the label of the rest of the turn to its own, so that later steps see what it
-    /// did.
+    /// Returns whether an accepted step raises the label of the rest of the turn to its own, so that later steps see
+    /// what it did.
     fn raises_level(&self) -> bool {
         false
     }
 
-    /// Whether a person is asked about a call that the policy permits.
+    /// Returns whether a person is asked about a call that the policy permits.
     fn confirms(&self, _permitted: &Judgement) -> bool {
         false
     }

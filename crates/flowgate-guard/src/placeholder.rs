@@ -4,9 +4,9 @@
 //! several in one pair of brackets, or percent-encoded. `hidden h2` without brackets and `[h2]` are placeholders only
 //! if the view has a region of that name; otherwise they are words (an HTML heading).
 //!
-//! In a payload argument a placeholder is a reference to its region ([`crate::slot`]); in any other argument the call
-//! is refused; in a reply a constant replaces it. The outcome depends on what the model wrote and on the names in its
-//! own view, never on hidden text.
+//! In an argument that may be a slot, a placeholder is a reference to its region ([`crate::slot`]); in any other
+//! argument it makes the conversation refuse the call; in a reply a constant replaces it. The outcome depends on what
+//! the model wrote and on the names in its own view, never on hidden text.
 
 use serde_json::Value;
 
@@ -110,7 +110,7 @@ fn decode_escape(chars: &[RenderedChar], at: usize) -> Option<(u32, usize)> {
 /// The longest escape, in characters.
 const LONGEST_ESCAPE: usize = 10;
 
-/// Whether more text after `chars` could complete an escape that begins at its character `at`.
+/// Returns whether more text after `chars` could complete an escape that begins at its character `at`.
 fn may_be_escape(chars: &[RenderedChar], at: usize) -> bool {
     let rest = chars.get(at..).unwrap_or_default();
     let is_part = |rendered: &RenderedChar| rendered.c.is_ascii_alphanumeric() || rendered.c == '#';
@@ -123,9 +123,9 @@ fn may_be_escape(chars: &[RenderedChar], at: usize) -> bool {
     can_continue && rest.iter().skip(1).all(is_part)
 }
 
-/// Whether a placeholder could begin at the character `index` of `chars`: at an opening bracket, or at an `h` that
-/// begins a word (`hidden h2` without brackets) if the view hides regions. `hidden_count` is the number of regions that
-/// it hides.
+/// Returns whether a placeholder could begin at the character `index` of `chars`: at an opening bracket, or at an `h`
+/// that begins a word (`hidden h2` without brackets) if the view hides regions. `hidden_count` is the number of regions
+/// that it hides.
 fn may_begin(chars: &[RenderedChar], index: usize, hidden_count: usize) -> bool {
     let c = |index: usize| chars.get(index).map(|rendered| rendered.c);
     match c(index) {
@@ -135,8 +135,8 @@ fn may_begin(chars: &[RenderedChar], index: usize, hidden_count: usize) -> bool 
     }
 }
 
-/// Whether a field name in the value contains a placeholder. `hidden_count` is the number of regions that the view of
-/// its author hides.
+/// Returns whether a field name in the value contains a placeholder. `hidden_count` is the number of regions that the
+/// view of its author hides.
 pub(crate) fn is_in_keys(value: &Value, hidden_count: usize) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|item| is_in_keys(item, hidden_count)),
@@ -276,7 +276,8 @@ impl StreamNeutralizer {
     }
 }
 
-/// Whether an `h` after this character is inside a word or a selector of a style sheet, and so begins no placeholder.
+/// Returns whether an `h` after this character is inside a word or a selector of a style sheet, and so begins no
+/// placeholder.
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '#')
 }
@@ -319,7 +320,7 @@ fn is_closing(c: char) -> bool {
     )
 }
 
-/// Whether a character may separate the words of a placeholder.
+/// Returns whether a character may separate the words of a placeholder.
 fn is_separator(c: char) -> bool {
     c.is_whitespace()
         || matches!(

@@ -1,7 +1,7 @@
 //! Defines pins, the records of the tools that a person has approved with their descriptions.
 //!
-//! A pin is the digest of the whole description that the server gave of a tool, independent of the order of fields. So a
-//! tool that the server adds is not approved, and neither is one whose description it changes by a word. The listing
+//! A pin is the digest of the whole description that the server gave of a tool, independent of the order of fields. So
+//! a tool that the server adds is not approved, and neither is one whose description it changes by a word. The listing
 //! compares each tool with the pins; the gateway's store and the `flowgate mcp` command persist them.
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@
 //! refused or dropped, so a revision that is not in the table adds nothing. A connection may use the additions of other
 //! revisions than the one that it negotiated: the policy decides about a method, whatever the revision.
 //!
-//! The handlers of requests and notifications (`client`, `server`, `notifications`, `initialize`, `listing`) read the
+//! The handlers of requests and notifications (such as `client`, `server`, `notifications` and `initialize`) read the
 //! table; the gateway reads the names of the methods, for its spans and for freezes.
 
 use serde_json::Value;
@@ -249,8 +249,8 @@ pub(super) fn unlabelled_fields() -> impl Iterator<Item = (&'static str, &'stati
     of_all(|added| added.unlabelled_fields).copied()
 }
 
-/// Returns whether a text has the form of a revision's date, such as `2025-06-18`. The revision need not be a known one.
-/// A text of this form is safe to forward: it has no room for words.
+/// Returns whether a text has the form of a revision's date, such as `2025-06-18`. The revision need not be a known
+/// one. A text of this form is safe to forward: it has no room for words.
 #[must_use]
 pub fn is_revision_date(text: &str) -> bool {
     text.len() == 10

@@ -104,7 +104,9 @@ impl Proxy {
         let mut subscription = Subscription { kinds: kinds.collect(), uris: BTreeSet::new() };
         let uris = filter.get(RESOURCES).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         if uris.len() > MAX_RESOURCES {
-            return refuse(REFUSED, "the request subscribes to too many resources; name fewer of them");
+            let why =
+                format!("the request subscribes to more than {MAX_RESOURCES} resources; name fewer of them");
+            return refuse(REFUSED, &why);
         }
         let tool = self.tool("resources/subscribe");
         // Each resource is judged as a call with its URI as the only parameter. Resources that need a question to a

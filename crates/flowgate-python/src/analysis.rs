@@ -1,5 +1,5 @@
-//! Finds the matches of a policy's rules in recorded runs: the classes `Analysis`, `Violation` (a match of a rule) and `Failure` (a rule that could
-//! not be evaluated), and the methods `analyze` and `check_against` of `Policy`.
+//! Finds the matches of a policy's rules in recorded runs: the classes `Analysis`, `Violation` (a match of a rule) and
+//! `Failure` (a rule that could not be evaluated), and the methods `analyze` and `check_against` of `Policy`.
 //!
 //! No call is judged, so the requirements of a policy have no effect here. The module `replay` judges recorded calls.
 
@@ -74,8 +74,8 @@ impl PyViolation {
         }
     }
 
-    /// The locations that the match concerns, as addresses in the list of messages, counted from 0. `messages.1.content:5-10` names
-    /// the characters from 5 up to, but not including, 10 of that content.
+    /// The locations that the match concerns, as addresses in the list of messages, counted from 0.
+    /// `messages.1.content:5-10` names the characters from 5 up to, but not including, 10 of that content.
     #[getter]
     fn ranges(&self) -> Vec<String> {
         self.violation.ranges.clone()
@@ -169,8 +169,8 @@ impl AnalysisInputs {
     }
 }
 
-/// Evaluates the rules of a policy over the events of a run, without the interpreter's lock, and converts the result. Raises `TraceError` if
-/// the events do not form a trace, for example because a parent is unknown.
+/// Evaluates the rules of a policy over the events of a run, without the interpreter's lock, and converts the result.
+/// Raises `TraceError` if the events do not form a trace, for example because a parent is unknown.
 fn analyze(
     py: Python<'_>,
     policy: &Policy,
@@ -215,8 +215,8 @@ impl PyPolicy {
         analyze(py, &self.inner, entries, &inputs)
     }
 
-    /// Finds the tools, arguments, fields and roles that the policy names and that do not occur in these recorded runs, as warnings: such a name
-    /// may be misspelt.
+    /// Finds the tools, arguments, fields and roles that the policy names and that do not occur in these recorded runs,
+    /// as warnings: such a name may be misspelt.
     fn check_against(&self, py: Python<'_>, traces: Vec<Py<PyTrace>>) -> PyResult<Vec<PyDiagnostic>> {
         let mut occurrences = Occurrences::new();
         for recorded in &traces {

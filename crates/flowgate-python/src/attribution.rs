@@ -1,7 +1,9 @@
-//! Gives Python the class `Attribution`, by which a program reports what a call depends on, and converts it for the monitor.
+//! Gives Python the class `Attribution`, by which a program reports what a call depends on, and converts it for the
+//! monitor.
 //!
-//! Parts of events are given by their paths, and are looked up in a session only when a call is judged, so one attribution can be used in
-//! several sessions. `Monitor.judge`, `Monitor.record` and influence methods in Python take or return it.
+//! Parts of events are given by their paths, and are looked up in a session only when a call is judged, so one
+//! attribution can be used in several sessions. `Monitor.judge`, `Monitor.record` and influence methods in Python take
+//! or return it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -22,9 +24,9 @@ const MAX_NAMES: usize = 64;
 /// The texts that [`lasting_name`] has returned.
 static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
-/// Returns the name or the description of a method as a text that lives as long as the program, which the core requires. Equal texts are
-/// stored once. Each takes memory until the program ends, so there are at most [`MAX_NAMES`]; instead of a further one, the result is
-/// `python`.
+/// Returns the name or the description of a method as a text that lives as long as the program, which the core
+/// requires. Equal texts are stored once. Each takes memory until the program ends, so there are at most [`MAX_NAMES`];
+/// instead of a further one, the result is `python`.
 pub(crate) fn lasting_name(name: &str) -> &'static str {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     match names.get(name) {
@@ -64,8 +66,8 @@ enum Dependency {
     View(Value),
 }
 
-/// Reads a dependency in one of the forms that the constructor of `Attribution` documents: a word, a `Label`, or a list of pairs of an event
-/// and a path. Whether a region exists is not checked here, since there is no session yet.
+/// Reads a dependency in one of the forms that the constructor of `Attribution` documents: a word, a `Label`, or a list
+/// of pairs of an event and a path. Whether a region exists is not checked here, since there is no session yet.
 fn dependency(given: &Bound<'_, PyAny>) -> PyResult<Dependency> {
     if let Ok(word) = given.extract::<String>() {
         return match word.as_str() {
@@ -89,12 +91,14 @@ fn dependency(given: &Bound<'_, PyAny>) -> PyResult<Dependency> {
 
 #[pymethods]
 impl PyAttribution {
-    /// Creates an attribution: what the decision to call depends on, and each named argument. A dependency is `"everything"` that the agent has
-    /// seen; `"hidden"`, something that was hidden from the model, so that the model cannot have written the call; the `Label` of a view, if the
-    /// model was shown only what flows to it; or a list of regions `(event, path)`. An argument that is not named depends on the view if the
-    /// decision does, and otherwise on everything.
+    /// Creates an attribution: what the decision to call depends on, and each named argument. A dependency is
+    /// `"everything"` that the agent has seen; `"hidden"`, something that was hidden from the model, so that the model
+    /// cannot have written the call; the `Label` of a view, if the model was shown only what flows to it; or a list of
+    /// regions `(event, path)`. An argument that is not named depends on the view if the decision does, and otherwise
+    /// on everything.
     ///
-    /// `method` names the influence method in verdicts, and `hidden` is the number of regions that were hidden from the decision.
+    /// `method` names the influence method in verdicts, and `hidden` is the number of regions that were hidden from the
+    /// decision.
     #[new]
     #[pyo3(signature = (decision, arguments=None, *, method="python", hidden=0))]
     fn new(

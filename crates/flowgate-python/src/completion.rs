@@ -35,7 +35,8 @@ pub(crate) struct PyCompletion {
 
 #[pymethods]
 impl PyCompletion {
-    /// Creates a completion. A call is `(name, arguments)` or `(name, arguments, id)`; the arguments are a dict, or JSON text.
+    /// Creates a completion. A call is `(name, arguments)` or `(name, arguments, id)`; the arguments are a dict, or
+    /// JSON text.
     #[new]
     #[pyo3(signature = (text="", calls=None))]
     fn new(text: &str, calls: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
@@ -88,9 +89,9 @@ impl PyCompletion {
     }
 }
 
-/// Reads what a model wrote: a text, a `Completion`, an answer of a provider (as an object of its client or as a dict), or a message
-/// of the model in OpenAI's format. A provider's answer is recognised by the fields that only its format has. Raises `TypeError` if the form
-/// is unknown, and `FlowgateError` if the answer is malformed.
+/// Reads what a model wrote: a text, a `Completion`, an answer of a provider (as an object of its client or as a dict),
+/// or a message of the model in OpenAI's format. A provider's answer is recognised by the fields that only its format
+/// has. Raises `TypeError` if the form is unknown, and `FlowgateError` if the answer is malformed.
 pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
     if let Ok(text) = given.cast::<PyString>() {
         return Ok(Completion { text: text.to_str()?.to_owned(), ..Completion::default() });
@@ -102,7 +103,8 @@ pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
     let (api, value) = if let Some(api) = Api::of_response(&value) {
         (api, value)
     } else if value.get("role").is_some_and(|role| role == "assistant") {
-        // A message alone lacks the fields around it, so it is wrapped as an answer that stopped for its calls, or at its end.
+        // A message alone lacks the fields around it, so it is wrapped as an answer that stopped for its calls, or at
+        // its end.
         let has_calls =
             value.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
         let finish = if has_calls { "tool_calls" } else { "stop" };
@@ -116,8 +118,8 @@ pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
 }
 
 /// Returns the body of a request to a model, for a client of the provider that sends it: without `stream`, and without
-/// `model` if none is given, since the program chooses these when it sends the request. Raises `ValueError` if the format cannot express
-/// the request.
+/// `model` if none is given, since the program chooses these when it sends the request. Raises `ValueError` if the
+/// format cannot express the request.
 pub(crate) fn request_body<'py>(
     py: Python<'py>,
     request: &Request,
@@ -126,7 +128,7 @@ pub(crate) fn request_body<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(feature) = api.unsupported_feature(request) {
         return Err(PyValueError::new_err(format!(
-            "the format of the chosen `api` cannot express {feature}: choose another one"
+            "the format of the chosen `api` cannot express {feature}, or choose another `api`"
         )));
     }
     // The encoder writes both fields; those that the program sets itself are removed.
@@ -141,7 +143,8 @@ pub(crate) fn request_body<'py>(
 }
 
 /// Reads the body of a request that a client sends to a provider: a dict, an object of the client, or JSON text. Raises
-/// `ValueError` for a request that cannot be guarded, because it has something that the guard does not know or cannot answer.
+/// `ValueError` for a request that cannot be guarded, because it has something that the guard does not know or cannot
+/// answer.
 pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<ReceivedRequest> {
     let text = match body.extract::<String>() {
         Ok(text) => text,
@@ -180,8 +183,8 @@ pub(crate) fn response_body<'py>(
     values::from_json(py, &api.encode_response(completion, head))
 }
 
-/// Returns an answer as the events of a stream: the name and the data of each. `id`, `model` and `created` are as for [`response_body`]. With
-/// `usage`, the events include the number of tokens, which some formats send only on request.
+/// Returns an answer as the events of a stream: the name and the data of each. `id`, `model` and `created` are as for
+/// [`response_body`]. With `usage`, the events include the number of tokens, which some formats send only on request.
 pub(crate) fn response_events(
     completion: &Completion,
     api: Api,
@@ -195,8 +198,8 @@ pub(crate) fn response_events(
     events.into_iter().map(|event| (event.name, event.data)).collect()
 }
 
-/// Reads the parameters of sampling from a dict: `max_tokens`, `temperature`, `top_p`, `seed` and `stop`; without a dict, the model's
-/// defaults apply. Any other name is an error, so that a misspelt parameter does not pass unnoticed.
+/// Reads the parameters of sampling from a dict: `max_tokens`, `temperature`, `top_p`, `seed` and `stop`; without a
+/// dict, the model's defaults apply. Any other name is an error, so that a misspelt parameter does not pass unnoticed.
 pub(crate) fn sampling(given: Option<&Bound<'_, PyDict>>) -> PyResult<Sampling> {
     let mut sampling = Sampling::default();
     let Some(given) = given else { return Ok(sampling) };

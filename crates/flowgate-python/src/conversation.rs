@@ -47,8 +47,9 @@ pub(crate) struct PyConversation {
 
 #[pymethods]
 impl PyConversation {
-    /// Creates a conversation in which the model may call these tools: dicts with `tool`, `description`, `parameters` (a JSON schema),
-    /// `output` (another one, optional) and `described_by` (`"operator"`, or `"server"` for a description that the policy labels).
+    /// Creates a conversation in which the model may call these tools: dicts with `tool`, `description`, `parameters`
+    /// (a JSON schema), `output` (another one, optional) and `described_by` (`"operator"`, or `"server"` for a
+    /// description that the policy labels).
     ///
     /// `key` consists of 32 random bytes, for digests of calls. `method` names the algorithm that chooses what a step
     /// is shown; `methods` lists all. `parameters`, `predicates`, `fuel` and `events` are as for `Monitor`. `steps` and
@@ -59,8 +60,9 @@ impl PyConversation {
     /// was added, such as a memory that was retrieved. `sampling` is a dict of parameters for every request to the
     /// model, such as `temperature`.
     ///
-    /// `trust_user_messages`, `pinned` and `prefixes` are for `accept_request`: whether a person types the user's messages of the client, messages
-    /// that the operator knows word for word, and the servers of tools by the prefixes of their names.
+    /// `trust_user_messages`, `pinned` and `prefixes` are for `accept_request`: whether a person types the user's
+    /// messages of the client, messages that the operator knows word for word, and the servers of tools by the prefixes
+    /// of their names.
     #[new]
     #[pyo3(signature = (policy, tools, *, key, method="lowest-first", parameters=None, predicates=None, fuel=None, events=None,
         steps=None, messages=None, levels=None, calls=None, expires=None, step_labels="floating", hides_context=false, sampling=None,
@@ -121,14 +123,16 @@ impl PyConversation {
         Ok(Self { session, latest: Arc::default(), prefixes, names: Mutex::default() })
     }
 
-    /// The session as a `Monitor`: its events with their labels, its grants and consents. A call that it judges is one beside the chat.
+    /// The session as a `Monitor`: its events with their labels, its grants and consents. A call that it judges is one
+    /// beside the chat.
     #[getter]
     fn monitor(&self) -> PyMonitor {
         PyMonitor { session: Arc::clone(&self.session) }
     }
 
-    /// Returns what the conversation waits for: a `Complete`, `Screen`, `Fill`, `Approve` or `Run`, or the finished `Turn`. An earlier
-    /// need that was not answered is answered in the most cautious way, for example as a refusal, and can no longer be answered.
+    /// Returns what the conversation waits for: a `Complete`, `Screen`, `Fill`, `Approve` or `Run`, or the finished
+    /// `Turn`. An earlier need that was not answered is answered in the most cautious way, for example as a refusal,
+    /// and can no longer be answered.
     fn need(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let need = self.with(py, Conversation::need)?;
         let context = NeedContext { session: Arc::clone(&self.session), latest: Arc::clone(&self.latest) };
@@ -140,22 +144,24 @@ impl PyConversation {
         self.context(py, "system", content)
     }
 
-    /// Adds other context, such as retrieved memory, as a message with this role, and returns the event. The policy labels it.
+    /// Adds other context, such as retrieved memory, as a message with this role, and returns the event. The policy
+    /// labels it.
     fn context(&self, py: Python<'_>, role: &str, content: &Bound<'_, PyAny>) -> PyResult<PyEvent> {
         let content = values::to_json(content, "content")?;
         let added = self.with(py, |conversation| conversation.add_context(role, content))?;
         self.to_py_event(added)
     }
 
-    /// Adds the user's next message, begins a turn, and returns the event of the message. Unfinished work of the previous turn is dropped.
+    /// Adds the user's next message, begins a turn, and returns the event of the message. Unfinished work of the
+    /// previous turn is dropped.
     fn user(&self, py: Python<'_>, content: &Bound<'_, PyAny>) -> PyResult<PyEvent> {
         let content = values::to_json(content, "content")?;
         let added = self.with(py, |conversation| conversation.add_user_message(content))?;
         self.to_py_event(added)
     }
 
-    /// Adds a task from another agent, begins a turn, and returns the event of the task. `label` is the label of that agent's call;
-    /// everything in this conversation carries at least that label from now on.
+    /// Adds a task from another agent, begins a turn, and returns the event of the task. `label` is the label of that
+    /// agent's call; everything in this conversation carries at least that label from now on.
     fn task(
         &self,
         py: Python<'_>,
@@ -200,7 +206,8 @@ impl PyConversation {
         })
     }
 
-    /// The greatest label of what the lowest steps are shown: those that a turn begins with, before the method raises the label.
+    /// The greatest label of what the lowest steps are shown: those that a turn begins with, before the method raises
+    /// the label.
     #[getter]
     fn base_label(&self, py: Python<'_>) -> PyResult<PyLabel> {
         let names = self.with(py, |conversation| {
@@ -210,15 +217,16 @@ impl PyConversation {
         Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
     }
 
-    /// The label of the last reply, for an agent that called this one: pass it to `task` or to `label=` of a tool's output.
+    /// The label of the last reply, for an agent that called this one: pass it to `task` or to `label=` of a tool's
+    /// output.
     #[getter]
     fn reply_label(&self, py: Python<'_>) -> PyResult<PyLabel> {
         let names = self.with(py, |conversation| conversation.reply_label_names())?;
         Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
     }
 
-    /// Returns the body of the request that shows a model what flows to `label`; the other arguments are those of `Complete.request`.
-    /// It shows a program what the model would see, and changes nothing.
+    /// Returns the body of the request that shows a model what flows to `label`; the other arguments are those of
+    /// `Complete.request`. It shows a program what the model would see, and changes nothing.
     #[pyo3(signature = (label, api="openai", *, model=None))]
     fn view_at<'py>(
         &self,
@@ -235,7 +243,8 @@ impl PyConversation {
         completion::request_body(py, &view.request, completion::api(api)?, model)
     }
 
-    /// Returns what is hidden from the lowest steps of a turn, and why: for each item what is hidden, its label, and the cause.
+    /// Returns what is hidden from the lowest steps of a turn, and why: for each item what is hidden, its label, and
+    /// the cause.
     fn hidden_items(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<String>, String)>> {
         let items = self.session.with(py, |state| match state {
             // From the first item of the chat on.
@@ -258,7 +267,8 @@ impl PyConversation {
             .collect())
     }
 
-    /// Withdraws the standing consents on these lines of the policy, and restores all others. Returns whether the set of withdrawn ones changed.
+    /// Withdraws the standing consents on these lines of the policy, and restores all others. Returns whether the set
+    /// of withdrawn ones changed.
     fn withdraw_consents(&self, py: Python<'_>, lines: Vec<usize>) -> PyResult<bool> {
         let lines = lines.into_iter().collect();
         self.with(py, |conversation| conversation.withdraw_consents(&lines))
@@ -269,9 +279,10 @@ impl PyConversation {
         self.with(py, Conversation::withdraw_grants)
     }
 
-    /// Accepts the chat as a client holds it now: the body of its request to a provider, in the format `api`. The tools of the request
-    /// are offered; their descriptions count as the operator's, except those of tools with the prefix of a server. Raises `SessionError`
-    /// if the session has no room; the tools and the sampling of the request may then be in effect already.
+    /// Accepts the chat as a client holds it now: the body of its request to a provider, in the format `api`. The tools
+    /// of the request are offered; their descriptions count as the operator's, except those of tools with the prefix of
+    /// a server. Raises `SessionError` if the session has no room; the tools and the sampling of the request may then
+    /// be in effect already.
     #[pyo3(signature = (body, api="openai"))]
     fn accept_request(&self, py: Python<'_>, body: &Bound<'_, PyAny>, api: &str) -> PyResult<()> {
         let received = completion::read_request(body, completion::api(api)?)?;
@@ -307,8 +318,9 @@ impl PyConversation {
         accepted.map_err(|error| errors::session_error(&error))
     }
 
-    /// Returns a turn as the answer that the client of `accept_request` receives, as the provider would send it, and remembers that the
-    /// client has received it. `id`, `model` and `created` (seconds since 1970) are the fields of the same names in the answer.
+    /// Returns a turn as the answer that the client of `accept_request` receives, as the provider would send it, and
+    /// remembers that the client has received it. `id`, `model` and `created` (seconds since 1970) are the fields of
+    /// the same names in the answer.
     #[pyo3(signature = (turn, api="openai", *, id="flowgate", model="", created=0))]
     fn respond<'py>(
         &self,
@@ -376,8 +388,8 @@ impl PyConversation {
             let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
             turn.completion(&|tool| names.get(tool).cloned().unwrap_or_else(|| tool.name.to_string()))
         };
-        // The client's next request repeats this message; it is recorded in the form in which it will come back: without the model's reasoning,
-        // which the client does not receive.
+        // The client's next request repeats this message; it is recorded in the form in which it will come back:
+        // without the model's reasoning, which the client does not receive.
         let message = Message::Assistant {
             text: completion.text.clone(),
             calls: completion.calls.clone(),
@@ -393,8 +405,8 @@ impl PyConversation {
     }
 }
 
-/// Reads the tools of a conversation, each a dict as the constructor of `Conversation` documents it. Raises `ValueError` if there are more than
-/// [`MAX_TOOLS`], which bounds the time that each step spends on them.
+/// Reads the tools of a conversation, each a dict as the constructor of `Conversation` documents it. Raises
+/// `ValueError` if there are more than [`MAX_TOOLS`], which bounds the time that each step spends on them.
 fn offered_tools(tools: &[Bound<'_, PyAny>]) -> PyResult<Vec<OfferedTool>> {
     if tools.len() > MAX_TOOLS {
         return Err(PyValueError::new_err(format!(
@@ -404,8 +416,8 @@ fn offered_tools(tools: &[Bound<'_, PyAny>]) -> PyResult<Vec<OfferedTool>> {
     tools.iter().enumerate().map(|(index, tool)| offered_tool(tool, index)).collect()
 }
 
-/// Reads one tool; `index` is its position in the list, for error messages. `None` as the value of a field means that it is absent. Without
-/// `described_by`, the operator, who is trusted, has described the tool.
+/// Reads one tool; `index` is its position in the list, for error messages. `None` as the value of a field means that
+/// it is absent. Without `described_by`, the operator, who is trusted, has described the tool.
 fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool> {
     let given = given.cast::<PyDict>().map_err(|_| {
         PyTypeError::new_err(format!(

@@ -1,5 +1,6 @@
-//! Makes the detectors that policies call available as Python functions, in the module `flowgate.detectors`: they find secrets, personal data and the
-//! like in a text by its form. Each releases the interpreter's lock while it searches, since a text can be long.
+//! Makes the detectors that policies call available as Python functions, in the module `flowgate.detectors`: they find
+//! secrets, personal data and the like in a text by its form. Each releases the interpreter's lock while it searches,
+//! since a text can be long.
 
 use std::ops::Range;
 
@@ -74,8 +75,8 @@ pub(crate) fn unsafe_commands(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     })
 }
 
-/// Finds characters that readers do not see, such as zero-width spaces, tags and controls of the writing direction, and words that mix letters of
-/// two scripts.
+/// Finds characters that readers do not see, such as zero-width spaces, tags and controls of the writing direction, and
+/// words that mix letters of two scripts.
 #[pyfunction]
 pub(crate) fn hidden_characters(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| to_matches(text, detect::unicode::find_hidden(text)))
@@ -109,7 +110,8 @@ pub(crate) fn licences(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| to_matches(text, detect::licence::find(text)))
 }
 
-/// Finds `query` in a text, approximately: `threshold` is the least similarity, from 0 to 1. `None` if no passage is that similar.
+/// Finds `query` in a text, approximately: `threshold` is the least similarity, from 0 to 1. `None` if no passage is
+/// that similar.
 #[pyfunction]
 #[pyo3(signature = (text, query, threshold=0.8))]
 pub(crate) fn fuzzy_find(py: Python<'_>, text: &str, query: &str, threshold: f64) -> Option<PyMatch> {
@@ -132,8 +134,8 @@ pub(crate) struct PyPythonCode {
     syntax_error: Option<String>,
 }
 
-/// Parses Python code and returns what it imports and calls. With `ipython`, the text is a cell of a notebook, and its shell commands are among the
-/// unsafe calls if they are unsafe. Code that cannot be parsed has a `syntax_error`.
+/// Parses Python code and returns what it imports and calls. With `ipython`, the text is a cell of a notebook, and its
+/// shell commands are among the unsafe calls if they are unsafe. Code that cannot be parsed has a `syntax_error`.
 #[pyfunction]
 #[pyo3(signature = (text, *, ipython=false))]
 pub(crate) fn python_code(py: Python<'_>, text: &str, ipython: bool) -> PyPythonCode {

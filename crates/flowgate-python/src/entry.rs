@@ -1,5 +1,5 @@
-//! Creates events from the arguments of Python methods, and adds them to a session. `Monitor` and `Trace` share it, so that both accept the same
-//! arguments.
+//! Creates events from the arguments of Python methods, and adds them to a session. `Monitor` and `Trace` share it, so
+//! that both accept the same arguments; `AuthorizedCall` adds the output of its call with it.
 
 use std::sync::Arc;
 
@@ -50,8 +50,9 @@ pub(crate) fn message(role: &str, content: &Bound<'_, PyAny>) -> PyResult<Messag
     Ok(Message::new(role, values::to_json(content, "content")?))
 }
 
-/// Creates a call. The arguments are a dict, or the JSON text that a model wrote; an ambiguous text makes the call malformed, which
-/// denies: two readers could understand a duplicate key or a large number differently. Without arguments, the call has an empty object.
+/// Creates a call. The arguments are a dict, or the JSON text that a model wrote; an ambiguous text makes the call
+/// malformed, which denies: two readers could understand a duplicate key or a large number differently. Without
+/// arguments, the call has an empty object.
 pub(crate) fn call(tool: Tool, arguments: Option<&Bound<'_, PyAny>>, id: String) -> PyResult<Call> {
     let Some(arguments) = arguments else { return Ok(Call { id, tool, arguments: Ok(Map::new()) }) };
     if let Ok(text) = arguments.extract::<&str>() {
@@ -65,8 +66,8 @@ pub(crate) fn call(tool: Tool, arguments: Option<&Bound<'_, PyAny>>, id: String)
     Ok(Call::from_json(id, tool, &Value::Object(arguments).to_string()))
 }
 
-/// Creates the output of the call with the id `call_id`. `structured` is the same output as a JSON value, which some tools return beside the text;
-/// `is_error` is `None` if that is unknown.
+/// Creates the output of the call with the id `call_id`. `structured` is the same output as a JSON value, which some
+/// tools return beside the text; `is_error` is `None` if that is unknown.
 pub(crate) fn output(
     call_id: String,
     content: &Bound<'_, PyAny>,

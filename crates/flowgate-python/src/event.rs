@@ -1,5 +1,5 @@
-//! Gives Python the labelled events of a session: the classes `Event` and `Part`. An `Event` is only an index and a reference to its session, so it
-//! always shows the current status and labels.
+//! Gives Python the labelled events of a session: the classes `Event` and `Part`. An `Event` is only an index and a
+//! reference to its session, so it always shows the current status and labels.
 
 use std::sync::Arc;
 
@@ -24,12 +24,14 @@ pub(crate) struct PyEvent {
 }
 
 impl PyEvent {
-    /// Refers to the event `id` of a session. `findings` are what rules found when it was added; an event that is read later has none.
+    /// Refers to the event `id` of a session. `findings` are what rules found when it was added; an event that is read
+    /// later has none.
     pub(crate) fn new(session: &Arc<Session>, id: EventId, findings: Vec<PyFinding>) -> Self {
         Self { session: Arc::clone(session), id, findings }
     }
 
-    /// Returns what `read` returns for the event. Events are never removed, so the default for a missing one is not used in practice.
+    /// Returns what `read` returns for the event. Events are never removed, so the default for a missing one is not
+    /// used in practice.
     fn read<R: Send + Default>(
         &self,
         py: Python<'_>,
@@ -94,7 +96,8 @@ impl PyEvent {
         })
     }
 
-    /// The content of a message or an output, the arguments of a call (`None` if they are ambiguous), or the description of a tool.
+    /// The content of a message or an output, the arguments of a call (`None` if they are ambiguous), or the
+    /// description of a tool.
     #[getter]
     fn content<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let content = self.read(py, |event, _| match &event.body {
@@ -121,7 +124,8 @@ impl PyEvent {
         self.read(py, |event, monitor| monitor.trace().agent_name(event.agent).to_owned())
     }
 
-    /// `done`; `pending` if a call is permitted and has not run; or `withdrawn` if a permitted call was given up before it ran.
+    /// `done`; `pending` if a call is permitted and has not run; or `withdrawn` if a permitted call was given up before
+    /// it ran.
     #[getter]
     fn status(&self, py: Python<'_>) -> PyResult<&'static str> {
         self.read(py, |event, _| match event.status {
@@ -138,8 +142,8 @@ impl PyEvent {
         Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
     }
 
-    /// Returns the label of a part, such as `content[0].recipient`. The label of a list or a map is that of its structure: which parts there are, and
-    /// not what they contain. Raises `KeyError` if there is no such part.
+    /// Returns the label of a part, such as `content[0].recipient`. The label of a list or a map is that of its
+    /// structure: which parts there are, and not what they contain. Raises `KeyError` if there is no such part.
     fn label_of(&self, py: Python<'_>, path: &str) -> PyResult<PyLabel> {
         let found = self.read(py, |event, monitor| {
             let node = find_node(&event.document, path)?;
@@ -155,8 +159,8 @@ impl PyEvent {
         Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
     }
 
-    /// The labelled parts, which together cover the event: each value, list and map in its JSON, with its path. Only a part without parts of its own
-    /// has a value.
+    /// The labelled parts, which together cover the event: each value, list and map in its JSON, with its path. Only a
+    /// part without parts of its own has a value.
     #[getter]
     fn parts(&self, py: Python<'_>) -> PyResult<Vec<PyPart>> {
         self.read(py, |event, monitor| {
@@ -175,7 +179,8 @@ impl PyEvent {
         })
     }
 
-    /// What rules found about the event when it was added; empty for an event that is read later, such as from `Monitor.events`.
+    /// What rules found about the event when it was added; empty for an event that is read later, such as from
+    /// `Monitor.events`.
     #[getter]
     fn findings(&self) -> Vec<PyFinding> {
         self.findings.clone()
@@ -227,7 +232,8 @@ impl PyPart {
         &self.path
     }
 
-    /// The first byte, and the one after the last, that spell the part in the nearest enclosing text; `None` if the part is not in a text.
+    /// The first byte, and the one after the last, that spell the part in the nearest enclosing text; `None` if the
+    /// part is not in a text.
     #[getter]
     fn span(&self) -> Option<(usize, usize)> {
         self.span

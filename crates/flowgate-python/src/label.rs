@@ -1,7 +1,8 @@
 //! Gives Python labels, and reads those that a program gives: the class `Label`.
 //!
-//! In Python, a label consists of the names of elements, which mean the same in every session of a policy. The bits by which the core represents
-//! a label depend on the table of names of a session, so a `Label` stores names, and the bits are computed only for the duration of one operation.
+//! In Python, a label consists of the names of elements, which mean the same in every session of a policy. The bits by
+//! which the core represents a label depend on the table of names of a session, so a `Label` stores names, and the bits
+//! are computed only for the duration of one operation.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ pub(crate) struct PyLabel {
 }
 
 impl PyLabel {
-    /// Creates the label that these names represent, or the next greater one if there is none. The names are converted to bits and back, so that
-    /// equal labels have equal names.
+    /// Creates the label that these names represent, or the next greater one if there is none. The names are converted
+    /// to bits and back, so that equal labels have equal names.
     pub(crate) fn new(policy: Arc<Policy>, names: &Value) -> Self {
         let space = policy.space();
         let mut table = NameTable::new(space);
@@ -72,7 +73,8 @@ impl PyLabel {
         Ok(lower.flows_to(&upper))
     }
 
-    /// Returns the join of this label and another one: the least label that both flow to, which everything that depends on both carries.
+    /// Returns the join of this label and another one: the least label that both flow to, which everything that depends
+    /// on both carries.
     fn join(&self, other: &Self) -> PyResult<Self> {
         let (left, right, table) = self.with_other(other)?;
         let names = self.policy.space().to_names(&left.join(&right), &table);
@@ -145,9 +147,9 @@ impl PyLabel {
     }
 }
 
-/// Reads a label that a program gives: a `Label`, an element or a list of elements, or a dict of dimensions. What the program does
-/// not name is bottom. Returns the names of the label. Raises `ValueError` for a label of another policy or an unknown name, and `TypeError` for
-/// any other value.
+/// Reads a label that a program gives: a `Label`, an element or a list of elements, or a dict of dimensions. What the
+/// program does not name is bottom. Returns the names of the label. Raises `ValueError` for a label of another policy
+/// or an unknown name, and `TypeError` for any other value.
 pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if let Ok(label) = given.cast::<PyLabel>() {
         let label = label.get();
@@ -172,8 +174,9 @@ pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<V
     from_dimensions(policy, &by_dimension(policy, elements)?)
 }
 
-/// Returns the elements by their dimensions: all elements of a set, and one element of an order. Raises `ValueError` for an unknown element,
-/// and for two elements of one order, since a program that names both does not say which one it means.
+/// Returns the elements by their dimensions: all elements of a set, and one element of an order. Raises `ValueError`
+/// for an unknown element, and for two elements of one order, since a program that names both does not say which one it
+/// means.
 fn by_dimension(policy: &Policy, elements: Vec<String>) -> PyResult<Map<String, Value>> {
     // For each dimension, by its name: the list of its elements, or its one element.
     let mut names = Map::new();
@@ -210,8 +213,8 @@ pub(crate) fn bottom(policy: &Policy) -> Value {
     space.to_names(&Label::BOTTOM, &NameTable::new(space))
 }
 
-/// Returns the dimension that declares this element, so that a program need not name it. Raises `ValueError` if none or several have it. Dimensions
-/// that declare no elements, such as readers, must be named.
+/// Returns the dimension that declares this element, so that a program need not name it. Raises `ValueError` if none or
+/// several have it. Dimensions that declare no elements, such as readers, must be named.
 fn dimension_of(policy: &Policy, element: &str) -> PyResult<String> {
     let dimensions = policy.space().dimensions();
     let has = |kind: &DimensionKind| match kind {
@@ -246,8 +249,8 @@ fn dimension_of(policy: &Policy, element: &str) -> PyResult<String> {
 
 /// Checks a dict of dimensions and completes it to the names of a label: a dimension that it lacks is bottom, and a
 /// single name of a set becomes a list. Raises `ValueError` for an unknown dimension or element, or a value that does
-/// not fit the dimension. The words `top` and `everyone` for a set or readers, and `top` and `fresh` for a time, denote a value of the whole
-/// dimension and are not changed.
+/// not fit the dimension. The words `top` and `everyone` for a set or readers, and `top` and `fresh` for a time, denote
+/// a value of the whole dimension and are not changed.
 fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Value> {
     let space = policy.space();
     // The names of a label are always an object, so the other case does not occur.

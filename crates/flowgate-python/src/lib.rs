@@ -1,10 +1,12 @@
 //! Implements the native part of the Python package `flowgate`: the module `flowgate._flowgate`.
 //!
-//! It gives Python the types of `flowgate` and `flowgate-guard`, and decides nothing itself. What is more natural in Python than in Rust is in
-//! `python/flowgate`: exceptions, the loop that drives a conversation, decorators, display and adapters.
+//! It gives Python the types of `flowgate` and `flowgate-guard`, and decides nothing itself. What is more natural in
+//! Python than in Rust is in `python/flowgate`: exceptions, the loop that drives a conversation, decorators, display
+//! and adapters.
 //!
 //! * `values`, `entry`, `completion`: convert Python objects to JSON, events and messages of models.
-//! * `policy`, `diagnostic`, `label`, `tool`: represent policies, their errors, and the labels and tools that they name.
+//! * `policy`, `diagnostic`, `label`, `tool`: represent policies, their errors, and the labels and tools that they
+//!   name.
 //! * `session`: holds the state that the objects of a session share, and makes threads wait for it.
 //! * `monitor`, `event`, `verdict`, `reason`, `attribution`: represent one session under a policy.
 //! * `trace`, `replay`, `analysis`: read recorded runs, and evaluate policies over them.

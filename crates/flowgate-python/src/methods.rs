@@ -1,9 +1,10 @@
-//! Finds methods of conversations by name, and registers methods that a program defines in Python. A method of conversations decides what a model is
-//! shown; a program chooses one when it creates a `Conversation`.
+//! Finds methods of conversations by name, and registers methods that a program defines in Python. A method of
+//! conversations decides what a model is shown; a program chooses one when it creates a `Conversation`.
 //!
 //! A method in Python is an object with `name` and `doc`, and optionally `shows_everything`, `has_look`, `has_slots`,
-//! `confirms(label, tool_is_harmless)` and `screener`. Whatever it does, the monitor judges every call with the label of what the model was shown: an
-//! error of a method costs utility or questions, and never permits a call that the policy denies.
+//! `confirms(label, tool_is_harmless)` and `screener`. Whatever it does, the monitor judges every call with the label
+//! of what the model was shown: an error of a method costs utility or questions, and never permits a call that the
+//! policy denies.
 
 use std::fmt;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -24,7 +25,8 @@ const MAX_METHODS: usize = 32;
 /// The methods of this program: the built-in and the registered ones.
 static REGISTRY: LazyLock<Mutex<MethodRegistry>> = LazyLock::new(|| Mutex::new(MethodRegistry::builtin()));
 
-/// Returns the method of conversations with this name, built-in or registered. Raises `ValueError` with the known names if there is none.
+/// Returns the method of conversations with this name, built-in or registered. Raises `ValueError` with the known names
+/// if there is none.
 pub(crate) fn find(name: &str) -> PyResult<Method> {
     let registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     registry.resolve(name).map_err(|unknown| PyValueError::new_err(unknown.to_string()))
@@ -44,15 +46,17 @@ pub(crate) fn influence_methods() -> Vec<(&'static str, &'static str)> {
     registry.influence_methods().iter().map(|method| (method.name(), method.doc())).collect()
 }
 
-/// Registers a method of conversations: an object with `name` and `doc`, and optionally with these attributes. `shows_everything`, `has_look` and
-/// `has_slots` say whether the model is shown everything, can ask to see hidden regions, and can leave arguments to be filled with them.
-/// `confirms(label, tool_is_harmless)` says whether a person must approve a permitted call. A `screener` chooses the hidden regions that a step
-/// needs. Its `instructions(names, nonce)` returns the question to its model about the regions with these names, which are marked by tags that
-/// contain the nonce; its `parse(text)` returns the names in the answer.
+/// Registers a method of conversations: an object with `name` and `doc`, and optionally with these attributes.
+/// `shows_everything`, `has_look` and `has_slots` say whether the model is shown everything, can ask to see hidden
+/// regions, and can leave arguments to be filled with them. `confirms(label, tool_is_harmless)` says whether a person
+/// must approve a permitted call. A `screener` chooses the hidden regions that a step needs. Its
+/// `instructions(names, nonce)` returns the question to its model about the regions with these names, which are marked
+/// by tags that contain the nonce; its `parse(text)` returns the names in the answer.
 #[pyfunction]
 pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     let text = |name: &str| -> PyResult<&'static str> {
-        // The core holds methods by static references, so these texts, like the method below, live as long as the program.
+        // The core holds methods by static references, so these texts, like the method below, live as long as the
+        // program.
         let value: String = method.getattr(name).and_then(|value| value.extract()).map_err(|_| {
             PyValueError::new_err(format!(
                 "the method has no attribute `{name}` that is a string: add it to its class"
@@ -180,8 +184,8 @@ impl Screener for PythonScreener {
     /// untrusted content comes last. If the function `instructions` in Python fails, the instructions are empty. The
     /// answer then names no regions, and every region counts as needed.
     fn question(&self, tagged: TaggedChat) -> Request {
-        // `names` are the names of the regions that could be hidden. `nonce` is a string in the tags around them, which no content contains, so that
-        // content cannot forge a region.
+        // `names` are the names of the regions that could be hidden. `nonce` is a string in the tags around them, which
+        // no content contains, so that content cannot forge a region.
         let TaggedChat { mut request, nonce, names } = tagged;
         let instructions = Python::attach(|py| {
             let text = self.object.call_method1(py, "instructions", (names, nonce));

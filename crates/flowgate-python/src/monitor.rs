@@ -29,14 +29,15 @@ use crate::{predicates, values};
 /// The tool, the arguments and the reasons of a grant.
 type GrantParts = (PyTool, Py<PyAny>, Vec<PyReason>);
 
-/// One session under a policy: labels events, and judges calls before they run. Threads may share it: one at a time uses it.
+/// One session under a policy: labels events, and judges calls before they run. Threads may share it: one at a time
+/// uses it.
 #[pyclass(frozen, subclass, module = "flowgate", name = "Monitor")]
 pub(crate) struct PyMonitor {
     pub(crate) session: Arc<Session>,
 }
 
-/// Creates the monitor of a session from the arguments that `Monitor` and `Conversation` have in common; the constructor of `Monitor` documents them.
-/// A limit that is not given is the default of the core.
+/// Creates the monitor of a session from the arguments that `Monitor` and `Conversation` have in common; the
+/// constructor of `Monitor` documents them. A limit that is not given is the default of the core.
 pub(crate) fn new_monitor(
     policy: &PyPolicy,
     parameters: Option<&Bound<'_, PyAny>>,
@@ -79,9 +80,9 @@ impl PyMonitor {
         PyPolicy { inner: Arc::clone(self.session.policy()), path: self.session.path().map(str::to_owned) }
     }
 
-    /// Adds a message of the user. It carries at least `label`, in addition to the label that the policy gives it. The other
-    /// parameters are needed only if several agents share the session: `agent` is the agent that receives the message, `name` is a name for
-    /// this event, and `parents` are the names of the events that precede it.
+    /// Adds a message of the user. It carries at least `label`, in addition to the label that the policy gives it. The
+    /// other parameters are needed only if several agents share the session: `agent` is the agent that receives the
+    /// message, `name` is a name for this event, and `parents` are the names of the events that precede it.
     #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
     fn user(
         &self,
@@ -161,8 +162,8 @@ impl PyMonitor {
         entry::push(py, &self.session, AgentPosition::new(agent, name, parents).entry(output), label)
     }
 
-    /// Adds the description of a tool as its server wrote it: text like any other, which the policy labels. `parameters` and `output` are the JSON
-    /// schemas of its arguments and its output.
+    /// Adds the description of a tool as its server wrote it: text like any other, which the policy labels.
+    /// `parameters` and `output` are the JSON schemas of its arguments and its output.
     #[pyo3(signature = (tool, description, *, parameters=None, output=None, label=None))]
     fn tool_description(
         &self,
@@ -193,9 +194,10 @@ impl PyMonitor {
         entries.into_iter().map(|entry| entry::push_entry(py, &self.session, entry, None)).collect()
     }
 
-    /// Judges a call before it runs, and returns a `Permit`, a `Confirm` or a `Deny`. The arguments are a dict, or the JSON text that a model wrote.
-    /// Without `attribution`, the call counts as influenced by everything that the agent has seen. Without `id`, it gets one that no other call has.
-    /// Raises `IndexError` if the attribution names a region that does not exist.
+    /// Judges a call before it runs, and returns a `Permit`, a `Confirm` or a `Deny`. The arguments are a dict, or the
+    /// JSON text that a model wrote. Without `attribution`, the call counts as influenced by everything that the agent
+    /// has seen. Without `id`, it gets one that no other call has. Raises `IndexError` if the attribution names a
+    /// region that does not exist.
     #[pyo3(signature = (tool, arguments=None, *, id=None, attribution=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn judge(
@@ -221,8 +223,9 @@ impl PyMonitor {
         verdict::to_python(py, &self.session, verdict, &call)
     }
 
-    /// Judges a call that has run already, and records it whatever the verdict is. Returns the outcome (`permit`, `confirm` or `deny`), the reasons,
-    /// and the index of the event, or `None` if the session could not add it. The arguments are those of `judge`.
+    /// Judges a call that has run already, and records it whatever the verdict is. Returns the outcome (`permit`,
+    /// `confirm` or `deny`), the reasons, and the index of the event, or `None` if the session could not add it. The
+    /// arguments are those of `judge`.
     #[pyo3(signature = (tool, arguments=None, *, id=None, attribution=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn record(
@@ -255,7 +258,8 @@ impl PyMonitor {
         events(py, &self.session)
     }
 
-    /// Returns the label that names represent: an element, a list of elements, a dict of dimensions, or a `Label`. What is not named is bottom.
+    /// Returns the label that names represent: an element, a list of elements, a dict of dimensions, or a `Label`. What
+    /// is not named is bottom.
     fn label(&self, label: &Bound<'_, PyAny>) -> PyResult<PyLabel> {
         let names = label::read(self.session.policy(), label)?;
         Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
@@ -286,9 +290,9 @@ impl PyMonitor {
         values::from_json(py, &Value::Array(list))
     }
 
-    /// Returns what the policy lets the arguments of a tool be, as a dict: under `payload`, those that hidden text may choose; under `consent`, those
-    /// with a standing consent; and under `endorsed`, those that the policy endorses if their values have some form, each with an upper bound on what
-    /// the author of the value can choose, in bits.
+    /// Returns what the policy lets the arguments of a tool be, as a dict: under `payload`, those that hidden text may
+    /// choose; under `consent`, those with a standing consent; and under `endorsed`, those that the policy endorses if
+    /// their values have some form, each with an upper bound on what the author of the value can choose, in bits.
     fn argument_rights<'py>(&self, py: Python<'py>, tool: ToolArgument) -> PyResult<Bound<'py, PyDict>> {
         let rights = self.session.monitor(py, |monitor| {
             json!({
@@ -309,7 +313,8 @@ impl PyMonitor {
         self.session.monitor(py, |monitor| monitor.has_requirement(&tool.0))
     }
 
-    /// Whether a call of the tool with this label can be permitted without a question. If not, every such call is denied or needs a question.
+    /// Whether a call of the tool with this label can be permitted without a question. If not, every such call is
+    /// denied or needs a question.
     fn may_permit(&self, py: Python<'_>, tool: ToolArgument, label: &Bound<'_, PyAny>) -> PyResult<bool> {
         let names = label::read(self.session.policy(), label)?;
         self.session.monitor(py, |monitor| {
@@ -318,8 +323,8 @@ impl PyMonitor {
         })
     }
 
-    /// Returns the least label that every output of the tool carries. Rules can stop an output, and whether one is stopped reveals what the
-    /// rules have read.
+    /// Returns the least label that every output of the tool carries. Rules can stop an output, and whether one is
+    /// stopped reveals what the rules have read.
     fn output_floor(&self, py: Python<'_>, tool: ToolArgument) -> PyResult<PyLabel> {
         // The closure always returns a label, so the default does not occur; null is read as the top.
         self.to_python_label(py, |monitor| Some(monitor.output_floor(&tool.0))).map(|label| {
@@ -327,12 +332,14 @@ impl PyMonitor {
         })
     }
 
-    /// Returns the greatest label that an endpoint that reads prompts, such as `model`, may be shown; `None` if no statement of the policy names it.
+    /// Returns the greatest label that an endpoint that reads prompts, such as `model`, may be shown; `None` if no
+    /// statement of the policy names it.
     fn clearance(&self, py: Python<'_>, endpoint: &str) -> PyResult<Option<PyLabel>> {
         self.to_python_label(py, |monitor| monitor.clearance(endpoint))
     }
 
-    /// Withdraws the standing consents on these lines of the policy, and restores all others. Returns whether the set of withdrawn ones changed.
+    /// Withdraws the standing consents on these lines of the policy, and restores all others. Returns whether the set
+    /// of withdrawn ones changed.
     fn withdraw_consents(&self, py: Python<'_>, lines: Vec<usize>) -> PyResult<bool> {
         let lines = lines.into_iter().collect();
         self.session.monitor(py, |monitor| monitor.withdraw_consents(&lines))
@@ -343,7 +350,8 @@ impl PyMonitor {
         self.session.monitor(py, |monitor| monitor.withdraw_grants())
     }
 
-    /// The calls that people have approved for the rest of the session: the tool, the arguments and the reasons of each.
+    /// The calls that people have approved for the rest of the session: the tool, the arguments and the reasons of
+    /// each.
     #[getter]
     fn grants(&self, py: Python<'_>) -> PyResult<Vec<GrantParts>> {
         let grants = self.session.monitor(py, |monitor| monitor.session_grants().to_vec())?;
@@ -362,8 +370,8 @@ impl PyMonitor {
         values::from_json(py, &record)
     }
 
-    /// Joins the labels of stores from `external_state` of another session into those of this one, which may read what the other one has written.
-    /// Raises `ValueError` if the record is malformed.
+    /// Joins the labels of stores from `external_state` of another session into those of this one, which may read what
+    /// the other one has written. Raises `ValueError` if the record is malformed.
     fn join_external_state(&self, py: Python<'_>, record: &Bound<'_, PyAny>) -> PyResult<()> {
         let record = values::to_json(record, "record")?;
         let joined = self.session.monitor(py, |monitor| monitor.join_external_state(&record))?;
@@ -379,7 +387,8 @@ impl PyMonitor {
         self.session.monitor(py, |monitor| monitor.trace().len())
     }
 
-    /// Returns the event at an index; a negative index counts from the end, as in a list. Raises `IndexError` if there is none.
+    /// Returns the event at an index; a negative index counts from the end, as in a list. Raises `IndexError` if there
+    /// is none.
     fn __getitem__(&self, py: Python<'_>, index: isize) -> PyResult<PyEvent> {
         let length = self.__len__(py)?;
         let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
@@ -414,8 +423,8 @@ impl PyMonitor {
         }
     }
 
-    /// Computes a label with the monitor and converts it to a label of Python. It is passed as names, since the bits of a label
-    /// have a meaning only in this session's name table. `None` stays `None`.
+    /// Computes a label with the monitor and converts it to a label of Python. It is passed as names, since the bits of
+    /// a label have a meaning only in this session's name table. `None` stays `None`.
     fn to_python_label(
         &self,
         py: Python<'_>,

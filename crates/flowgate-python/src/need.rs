@@ -1,8 +1,9 @@
 //! Gives Python what a conversation waits for, and passes the answers to it: the classes `Need`, `Complete`, `Screen`,
 //! `Fill`, `Approve` and `Run`.
 //!
-//! `Conversation.need` creates a need, and its method `accept`, `decide`, `output` or similar answers it. Only the latest need can be answered, and
-//! only once. When the conversation is asked for its next need, an unanswered one becomes invalid, so that an answer never reaches another question.
+//! `Conversation.need` creates a need, and its method `accept`, `decide`, `output` or similar answers it. Only the
+//! latest need can be answered, and only once. When the conversation is asked for its next need, an unanswered one
+//! becomes invalid, so that an answer never reaches another question.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -109,8 +110,10 @@ pub(crate) struct PyComplete {
 
 #[pymethods]
 impl PyComplete {
-    /// Returns the body of the request to the model, with what it may be shown: in the format of OpenAI's chat completions (`openai`) or
-    /// responses (`responses`), or of Anthropic's messages (`anthropic`).
+    /// Returns the body of the request to the model, with what it may be shown: in the format of OpenAI's chat
+    /// completions (`openai`) or responses (`responses`), of Anthropic's messages (`anthropic`), or of Gemini
+    /// (`gemini`). Without `model`, the body names no model. Raises `ValueError` if the format cannot express the
+    /// request.
     #[pyo3(signature = (api="openai", *, model=None))]
     fn request<'py>(&self, py: Python<'py>, api: &str, model: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
         completion::request_body(py, &self.view.request, completion::api(api)?, model)
@@ -139,8 +142,9 @@ impl PyComplete {
         })
     }
 
-    /// Reports that the model gave no answer. Returns whether the turn continues: after a failure on hidden text it does, since the
-    /// failure would reveal a fact about that text; otherwise the turn has ended, and the caller reports the failure.
+    /// Reports that the model gave no answer. Returns whether the turn continues: after a failure on hidden text it
+    /// does, since the failure would reveal a fact about that text; otherwise the turn has ended, and the caller
+    /// reports the failure.
     fn fail(slf: &Bound<'_, Self>) -> PyResult<bool> {
         slf.as_super().get().answer(slf.py(), |conversation| {
             // The step may be shown more than the lowest steps are.
@@ -190,7 +194,8 @@ impl PyFill {
         completion::request_body(py, &self.request, completion::api(api)?, model)
     }
 
-    /// Accepts what the model wrote, in one of the forms that `Complete.accept` accepts; anything other than text is dropped.
+    /// Accepts what the model wrote, in one of the forms that `Complete.accept` accepts; anything other than text is
+    /// dropped.
     fn accept(slf: &Bound<'_, Self>, completion: &Bound<'_, PyAny>) -> PyResult<()> {
         let completion = completion::read(completion)?;
         slf.as_super().get().answer(slf.py(), |conversation| conversation.accept_fill(&completion))
@@ -225,7 +230,8 @@ impl PyApprove {
         values::from_json(py, &self.request.arguments)
     }
 
-    /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes arguments.
+    /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes
+    /// arguments.
     #[getter]
     fn summary(&self) -> &str {
         &self.request.summary
@@ -283,8 +289,9 @@ impl PyApprove {
         self.request.times
     }
 
-    /// The questions about further calls of the same message of the model, as far as they can be foreseen: the tool, the arguments and the summary of
-    /// each. Each is asked when its call is judged; it may then have other reasons, or not be asked.
+    /// The questions about further calls of the same message of the model, as far as they can be foreseen: the tool,
+    /// the arguments and the summary of each. Each is asked when its call is judged; it may then have other reasons, or
+    /// not be asked.
     #[getter]
     fn upcoming(&self, py: Python<'_>) -> PyResult<Vec<UpcomingQuestion>> {
         let upcoming = self.request.upcoming.iter();
@@ -301,15 +308,16 @@ impl PyApprove {
         self.request.expires.as_secs_f64()
     }
 
-    /// Passes a decision to the conversation: `allow once`, `allow for conversation`, `deny`, `unanswered` if nobody decided in time, or `unasked`
-    /// if there were too many questions. `True` and `False` mean `allow once` and `deny`; anything else is an error and decides nothing.
+    /// Passes a decision to the conversation: `allow once`, `allow for conversation`, `deny`, `unanswered` if nobody
+    /// decided in time, or `unasked` if there were too many questions. `True` and `False` mean `allow once` and `deny`;
+    /// anything else is an error and decides nothing.
     fn decide(slf: &Bound<'_, Self>, decision: &Bound<'_, PyAny>) -> PyResult<()> {
         let decision = self::decision(decision)?;
         slf.as_super().get().answer(slf.py(), |conversation| conversation.accept_decision(decision))
     }
 
-    /// Ends the turn for now, with the question open: the turn continues after the decision. Raises `UsedError` if the need is
-    /// answered already or is not the latest one.
+    /// Ends the turn for now, with the question open: the turn continues after the decision. Raises `UsedError` if the
+    /// need is answered already or is not the latest one.
     fn postpone(slf: &Bound<'_, Self>) -> PyResult<PyTurn> {
         let need = slf.as_super().get();
         if !need.is_latest() || need.is_answered.load(Ordering::Acquire) {
@@ -330,9 +338,10 @@ impl PyApprove {
     }
 }
 
-/// Reads a decision; `True` and `False` allow and deny this call, `unanswered` says that nobody decided in time, and `unasked` that there were
-/// too many questions to ask another one. The names of earlier versions, `allow`, `refuse` and `silent`, are read as well. Anything else, such as
-/// 1, raises `ValueError`, so that no value becomes a consent by accident.
+/// Reads a decision; `True` and `False` allow and deny this call, `unanswered` says that nobody decided in time, and
+/// `unasked` that there were too many questions to ask another one. The names of earlier versions, `allow`, `refuse`
+/// and `silent`, are read as well. Anything else, such as 1, raises `ValueError`, so that no value becomes a consent by
+/// accident.
 fn decision(given: &Bound<'_, PyAny>) -> PyResult<Decision> {
     use pyo3::types::PyBool;
     if let Ok(allows) = given.cast::<PyBool>() {
@@ -387,8 +396,8 @@ impl PyRun {
         &self.arguments_json
     }
 
-    /// Passes the output of the tool: text, or a list of content blocks. `structured` is the same output as a JSON value, and `label` a
-    /// label that it carries at least.
+    /// Passes the output of the tool: text, or a list of content blocks. `structured` is the same output as a JSON
+    /// value, and `label` a label that it carries at least.
     #[pyo3(signature = (content, *, structured=None, is_error=false, label=None))]
     fn output(
         slf: &Bound<'_, Self>,
@@ -413,8 +422,8 @@ impl PyRun {
         })
     }
 
-    /// Leaves the call to the client, which runs it and sends its output with the chat: see `Conversation.accept_request`. Raises `UsedError` if the
-    /// call was handed over or answered before.
+    /// Leaves the call to the client, which runs it and sends its output with the chat: see
+    /// `Conversation.accept_request`. Raises `UsedError` if the call was handed over or answered before.
     fn hand_over(slf: &Bound<'_, Self>) -> PyResult<()> {
         let call = slf.get().call.lock().unwrap_or_else(PoisonError::into_inner).take();
         let call = call.ok_or_else(|| {

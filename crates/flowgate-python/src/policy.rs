@@ -132,19 +132,21 @@ impl PyPolicy {
         PyLabel::new(Arc::clone(&self.inner), &label::bottom(&self.inner))
     }
 
-    /// Returns a label: of an element such as `"trusted"`, a list of elements, or a dict of dimensions. What is not named is bottom.
+    /// Returns a label: of an element such as `"trusted"`, a list of elements, or a dict of dimensions. What is not
+    /// named is bottom.
     fn label(&self, label: &Bound<'_, PyAny>) -> PyResult<PyLabel> {
         Ok(PyLabel::new(Arc::clone(&self.inner), &label::read(&self.inner, label)?))
     }
 
-    /// Returns what the value of an argument is for, such as `"recipient"`, as the policy declares it or its name suggests; `None` if it is unknown.
+    /// Returns what the value of an argument is for, such as `"recipient"`, as the policy declares it or its name
+    /// suggests; `None` if it is unknown.
     fn argument_role(&self, tool: ToolArgument, argument: &str) -> Option<&'static str> {
         self.inner.argument_role(&tool.0, argument).map(ArgumentRole::name)
     }
 
-    /// Finds tools and arguments in the policy that these descriptions of tools do not have, which may be misspelt. The descriptions are dicts with
-    /// `name`, `description` and `inputSchema`, or as OpenAI's and Anthropic's clients send them. `server` is the server of the tools; without it,
-    /// they are the agent's own.
+    /// Finds tools and arguments in the policy that these descriptions of tools do not have, which may be misspelt. The
+    /// descriptions are dicts with `name`, `description` and `inputSchema`, or as OpenAI's and Anthropic's clients send
+    /// them. `server` is the server of the tools; without it, they are the agent's own.
     #[pyo3(signature = (tools, *, server=None))]
     fn check_tools(&self, tools: &Bound<'_, PyAny>, server: Option<&str>) -> PyResult<Vec<PyDiagnostic>> {
         // The form of an MCP server's list of tools, which the reader of descriptions accepts as text.

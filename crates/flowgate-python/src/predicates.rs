@@ -1,8 +1,10 @@
-//! Lets Python functions answer the extern predicates of policies, for `Monitor`, `Conversation`, `Policy.analyze` and `Trace.replay`.
+//! Lets Python functions answer the extern predicates of policies, for `Monitor`, `Conversation`, `Policy.analyze` and
+//! `Trace.replay`.
 //!
-//! A function that raises an exception gives no answer. A rule that asks it then fails, which denies the call. A statement that would grant something
-//! if the predicate held grants nothing. The reason names the type of the exception and not its text, which may contain what the function was given;
-//! the logger `flowgate.predicates` has the traceback at the level DEBUG.
+//! A function that raises an exception gives no answer. A rule that asks it then fails, which denies the call. A
+//! statement that would grant something if the predicate held grants nothing. The reason names the type of the
+//! exception and not its text, which may contain what the function was given; the logger `flowgate.predicates` has the
+//! traceback at the level DEBUG.
 
 use std::sync::Arc;
 

@@ -89,26 +89,29 @@ impl PyReason {
         &self.reason.message
     }
 
-    /// The line of the statement of the policy in its file, from 1; `None` if the reason does not come from a statement.
+    /// The line of the statement of the policy in its file, from 1; `None` if the reason does not come from a
+    /// statement.
     #[getter]
     fn line(&self) -> Option<usize> {
         self.reason.statement.as_ref().map(|span| self.policy.locate(span).line)
     }
 
-    /// The file of the statement if the policy imports it; `None` if the statement is in the policy's own file, or there is none.
+    /// The file of the statement if the policy imports it; `None` if the statement is in the policy's own file, or
+    /// there is none.
     #[getter]
     fn file(&self) -> Option<&str> {
         self.reason.statement.as_ref().and_then(|span| self.policy.locate(span).file)
     }
 
-    /// The statement of the policy; `None` if the reason does not come from one, such as that the id of the call is in use.
+    /// The statement of the policy; `None` if the reason does not come from one, such as that the id of the call is in
+    /// use.
     #[getter]
     fn statement(&self) -> Option<&str> {
         self.reason.statement.as_ref().map(|span| self.policy.excerpt(span))
     }
 
-    /// The part of the call that the reason is about: `decision`, or the path of an argument. `None` if it is about no single part, such
-    /// as a match of a rule.
+    /// The part of the call that the reason is about: `decision`, or the path of an argument. `None` if it is about no
+    /// single part, such as a match of a rule.
     #[getter]
     fn part(&self) -> Option<&str> {
         self.reason.part.as_deref()

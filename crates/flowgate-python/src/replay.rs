@@ -1,5 +1,5 @@
-//! Judges recorded runs call by call, as if they had happened under a policy: the classes `Replay` and `JudgedCall`, and the method `replay` of
-//! `Trace`.
+//! Judges recorded runs call by call, as if they had happened under a policy: the classes `Replay` and `JudgedCall`,
+//! and the method `replay` of `Trace`.
 
 use std::sync::Arc;
 
@@ -189,9 +189,9 @@ impl<'py> Influence<'py> {
     }
 }
 
-/// Judges the calls of a run in a new session. Every call is recorded as one that ran, whatever its verdict, because in the recorded run it did.
-/// Other events get the labels of the policy and, in addition, those that the program gave. An event that the session rejects is listed in the
-/// result, and the replay continues.
+/// Judges the calls of a run in a new session. Every call is recorded as one that ran, whatever its verdict, because in
+/// the recorded run it did. Other events get the labels of the policy and, in addition, those that the program gave. An
+/// event that the session rejects is listed in the result, and the replay continues.
 ///
 /// Raises an exception if a label does not fit the policy, or the influence method in Python fails or names an unknown
 /// region.

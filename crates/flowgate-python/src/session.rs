@@ -1,9 +1,9 @@
-//! Holds the state that the Python objects of one session share: a monitor, alone or in a conversation. `Monitor`, `Conversation`, events, needs and
-//! verdicts all refer to one [`Session`].
+//! Holds the state that the Python objects of one session share: a monitor, alone or in a conversation. `Monitor`,
+//! `Conversation`, events, needs and verdicts all refer to one [`Session`].
 //!
-//! Python threads may share these objects. A method that uses the state releases the interpreter first and then waits for the state, so that
-//! a predicate in Python that the monitor calls can run meanwhile. A predicate that uses the session that calls it gets an
-//! error in place of a deadlock.
+//! Python threads may share these objects. A method that uses the state releases the interpreter first and then waits
+//! for the state, so that a predicate in Python that the monitor calls can run meanwhile. A predicate that uses the
+//! session that calls it gets an error in place of a deadlock.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! Gives Python the identity of a tool, its name and its server: the class `Tool`; and reads tools in the arguments of other classes.
+//! Gives Python the identity of a tool, its name and its server: the class `Tool`; and reads tools in the arguments of
+//! other classes.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -74,7 +75,8 @@ impl<'py> FromPyObject<'_, 'py> for ToolArgument {
     }
 }
 
-/// Reads `SERVER/NAME`, or the name of one of the agent's own tools. A text that begins with `/` names no server, so all of it is the name.
+/// Reads `SERVER/NAME`, or the name of one of the agent's own tools. A text that begins with `/` names no server, so
+/// all of it is the name.
 fn parse_tool(text: &str) -> Tool {
     match text.split_once('/') {
         Some((server, name)) if !server.is_empty() => Tool::of(server, name),

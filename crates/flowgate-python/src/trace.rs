@@ -1,5 +1,5 @@
-//! Builds and reads recorded runs, whose events have no labels of a policy yet: the class `Trace`. `Trace.replay`, `Policy.analyze` and
-//! `Policy.check_against` evaluate a run under a policy.
+//! Builds and reads recorded runs, whose events have no labels of a policy yet: the class `Trace`. `Trace.replay`,
+//! `Policy.analyze` and `Policy.check_against` evaluate a run under a policy.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -146,8 +146,9 @@ impl PyTrace {
         values::from_object(py, &self.copy().run.meta)
     }
 
-    /// Adds a message of the user, and returns the trace, so that calls can be chained. The message carries at least `label`, in addition to the
-    /// label that a policy gives it; `agent`, `name` and `parents` are as for `Monitor.user`.
+    /// Adds a message of the user, and returns the trace, so that calls can be chained. The message carries at least
+    /// `label`, in addition to the label that a policy gives it; `agent`, `name` and `parents` are as for
+    /// `Monitor.user`.
     #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
     fn user<'py>(
         slf: Bound<'py, Self>,
@@ -202,8 +203,8 @@ impl PyTrace {
         Ok(slf)
     }
 
-    /// Adds a call, and returns the trace. The arguments are a dict, or the JSON text that a model wrote. Without `id`, the call gets one that no
-    /// other call has.
+    /// Adds a call, and returns the trace. The arguments are a dict, or the JSON text that a model wrote. Without `id`,
+    /// the call gets one that no other call has.
     #[pyo3(signature = (tool, arguments=None, *, id=None, agent=None, name=None, parents=None))]
     fn tool_call<'py>(
         slf: Bound<'py, Self>,
@@ -221,8 +222,9 @@ impl PyTrace {
         Ok(slf)
     }
 
-    /// Adds the output of the call with `call_id`, or else of the last call without an output, and returns the trace. Raises `ValueError` if every
-    /// call has an output. `is_error` is `None` if that is unknown; the other arguments are those of `user` and `Monitor.tool_output`.
+    /// Adds the output of the call with `call_id`, or else of the last call without an output, and returns the trace.
+    /// Raises `ValueError` if every call has an output. `is_error` is `None` if that is unknown; the other arguments
+    /// are those of `user` and `Monitor.tool_output`.
     #[pyo3(signature = (content, *, call_id=None, structured=None, is_error=Some(false), label=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn tool_output<'py>(
@@ -270,8 +272,8 @@ impl PyTrace {
     }
 }
 
-/// Returns the events of a `Trace`, or of a list of messages, without the labels that a program gave. Raises `TypeError` for anything else, and
-/// `TraceError` if a message cannot be read.
+/// Returns the events of a `Trace`, or of a list of messages, without the labels that a program gave. Raises
+/// `TypeError` for anything else, and `TraceError` if a message cannot be read.
 pub(crate) fn entries_of(given: &Bound<'_, PyAny>) -> PyResult<Vec<TraceEntry>> {
     if let Ok(trace) = given.cast::<PyTrace>() {
         return Ok(trace.get().copy().run.entries);

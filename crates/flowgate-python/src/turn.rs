@@ -1,4 +1,5 @@
-//! Gives Python the outcome of a turn of a conversation, which `Conversation.need` returns at its end: the classes `Turn`, `Reply` and `CallVerdict`.
+//! Gives Python the outcome of a turn of a conversation, which `Conversation.need` returns at its end: the classes
+//! `Turn`, `Reply` and `CallVerdict`.
 
 use std::sync::Arc;
 
@@ -28,8 +29,8 @@ impl PyTurn {
     }
 
     /// Returns the turn as one message of the model, for a client that runs the calls itself. `name` returns the name
-    /// by which the client calls a tool. If the turn ended early, the message says so: a missing clearance is named in
-    /// its text, and a limit is shown by `Stop::Length`.
+    /// by which the client calls a tool. If the turn ended because of a missing clearance, the text says so; if it
+    /// ended at a limit, the stop reason is `Stop::Length`. No other cause of an early end is shown.
     pub(crate) fn completion(&self, name: &dyn Fn(&flowgate::trace::Tool) -> String) -> Completion {
         let mut text = self.text();
         if self.turn.ended == Some(TurnEnd::Clearance) {
@@ -44,8 +45,8 @@ impl PyTurn {
             arguments: call.arguments.clone(),
         });
         let calls: Vec<ToolCall> = calls.collect();
-        // Calls for the client always stop the message. Without any, a stop for calls means that all of them ran or were refused here, so the message
-        // is at its end.
+        // Calls for the client always stop the message. Without any, a stop for calls means that all of them ran or
+        // were refused here, so the message is at its end.
         let stop = match (calls.is_empty(), self.turn.ended) {
             (false, _) => Stop::Calls,
             (true, Some(TurnEnd::Steps | TurnEnd::Full)) => Stop::Length,
@@ -64,7 +65,8 @@ impl PyTurn {
         "user"
     }
 
-    /// The replies of the model as one text, with an empty line between them. A reply that a rule withholds is replaced by the messages of the rule.
+    /// The replies of the model as one text, with an empty line between them. A reply that a rule withholds is replaced
+    /// by the messages of the rule.
     #[getter]
     fn text(&self) -> String {
         let parts = self.turn.replies.iter().map(|reply| match reply.withheld.as_slice() {
@@ -109,9 +111,9 @@ impl PyTurn {
         self.turn.rule_messages.clone()
     }
 
-    /// Why the turn ended before the model's last message; `None` if it ended with it. `steps`: the limit on messages was reached; `full`: the
-    /// session has no room; `model`: the model gave no answer; `clearance`: the model may not see what the next step would show; `asked`: a question
-    /// to a person is open.
+    /// Why the turn ended before the model's last message; `None` if it ended with it. `steps`: the limit on messages
+    /// was reached; `full`: the session has no room; `model`: the model gave no answer; `clearance`: the model may not
+    /// see what the next step would show; `asked`: a question to a person is open.
     #[getter]
     fn ended(&self) -> Option<&'static str> {
         self.turn.ended.map(|ended| match ended {
@@ -129,9 +131,10 @@ impl PyTurn {
         self.turn.void.iter().map(|call| (PyTool(call.tool.clone()), call.cause.clone())).collect()
     }
 
-    /// What the turn used, as a dict of counts: messages of the model, of the filler (`fills`) and of the screener (`screenings`), tokens, looks, and
-    /// questions to a person, of which `allowed` were answered with an approval. `ran` and `refused` count the calls that were released to run and
-    /// that were refused. `hidden` counts hidden regions over all steps, and `bits` is an upper bound on what hidden text could reveal.
+    /// What the turn used, as a dict of counts: messages of the model, of the filler (`fills`) and of the screener
+    /// (`screenings`), tokens, looks, and questions to a person, of which `allowed` were answered with an approval.
+    /// `ran` and `refused` count the calls that were released to run and that were refused. `hidden` counts hidden
+    /// regions over all steps, and `bits` is an upper bound on what hidden text could reveal.
     #[getter]
     fn usage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let spent = &self.turn.spent;

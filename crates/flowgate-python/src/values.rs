@@ -1,8 +1,8 @@
 //! Converts values between Python and JSON.
 //!
-//! The conversion is strict: a value that JSON cannot express without loss is an error that names the part, since what was judged must be what runs.
-//! Objects with `model_dump`, such as those of pydantic and of the clients of model providers, are converted by it. Every class of the package uses
-//! these functions for its arguments and results.
+//! The conversion is strict: a value that JSON cannot express without loss is an error that names the part, since what
+//! was judged must be what runs. Objects with `model_dump`, such as those of pydantic and of the clients of model
+//! providers, are converted by it. Every class of the package uses these functions for its arguments and results.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,8 @@ pub(crate) fn to_json(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
     convert(value, &ValuePath { name, parent: None, step: PathEnd::Root }, 0)
 }
 
-/// Converts a Python dict, or an object like one, to a JSON object. `name` is its name in error messages. Raises `TypeError` for any other value.
+/// Converts a Python dict, or an object like one, to a JSON object. `name` is its name in error messages. Raises
+/// `TypeError` for any other value.
 pub(crate) fn to_object(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Map<String, Value>> {
     match to_json(value, name)? {
         Value::Object(map) => Ok(map),
@@ -33,7 +34,8 @@ pub(crate) fn to_object(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Map<St
     }
 }
 
-/// Converts a Python list or tuple to a list of JSON values. `name` is its name in error messages. Raises `TypeError` for any other value.
+/// Converts a Python list or tuple to a list of JSON values. `name` is its name in error messages. Raises `TypeError`
+/// for any other value.
 pub(crate) fn to_list(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Value>> {
     match to_json(value, name)? {
         Value::Array(list) => Ok(list),
@@ -216,7 +218,8 @@ fn convert(value: &Bound<'_, PyAny>, path: &ValuePath<'_>, depth: usize) -> PyRe
     )))
 }
 
-/// Converts an entry of a dict and adds it to `map`. Keys must be strings, as in JSON: converting `1` to `"1"` could make two keys equal.
+/// Converts an entry of a dict and adds it to `map`. Keys must be strings, as in JSON: converting `1` to `"1"` could
+/// make two keys equal.
 fn insert(
     map: &mut Map<String, Value>,
     key: &Bound<'_, PyAny>,

@@ -1,7 +1,7 @@
 //! Gives Python the verdicts of the monitor: the classes `Verdict`, `Permit`, `Confirm`, `Deny` and `AuthorizedCall`.
 //!
-//! `Monitor.judge` returns a verdict. A permit is evidence that the monitor has judged exactly this call, and can be used once. It holds a reference
-//! to its session, so that `permit.redeem()` needs no arguments.
+//! `Monitor.judge` returns a verdict. A permit is evidence that the monitor has judged exactly this call, and can be
+//! used once. It holds a reference to its session, so that `permit.redeem()` needs no arguments.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -59,13 +59,15 @@ impl PyVerdict {
         self.outcome.name()
     }
 
-    /// The tool of the call; `None` in the verdict of a `Denied` that `redeem` or `approve` raises, which no longer has the call.
+    /// The tool of the call; `None` in the verdict of a `Denied` that `redeem` or `approve` raises, which no longer has
+    /// the call.
     #[getter]
     fn tool(&self) -> Option<PyTool> {
         self.call.as_ref().map(|call| PyTool(call.tool.clone()))
     }
 
-    /// The id of the call; `None` in the verdict of a `Denied` that `redeem` or `approve` raises, which no longer has the call.
+    /// The id of the call; `None` in the verdict of a `Denied` that `redeem` or `approve` raises, which no longer has
+    /// the call.
     #[getter]
     fn id(&self) -> Option<&str> {
         self.call.as_ref().map(|call| call.id.as_str())
@@ -171,7 +173,8 @@ impl PyPermit {
 
 #[pymethods]
 impl PyPermit {
-    /// Redeems the permit: the call counts as running from now on. It is judged again first if the session has changed since.
+    /// Redeems the permit: the call counts as running from now on. It is judged again first if the session has changed
+    /// since.
     ///
     /// Raises `Denied` if the call must not run after all, and `UsedError` the second time.
     fn redeem(&self, py: Python<'_>) -> PyResult<PyAuthorizedCall> {
@@ -187,8 +190,8 @@ impl PyPermit {
         drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Turns the permit into a question to a person, for a program that wants a person to decide although the policy permits the call. The permit is
-    /// then used.
+    /// Turns the permit into a question to a person, for a program that wants a person to decide although the policy
+    /// permits the call. The permit is then used.
     fn require_approval(&self, py: Python<'_>) -> PyResult<Py<PyConfirm>> {
         let permit = self.take()?;
         let question = self.session.monitor(py, |monitor| monitor.require_approval(permit))?;
@@ -208,8 +211,8 @@ impl PyPermit {
         Ok(call)
     }
 
-    /// Records that the call has failed, unless an output or an error of its tool was recorded: as far as the session knows, the tool may have
-    /// had any effect.
+    /// Records that the call has failed, unless an output or an error of its tool was recorded: as far as the session
+    /// knows, the tool may have had any effect.
     #[pyo3(signature = (kind, error, traceback))]
     fn __exit__(
         &self,
@@ -218,8 +221,8 @@ impl PyPermit {
         error: &Bound<'_, PyAny>,
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        // An exception continues after the `with` statement, as `False` says. Its text is not recorded, because it may contain what the tool was
-        // given.
+        // An exception continues after the `with` statement, as `False` says. Its text is not recorded, because it may
+        // contain what the tool was given.
         let _ = (error, traceback);
         let Some(call) = self.running(py) else { return Ok(false) };
         let text = if kind.is_none() { "the tool gave no output" } else { "the tool raised an exception" };
@@ -270,7 +273,8 @@ impl PyConfirm {
 
 #[pymethods]
 impl PyConfirm {
-    /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes arguments.
+    /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes
+    /// arguments.
     #[getter]
     fn summary(&self, py: Python<'_>) -> PyResult<&str> {
         Ok(&self.details(py)?.summary)
@@ -298,8 +302,9 @@ impl PyConfirm {
     /// `for_session`, equal calls of the session need no further approval. `by` names the people who have approved it,
     /// for a call that several people must approve.
     ///
-    /// Raises `Denied` if the call must not run after all, if somebody who must approve it is not named in `by`, or if `for_session` is given and the
-    /// question is not grantable; `ValueError` if both are given, since such an approval is for one call; and `UsedError` the second time.
+    /// Raises `Denied` if the call must not run after all, if somebody who must approve it is not named in `by`, or if
+    /// `for_session` is given and the question is not grantable; `ValueError` if both are given, since such an approval
+    /// is for one call; and `UsedError` the second time.
     #[pyo3(signature = (*, for_session=false, by=None))]
     fn approve(&self, py: Python<'_>, for_session: bool, by: Option<Vec<String>>) -> PyResult<Py<PyPermit>> {
         if for_session && by.is_some() {
@@ -385,8 +390,8 @@ impl PyAuthorizedCall {
         self.call.event().0
     }
 
-    /// Records the output of the tool: text, or a list of content blocks. `structured` is the same output as a JSON value, and `label`
-    /// a label that it carries at least. Returns the event of the output.
+    /// Records the output of the tool: text, or a list of content blocks. `structured` is the same output as a JSON
+    /// value, and `label` a label that it carries at least. Returns the event of the output.
     #[pyo3(signature = (content, *, structured=None, label=None))]
     fn output(
         &self,
@@ -401,8 +406,8 @@ impl PyAuthorizedCall {
         self.push(py, TraceEntry::from(output), label)
     }
 
-    /// Records that the tool failed: `content`, its error message, becomes the output of the call. It carries at least `label`, if that is
-    /// given. Returns the event of the output.
+    /// Records that the tool failed: `content`, its error message, becomes the output of the call. It carries at least
+    /// `label`, if that is given. Returns the event of the output.
     #[pyo3(signature = (content, *, label=None))]
     fn error(
         &self,
@@ -420,8 +425,9 @@ impl PyAuthorizedCall {
 }
 
 impl PyAuthorizedCall {
-    /// Adds the output of the call to the session, and marks the call as answered, so that the end of a `with` statement does not record a failure.
-    /// If the output is rejected, for example because of its label, the call is not answered.
+    /// Adds the output of the call to the session, and marks the call as answered, so that the end of a `with`
+    /// statement does not record a failure. If the output is rejected, for example because of its label, the call is
+    /// not answered.
     fn push(&self, py: Python<'_>, entry: TraceEntry, label: Option<&Bound<'_, PyAny>>) -> PyResult<PyEvent> {
         let event = entry::push(py, &self.session, entry, label)?;
         *self.is_answered.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -498,8 +504,8 @@ fn deny(
     Py::new(py, PyClassInitializer::from(base).add_subclass(PyDeny))
 }
 
-/// Returns the exception `Denied`, with the verdict, for a call that must not run after all.
-/// The verdict shows no call, since a denial no longer has it. If the verdict cannot be created, the exception of that failure is returned
+/// Returns the exception `Denied`, with the verdict, for a call that must not run after all. The verdict shows no call,
+/// since a denial no longer has it. If the verdict cannot be created, the exception of that failure is returned
 /// instead, so that the caller gets one in any case.
 pub(crate) fn denied(py: Python<'_>, session: &Arc<Session>, denial: &Denial) -> PyErr {
     match deny(py, session, denial.judgement(), None) {

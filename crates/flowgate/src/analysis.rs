@@ -1,8 +1,8 @@
 //! Evaluates the rules of a policy over a finished trace: returns all matches with the locations that they concern.
 //!
 //! This is the offline use of policies in *AI Agents with Formal Security Guarantees*, over logged traces: the policy
-//! API of the gateway and the Python package call [`analyze`]. The [`monitor`](crate::monitor) is the online use,
-//! before a call runs.
+//! API of the gateway, the command `flowgate analyze` and the Python package call it. The
+//! [`monitor`](crate::monitor) is the online use, before a call runs.
 
 mod violations;
 
@@ -38,11 +38,11 @@ pub struct Violation {
     pub statement: Span,
     /// The action of the rule.
     pub action: Action,
-    /// Its message: the arguments of its `Violation(...)`, or its text.
+    /// The message of the rule: the positional arguments of its `Violation(...)`, or its text as the only item.
     pub args: Vec<Value>,
-    /// The named arguments of its `Violation(...)`.
+    /// The named arguments of the rule's `Violation(...)`.
     pub kwargs: Map<String, Value>,
-    /// The locations that it concerns, as addresses in the list of messages: `messages.1.content:5-10`, in
+    /// The locations that the match concerns, as addresses in the list of messages: `messages.1.content:5-10`, in
     /// characters.
     pub ranges: Vec<String>,
     /// A key that identifies this match among all others, and stays the same in a longer trace.

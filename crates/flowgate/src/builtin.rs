@@ -1,9 +1,9 @@
 //! Lists the functions that policies can call. The compiler looks up their names here, and the evaluator calls their
 //! implementations.
 //!
-//! Each submodule implements one family of functions. Each function is a row in the table of its family: a name, the
-//! number of arguments, one sentence of documentation, and the implementation. An implementation receives the evaluator
-//! (`e`) and the arguments of the call (`a`).
+//! Each submodule implements one family of functions, except `date`, which parses dates for them. Each function is a
+//! row in the table of its family: a name, the number of arguments, one sentence of documentation, and the
+//! implementation. An implementation receives the evaluator (`e`) and the arguments of the call (`a`).
 //!
 //! If a function needs an argument whose value is missing, such as an absent key of a map, the function has no result.
 //! A rule then fails with an error, and a statement that grants something does not hold. In the dialect of invariant-ai

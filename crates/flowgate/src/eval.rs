@@ -78,7 +78,7 @@ pub(crate) struct RegionRead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingValueMode {
     /// It is `None`, which equals nothing else; an operation that needs a value, such as an order, has no result. For
-    /// rules.
+    /// rules, and for statements that are evaluated a second time for what they can only restrict.
     IsNone,
     /// The condition does not hold, negated or not. For statements that grant something.
     FailsAll,

@@ -2,7 +2,7 @@
 //!
 //! `{"to":"bob","to":"mallory"}` may be one call to this parser and another to the tool. So duplicate keys are an
 //! error, and so are numbers outside I-JSON (RFC 7493) where numbers must reach the tool unchanged. Call arguments,
-//! recorded runs and lists of tools are parsed in this way.
+//! recorded runs, lists of tools and messages of MCP are parsed in this way, and most other JSON from outside.
 
 use std::fmt;
 

@@ -103,13 +103,16 @@ pub struct Monitor {
     policy: Arc<Policy>,
     limits: Limits,
     trace: Trace,
+    /// The names in open dimensions, such as readers, that the bits of labels represent.
     name_table: NameTable,
+    /// The servers whose tools each pattern without a server has matched: with two of them, the pattern grants nothing.
     servers: MatchedServers,
     /// The tools that were declared or have run.
     known_tools: std::collections::HashSet<Tool>,
     /// The identity of this monitor: permits and questions are valid only in the monitor that created them.
     session_identity: Arc<()>,
     stores: StoreLabels,
+    /// The rules, with the events that fit their variables.
     rules: RuleMatcher,
     /// The statements that apply to each tool, as far as they have been selected.
     applicable: HashMap<Tool, Arc<ApplicableStatements>>,
@@ -118,6 +121,7 @@ pub struct Monitor {
     /// The statements that label descriptions of tools.
     tools: Arc<ApplicableStatements>,
     parameters: Parameters,
+    /// The extern predicates, and their answers so far.
     answers: PredicateAnswers,
     /// A cache of the stores that a tool accesses, by tool and by whether the call is harmless.
     known_accesses: HashMap<(Tool, bool), StoreAccess>,

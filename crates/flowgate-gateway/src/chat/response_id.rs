@@ -1,9 +1,9 @@
 //! Reads and writes the ids of answers. A request of the Responses API may name an earlier answer by its id
 //! (`previous_response_id`) and send only what is new; `answer` then takes the rest of the chat from the conversation.
 //!
-//! An id contains the name of the conversation, the number of messages before the answer, the number of the answer in the
-//! conversation, and a digest of the messages before it. So the gateway stores nothing for an id. It proves nothing either: a conversation is looked up only among
-//! those of the client or virtual key that sends the id.
+//! An id contains the name of the conversation, the number of messages before the answer, the number of the answer in
+//! the conversation, and a digest of the messages before it, so the gateway stores nothing for an id. An id gives no
+//! access: a conversation is looked up only among those of the client or virtual key that sends the id.
 
 use std::fmt;
 
@@ -13,7 +13,8 @@ use flowgate_lm::wire::Api;
 use super::headers::is_conversation_name;
 use crate::random;
 
-/// The digest of the messages before an answer, shortened: it detects changed chats, and protects nothing.
+/// The digest of the messages before an answer, shortened: it only has to detect changed chats, and no access depends
+/// on it.
 type ShortDigest = [u8; 8];
 
 /// The id of an answer in the Responses API.
@@ -29,8 +30,8 @@ pub(crate) struct ResponseId {
 }
 
 impl ResponseId {
-    /// Returns the id of the answer with the number `answer`, which follows the messages `chat` in the conversation with
-    /// this name.
+    /// Returns the id of the answer with the number `answer`, which follows the messages `chat` in the conversation
+    /// with this name.
     pub(crate) fn following(conversation: &str, chat: &MessageDigests, answer: u64) -> Self {
         let digest = short_digest(chat, chat.len()).unwrap_or_default();
         Self { conversation: conversation.to_owned(), messages: chat.len(), answer, digest }
@@ -41,13 +42,14 @@ impl ResponseId {
         let mut parts = text.strip_prefix(Api::Responses.form().id_prefix)?.strip_prefix('_')?.splitn(4, '_');
         let (messages, answer) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let (digest, conversation) = (random::from_hex(parts.next()?)?, parts.next()?);
-        // The names of a virtual key's conversations begin with its scope in the gateway, which must not come from here.
+        // The names of a virtual key's conversations begin with its scope in the gateway, which must not come from
+        // here.
         let conversation = Some(conversation).filter(|name| is_conversation_name(name))?.to_owned();
         Some(Self { conversation, messages, answer, digest })
     }
 
-    /// Returns the digests of the chat up to and including the answer; `None` if the history does not have this answer at
-    /// this position, or has other messages before it.
+    /// Returns the digests of the chat up to and including the answer; `None` if the history does not have this answer
+    /// at this position, or has other messages before it.
     pub(crate) fn chat_in(&self, history: &History) -> Option<MessageDigests> {
         let chat = history.answered_chat(self.messages, self.answer)?;
         (short_digest(&chat, self.messages)? == self.digest).then_some(chat)

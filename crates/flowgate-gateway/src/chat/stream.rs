@@ -1,4 +1,5 @@
-//! Streams the answers of the model routes to clients. `answer` calls it for requests that ask for a stream.
+//! Streams the answers of the model routes to clients. `answer` calls it for requests that ask for a stream, and `http`
+//! builds the responses with it. The MCP proxy and the event stream of questions send [`ReplyPart`]s as well.
 //!
 //! The guard decides which text is released early: only text that will be in the final answer unchanged. Calls are
 //! released after the whole message was judged. A client that reads slowly delays its own turn by back-pressure; a
@@ -49,7 +50,7 @@ pub(crate) struct OutgoingReply {
     conversation: String,
     /// Additional headers of the answer.
     headers: Vec<(&'static str, String)>,
-    /// The encoder of events in the form of the API; `None` after the answer has been finished.
+    /// The encoder of events in the form of the API; `None` after [`finish`](Self::finish).
     writer: Option<ResponseWriter>,
     parts: Sender<ReplyPart>,
     /// The parts that the channel has not taken yet.

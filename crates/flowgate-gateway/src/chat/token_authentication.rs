@@ -13,7 +13,7 @@ use crate::virtual_keys::valid_key::ValidKey;
 
 impl ModelRoutes {
     /// Finds the client that a token authenticates. The second part of the result has the sender's identity and limits,
-    /// in the form of a virtual key.
+    /// in the form of a virtual key, since the routes apply both in the same way.
     ///
     /// # Errors
     /// Why the token is refused.
@@ -23,21 +23,22 @@ impl ModelRoutes {
     ) -> Result<(Arc<ClientState>, Arc<ValidKey>), TokenRefusal> {
         let token = UnverifiedToken::read(text)?;
         // The clients that take tokens of the issuer that the token names.
-        let candidates =
-            self.clients_with_tokens().filter(|(_, own)| own.issuer.settings.issuer == token.issuer);
+        let candidates = self
+            .clients_with_tokens()
+            .filter(|(_, settings)| settings.issuer.settings.issuer == token.issuer);
         let candidates: Vec<(&Arc<ClientState>, &ClientToken)> = candidates.collect();
         // All candidates have the same issuer, so any of them can verify the token.
         let (_, first) = candidates.first().ok_or(TokenRefusal::UnknownIssuer)?;
-        let audiences = candidates.iter().map(|(_, own)| own.audience.as_str()).collect();
+        let audiences = candidates.iter().map(|(_, settings)| settings.audience.as_str()).collect();
         let claims = first.issuer.verify(&token, audiences, &self.log).await?;
-        let mut fitting = candidates.into_iter().filter(|(_, own)| own.accepts(&claims));
-        let (client, own) = match (fitting.next(), fitting.next()) {
+        let mut fitting = candidates.into_iter().filter(|(_, settings)| settings.accepts(&claims));
+        let (client, settings) = match (fitting.next(), fitting.next()) {
             (Some(fitting), None) => fitting,
             (None, _) => return Err(TokenRefusal::Claims),
             (Some(_), Some(_)) => return Err(TokenRefusal::SeveralClients),
         };
-        let caller = own.caller(&claims)?;
-        let key = ValidKey::of_token(caller, (own, claims.expires), &client.spec.budget.prices);
+        let caller = settings.caller(&claims)?;
+        let key = ValidKey::of_token(caller, (settings, claims.expires), &client.spec.budget.prices);
         Ok((Arc::clone(client), Arc::new(key)))
     }
 
@@ -55,7 +56,7 @@ impl ModelRoutes {
 
     /// Returns the issuers of the tokens of clients and of people, in the order of their names, each once.
     pub(crate) fn issuers(&self) -> Vec<&Arc<Issuer>> {
-        let of_clients = self.clients_with_tokens().map(|(_, own)| &own.issuer);
+        let of_clients = self.clients_with_tokens().map(|(_, settings)| &settings.issuer);
         let of_people = self.approvals.people.login().map(|login| &login.issuer);
         let mut all: Vec<&Arc<Issuer>> = of_clients.chain(of_people).collect();
         all.sort_by(|one, other| one.settings.name.cmp(&other.settings.name));

@@ -1,7 +1,7 @@
 //! Runs one turn: from the decoded request of a client to the completion that it receives.
 //!
-//! The request's conversation is locked while the turn runs. The model routes call [`run`] and store the outcome
-//! afterwards.
+//! The request's conversation is locked while the turn runs. `answer` calls [`run`] and stores the outcome afterwards.
+//! Before that, `answer` and `embeddings` check here whether the client may ask for the model.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) name: &'t str,
     /// The decoded request.
     pub(crate) decoded: &'t wire::ReceivedRequest,
-    /// The messages of the request, with their digests.
+    /// The messages of the request, with their digests, as the conversation compares them with its history.
     pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if the client sends one.
     pub(crate) key: Option<&'t str>,
@@ -207,11 +207,12 @@ pub(crate) async fn run(
     let mut provider_tools = ProviderTools::new(&client.spec, &decoded.provider_tools, provider_models);
     let remote = with_fallback(remote, &decoded.model, None, &calls);
 
-    // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
+    // Compared with what is frozen after the turn: calls that depend on consents or grants frozen meanwhile are
+    // withheld. What is frozen already is withdrawn from the conversation now.
     let has_grants = !session.conversation.monitor().session_grants().is_empty();
     let frozen_before = frozen_approvals(approvals, &client.spec, name, has_grants).await?;
-    let withdraws_from = (&mut session.conversation, &mut session.removed_grants);
-    let were_approvals_withdrawn = approvals.withdraw_frozen(&client.spec, name, withdraws_from).await?;
+    let withdrawn_from = (&mut session.conversation, &mut session.removed_grants);
+    let were_approvals_withdrawn = approvals.withdraw_frozen(&client.spec, name, withdrawn_from).await?;
     // Whether this request continues an earlier turn, after a person has decided its question.
     let mut is_resumed = false;
     let turns = session.turns();
@@ -230,7 +231,8 @@ pub(crate) async fn run(
     if session.conversation.try_resume(&mut session.history, chat) {
         let digest = session.conversation.pending_question_digest().unwrap_or_default();
         let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(context, &digest).await?;
-        // The request that asked may also have stored questions about later calls. They count from its turn on.
+        // The request that asked may also have stored questions about later calls, under the number of its turn. This
+        // turn finds them only if its questions are searched from that number on.
         let since = asked.as_ref().and_then(|asked| asked.turn).unwrap_or(turns);
         person.context.origin = QuestionOrigin::Chat { turns, since };
         match decision {
@@ -380,6 +382,7 @@ pub(crate) async fn run(
     if announced && turn.ended != Some(TurnEnd::Asked) {
         // Questions that were stored for later calls, and that these calls turned out not to need, must not stay open.
         let voided_questions = approvals.void_questions(&client.spec, name, &used).await;
+        // If they cannot be voided, the turn is not stored either.
         session.is_abandoned |= voided_questions.is_err();
         voided_questions?;
     }
@@ -394,6 +397,8 @@ pub(crate) async fn run(
     if turn.ended == Some(TurnEnd::Asked) {
         session.earlier_answers = further;
     }
+    // For hooks that ask about the calls. In watch mode, the labels are those of the permissive policy, under which no
+    // hook judges, so they are left out.
     if client.spec.watch.is_none() {
         let monitor = session.conversation.monitor();
         report.handed_labels =
@@ -510,8 +515,8 @@ impl ConversationState {
 }
 
 /// Moves the judged calls, the approvals that no longer hold and the withheld replies out of a finished turn of the
-/// conversation `name`, as entries for the audit log. Leaves out the verdicts on the calls whose events have the indices
-/// in `recorded`: the log has them already.
+/// conversation `name`, as entries for the audit log. Leaves out the verdicts on the calls whose events have the
+/// indices in `recorded`: the log has them already.
 fn take_audit_events(
     client: &ClientState,
     name: &str,

@@ -1,5 +1,5 @@
-//! Builds the completion that a client receives from the outcome of a turn: the replies of the model, the calls that may
-//! run, and notes of the gateway. The model routes call it at the end of a turn ([`super::turn`]).
+//! Builds the completion that a client receives from the outcome of a turn: the replies of the model, the calls that
+//! may run, and notes of the gateway. The model routes call it at the end of a turn ([`super::turn`]).
 
 use std::fmt::Write as _;
 
@@ -60,8 +60,8 @@ fn shown_text(reply: &ModelReply) -> String {
 pub(super) const REPLY_SEPARATOR: &str = "\n\n";
 
 /// Builds the completion of a turn for the client. `name_for_client` returns the client's name of a tool. The
-/// completion shows why a turn ended early: its text names the clearance of the model's server, and its stop reason
-/// shows that a limit was reached.
+/// completion shows why a turn ended early: a note in its text says that the model's server may not see what the next
+/// step needs (its clearance), and its stop reason shows that a limit was reached.
 ///
 /// A client that demands a form of the text, such as JSON by a schema (`is_formatted`), receives the last reply alone,
 /// because several replies or a note after one do not have the form. A note in its place is marked as a refusal.

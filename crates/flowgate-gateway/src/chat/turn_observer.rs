@@ -1,5 +1,6 @@
 //! Observes the agent during a turn: streams text that may be released early, stops calls that were frozen since they
-//! were judged, and cancels the turn when the client has disconnected. `turn` creates one [`TurnObserver`] for each turn.
+//! were judged, and cancels the turn when the client has disconnected. `turn` creates one [`TurnObserver`] for each
+//! turn.
 
 use std::future::ready;
 
@@ -23,8 +24,8 @@ use crate::database::{DatabaseError, TurnApprovals};
 use crate::http::client_presence::ClientPresence;
 use crate::recorder::{self, AuditEntry, Recorder};
 
-/// A function that returns why the provider runs no calls of a tool; `None` if it runs them, or if the tool is none of the
-/// provider.
+/// A function that returns why the provider runs no calls of a tool; `None` if it runs them, or if the tool is none of
+/// the provider.
 pub(super) type ProviderToolRefusal<'a> = dyn Fn(&Tool) -> Option<String> + Sync + 'a;
 
 /// The observer of one turn.
@@ -41,7 +42,7 @@ pub(super) struct TurnObserver<'a> {
     pub(super) stream: &'a mut Option<OutgoingReply>,
     /// The text of the model's earlier replies in this turn, which precedes the streamed reply.
     pub(super) before: String,
-    /// The record of the tenant's stores that the conversation recalled last.
+    /// The record with the labels of the tenant's stores that the conversation joined last.
     pub(super) recalled: Option<String>,
     /// Notes when calls are judged.
     pub(super) clock: JudgingClock,
@@ -92,6 +93,7 @@ impl TurnObserver<'_> {
         if let Some(record) = &begun.record {
             join_record(conversation, tenant, record)?;
         }
+        // The record with the labels that the call may write. It is stored unless the database has it already.
         let written = conversation.monitor().external_state_record().to_string();
         let is_current = begun.is_persisted && begun.record.as_ref() == Some(&written);
         store.commit_run(begun, (!is_current).then_some(written)).await?;

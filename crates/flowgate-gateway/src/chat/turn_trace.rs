@@ -1,6 +1,6 @@
 //! Records the spans of a request to a model: [`TurnTrace`] those of the request and of its calls of tools,
-//! [`ModelCalls`] those of the requests to upstreams. `report` owns the trace of a request, and `turn` and
-//! `fallback_model` add to it.
+//! [`ModelCalls`] those of the requests to upstreams. `answer`, `embeddings` and `guardrail` begin the trace of a
+//! request, `report` owns it, and `turn` and `fallback_model` add to it.
 //!
 //! Everything here is a number, a constant, or a name of the configuration or the policy: see [`crate::telemetry`].
 
@@ -51,11 +51,17 @@ struct TracedCall {
 pub(super) struct TracedOutcome<'r> {
     /// The name of the conversation, if the gateway has given it.
     pub(super) conversation: Option<&'r str>,
+    /// The status and the cause of the error that the client receives, if the request failed.
     pub(super) failure: Option<(StatusCode, RequestErrorCause)>,
+    /// The tokens that the models of the turn used; `None` if no turn ran.
     pub(super) tokens: Option<Usage>,
+    /// The number of hidden regions.
     pub(super) hidden: usize,
+    /// The number of questions to people.
     pub(super) questions: usize,
+    /// The number of replies that a rule withheld.
     pub(super) withheld: usize,
+    /// Why the turn ended early, if it did.
     pub(super) ended: Option<&'static str>,
 }
 

@@ -1,6 +1,7 @@
 //! Collects the approvals that a turn uses. Most of them are used when the turn is stored, since its calls run only
 //! afterwards. The approval of a call that the provider runs during the turn is committed before the call.
-//! `person_approver` adds approvals, `turn_observer` commits some, and `turn` reads what is left.
+//! `person_approver` adds approvals, and `turn` the one for which an earlier request waited; `turn_observer` commits
+//! some, and `turn` reads what is left.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +13,7 @@ use crate::approvals::ApprovalReference;
 #[derive(Default)]
 pub(super) struct UsedApprovals(Mutex<Approvals>);
 
+/// The approvals, behind the lock of [`UsedApprovals`].
 #[derive(Default)]
 struct Approvals {
     /// Those that are used when the turn is stored.
@@ -44,8 +46,8 @@ impl UsedApprovals {
         approvals.pending.iter().chain(&approvals.committed).cloned().collect()
     }
 
-    /// Returns the id of the approval of a call that is not committed yet, by the digest of the call. `None` if the
-    /// approval is committed, or was used by an earlier turn: it covers several equal calls.
+    /// Returns the id of the approval of the call with this digest that this turn has yet to commit. `None` if the
+    /// approval covers several equal calls, and this turn or an earlier one has committed it for another of them.
     pub(super) fn pending_id(&self, digest: &str) -> Option<String> {
         self.lock().pending.iter().find(|asked| asked.digest == digest).map(|asked| asked.id.clone())
     }

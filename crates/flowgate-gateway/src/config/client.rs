@@ -140,12 +140,14 @@ impl ConfigReader<'_> {
                 (permissive, Some(ClientWatch { policy: own_policy, log: log.clone() }), Method::Everything)
             }
         };
-        // The chat of a request and its answer come in separate messages, of which only the first may have the parameters.
+        // A token sets parameters of the policy. The other gateway sends a chat and its answer for judgement in
+        // separate requests with its own key, so the parameters of the agent are not known for both.
         if spec.guardrail && token.is_some() {
             return Err("guardrail: another gateway sends one key for all its agents, so `token` cannot apply: remove one of the settings"
                 .to_owned());
         }
-        // The labels of stores would have to outlive the chats of the other gateway, which have no session here.
+        // The labels of stores have to outlive a chat, and the chats of the other gateway have no session here that
+        // keeps them.
         if spec.guardrail && declares_stores(&policy) {
             return Err("guardrail: the policy declares stores, whose labels a guardrail does not keep from one chat to the next: \
                  remove the `store` statements, or let the agents use this gateway itself"
@@ -177,7 +179,8 @@ impl ConfigReader<'_> {
         let mut input = spec.input;
         let is_tenant_set = input.contains_key(TENANT)
             || token.as_ref().is_some_and(|token| token.input.contains_key(TENANT));
-        // A tenant that is the name of the client cannot change.
+        // Without `tenant`, the tenant is the name of the client. That cannot change for the stored conversations of
+        // the client, so the fingerprint need not cover it.
         if !is_tenant_set && has_explicit_tenant {
             input.insert(TENANT.to_owned(), tenant.as_str().into());
         }

@@ -1,5 +1,5 @@
 //! Declares the tables of the configuration file as the operator writes them. [`super::read`] checks them and converts
-//! them to the settings that the gateway uses.
+//! them to the settings that the gateway uses. `config.schema.json` and `docs/gateway.md` say what each setting means.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

@@ -1,5 +1,5 @@
-//! Reads the section `[login.oidc]`: how people log in to the page at an issuer, and which groups of theirs have a role.
-//! `config` calls it for the configuration file.
+//! Reads the section `[login.oidc]`: how people log in to the page at an issuer, and which groups of theirs have a
+//! role. `config` calls it for the configuration file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub(crate) struct LoginSettings {
     pub(crate) groups_claim: String,
     /// How long a session lasts, if not as long as the ID token.
     pub(crate) session: Option<Duration>,
-    /// The groups whose members may use the page.
+    /// The groups whose members may use the page, those with greater roles first: a person who is in several has the
+    /// role of the first.
     pub(crate) groups: Vec<GroupRole>,
 }
 
@@ -40,6 +41,7 @@ pub(crate) struct LoginSettings {
 pub(crate) struct GroupRole {
     pub(crate) group: String,
     pub(crate) role: Role,
+    /// The tenants whose questions its members see; an empty list means all tenants.
     pub(crate) tenants: Vec<String>,
     pub(crate) may_read: Clearance,
 }

@@ -90,9 +90,9 @@ impl Overrides {
             return Ok(EffectiveFile { file, table: table.unwrap_or_default(), overridden: Vec::new() });
         }
         let mut table = table.map_err(|error| at_line(text, &error))?;
-        let (mut overridden, mut begun) = (Vec::new(), Vec::new());
+        let (mut overridden, mut new_sections) = (Vec::new(), Vec::new());
         for (name, value) in &self.variables {
-            let path = set(&mut table, name, value, &mut begun)
+            let path = set(&mut table, name, value, &mut new_sections)
                 .map_err(|why| ConfigError(format!("{name}: {why}")))?;
             overridden.push(path);
         }
@@ -103,14 +103,15 @@ impl Overrides {
                 Err(error) => at_line(text, &error),
                 Ok(_) => {
                     let message = first_line(&error);
-                    // A section that only variables have can lack fields: without it, the error is gone or another.
+                    // A section that only variables write can lack required fields. The message names such a section
+                    // if, without it, the error is gone or another.
                     let lacks = |path: &&String| {
                         let rest = without_section(&table, path);
                         ConfigFile::deserialize(toml::Value::Table(rest))
                             .map_or_else(|other| first_line(&other) != message, |_| true)
                     };
                     let section =
-                        begun.iter().find(lacks).map(|path| format!("[{path}]: ")).unwrap_or_default();
+                        new_sections.iter().find(lacks).map(|path| format!("[{path}]: ")).unwrap_or_default();
                     ConfigError(format!("with the fields that {PREFIX}* variables set: {section}{message}"))
                 }
             }
@@ -150,13 +151,18 @@ fn in_variable(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
-/// Sets the field that the variable `variable` names, and returns its path. Adds to `begun` the paths of the sections
-/// that the file does not have and that begin with this field.
+/// Sets the field that the variable `variable` names, and returns its path. A section of the field that the file does
+/// not have is created, and its path added to `new_sections`.
 ///
 /// # Errors
 /// If there is no such field or entry, or its value has another type. The message names neither the variable nor the
 /// value.
-fn set(table: &mut Table, variable: &str, text: &str, begun: &mut Vec<String>) -> Result<String, String> {
+fn set(
+    table: &mut Table,
+    variable: &str,
+    text: &str,
+    new_sections: &mut Vec<String>,
+) -> Result<String, String> {
     let (mut table, mut schema, mut path) = (table, schema::whole_file(), String::new());
     let mut words = variable.strip_prefix(PREFIX).unwrap_or_default().split("__").peekable();
     let mut prefix = PREFIX.to_owned();
@@ -198,7 +204,7 @@ fn set(table: &mut Table, variable: &str, text: &str, begun: &mut Vec<String>) -
             }
             (true, Some(_)) => {
                 if !table.contains_key(name) {
-                    begun.push(path.clone());
+                    new_sections.push(path.clone());
                 }
                 let section = table.entry(name.clone()).or_insert_with(|| toml::Value::Table(Table::new()));
                 table = section.as_table_mut().ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! Parses the address of a database: a file of SQLite, a server of PostgreSQL, or memory. `config` and the commands of
-//! `flowgate audit` call it.
+//! Parses the address of a database: a file of SQLite, a server of PostgreSQL, or memory. `config` calls it, and
+//! `database` opens the database at the address.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

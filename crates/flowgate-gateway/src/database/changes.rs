@@ -1,7 +1,7 @@
 //! Numbers the changes of questions, so that the event stream of questions can be resumed: after a reconnection, a
 //! person's program sends the number of the last change that it received, and the stream continues with the next one.
-//! [`questions`](super::questions) and
-//! [`lasting_grants`](super::lasting_grants) take a number in each transaction that changes a question.
+//! [`questions`](super::questions) and [`lasting_grants`](super::lasting_grants) take a number in each transaction that
+//! changes a question.
 
 use super::error::DatabaseError;
 use super::transaction::DynTransaction;

@@ -97,7 +97,7 @@ impl fmt::Display for DatabaseError {
             }
             Self::Sqlite(error) => match error.sqlite_error() {
                 Some(error) => {
-                    write!(f, "SQLite reports: {error}")
+                    write!(f, "SQLite reports: {error}; check the file and the disk of the database")
                 }
                 None => f.write_str(
                     "SQLite failed without an error code: check the file and the disk of the database",
@@ -115,9 +115,10 @@ impl fmt::Display for DatabaseError {
                 "the database did not answer within {} s: check its load and its disk, and try again",
                 PATIENCE.as_secs()
             ),
-            Self::Closed => {
-                f.write_str("the database is closed, or a bug in the gateway ended its operation")
-            }
+            Self::Closed => f.write_str(
+                "the database is closed, or a bug in the gateway ended its operation: start the gateway again, and \
+                report it if this recurs",
+            ),
             Self::FileInUse(path) => write!(
                 f,
                 "{path} is in use by another gateway: give each its own file, or all of them one PostgreSQL database"

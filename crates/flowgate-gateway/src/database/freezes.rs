@@ -1,6 +1,6 @@
 //! Stores, lists and deletes freezes: the orders of admins that stop a client, a conversation, a tool, a server, a
-//! standing consent or the approvals for the rest of a conversation. `approvals` calls it. The freezes are cached;
-//! every write invalidates the cache.
+//! standing consent or the approvals for the rest of a conversation. `approvals` calls it. The freezes are cached
+//! unless other gateways use the database; every write invalidates the cache.
 
 use std::sync::Arc;
 

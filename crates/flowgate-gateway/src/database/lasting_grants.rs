@@ -81,7 +81,8 @@ pub(crate) struct UsedGrant {
     pub(crate) who: String,
 }
 
-/// The columns of a grant, and today as a number of days since 1970.
+/// The columns of a grant, and today as a number of days since 1970. `basis` is the fingerprint of the configuration,
+/// `amount` the name of the argument whose sum is limited, and `calls` and `sum` are what was used on the day `day`.
 const COLUMNS: &str = "id, client, tenant, basis, content, who, granted, expires, calls_a_day, amount, sum_a_day, \
     day, calls, sum, {now} / 86400000";
 /// The condition that a grant has not expired. A grant from more than a minute in the future counts as expired: the
@@ -222,7 +223,7 @@ pub(super) async fn insert(
     // answered question (`new.used`: their number, and the sum of their amounts) count against the limits of the first
     // day.
     let days = new.days.map_or(0, i64::from);
-    let (amount, sum_limit) = match &new.limits.sum {
+    let (summed_argument, sum_limit) = match &new.limits.sum {
         Some((name, most)) => (name.as_str(), *most),
         None => ("", NO_LIMIT),
     };
@@ -248,7 +249,7 @@ pub(super) async fn insert(
         who.into(),
         days.into(),
         new.limits.calls.unwrap_or(NO_LIMIT).into(),
-        amount.into(),
+        summed_argument.into(),
         sum_limit.into(),
         new.used.0.into(),
         new.used.1.into(),
@@ -305,7 +306,7 @@ impl StoredGrant {
 /// Reads a row with the columns [`COLUMNS`].
 fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredGrant, DatabaseError> {
     // The name of the argument whose sum is limited (empty without such a limit), and the limit.
-    let (amount, sum_limit) = (row.text(9)?, row.integer(10)?);
+    let (summed_argument, sum_limit) = (row.text(9)?, row.integer(10)?);
     // Column 11 is the day of the stored counts, column 14 today. The counts of an earlier day do not count today.
     let is_today = row.integer(11)? == row.integer(14)?;
     let calls_a_day = row.integer(8)?;
@@ -322,7 +323,7 @@ fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredGrant, Databas
         expires: row.integer(7)?,
         limits: GrantLimits {
             calls: (calls_a_day != NO_LIMIT).then_some(calls_a_day),
-            sum: (!amount.is_empty()).then_some((amount, sum_limit)),
+            sum: (!summed_argument.is_empty()).then_some((summed_argument, sum_limit)),
         },
         // Columns 12 and 13: the number of the counted calls, and the sum of their amounts.
         used_today: if is_today { (row.integer(12)?, row.integer(13)?) } else { (0, 0) },

@@ -2,7 +2,9 @@
 //! that persist turns and decisions.
 //!
 //! With them, a gateway notices at its start that its log was truncated, and does not start; the log alone could not
-//! show this. `recorder` opens the log, `turns` and `questions` store its heads, and `flowgate audit` reads them.
+//! show this. `recorder` opens the log and compares it with the recorded head, `turns`, `questions` and
+//! `lasting_grants` store newer heads, and `flowgate audit` reads them. Also lists the stored conversations, which
+//! `flowgate audit` compares with the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,5 +1,5 @@
-//! Counts requests of clients against their quotas in the database, for all gateways that share it.
-//! `chat::client_limits` calls it before a request is served.
+//! Counts requests in the database against the quotas of clients, of virtual keys and of callers with tokens, for all
+//! gateways that share the database. `chat::client_limits` calls it before a request is served.
 //!
 //! A quota is a token bucket that refills over a minute. Its only state is the time at which it is full again
 //! (`full_at`). A request moves this time by its share of the minute, and is refused if the time would then be more
@@ -13,7 +13,7 @@ use super::transaction::Access;
 /// The time in which an empty quota becomes full, in microseconds.
 const MINUTE: i64 = 60_000_000;
 
-/// Whether the quota of a client has room for a request.
+/// Whether a quota has room for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestAdmission {
     /// The request was counted.
@@ -23,8 +23,9 @@ pub(crate) enum RequestAdmission {
 }
 
 impl Database {
-    /// Takes one request out of the quota of a client, which is `per_minute` for all gateways of the database. If the
-    /// quota is exhausted, the result says after how many seconds it admits a request again.
+    /// Takes one request out of a quota, which is `per_minute` for all gateways of the database. `client` is the name
+    /// of a client, or the account of a virtual key or of a caller with tokens. If the quota is exhausted, the result
+    /// says after how many seconds it admits a request again.
     pub(crate) async fn take_request(
         &self,
         client: &str,

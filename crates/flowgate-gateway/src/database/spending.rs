@@ -1,6 +1,6 @@
-//! Stores the tokens and the cost that the models of each client have used on each day, for its budget. A day begins at
-//! midnight UTC by the clock of the database. `chat::budgets` adds what each turn has used, and reads the sums to
-//! compare them with the budgets.
+//! Stores the tokens and the cost that models have used on each day, for the budgets of clients, of virtual keys and of
+//! callers with tokens. A day begins at midnight UTC by the clock of the database. `chat::budgets` adds what each turn
+//! has used, and reads the sums to compare them with the budgets.
 
 use super::Database;
 use super::error::DatabaseError;
@@ -13,7 +13,7 @@ const MAX_ADDED: u64 = 1 << 50;
 /// A day, in milliseconds.
 const DAY_MILLIS: i64 = 86_400_000;
 
-/// What a client has used since midnight.
+/// What a client, a virtual key or a caller with tokens has used since midnight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DaySpending {
     /// The tokens, of requests and of answers.
@@ -25,7 +25,8 @@ pub(crate) struct DaySpending {
 }
 
 impl Database {
-    /// Returns what a client has used since midnight, as all gateways of the database have recorded it.
+    /// Returns what was used since midnight, as all gateways of the database have recorded it. `client` is the name of
+    /// a client, or the account of a virtual key or of a caller with tokens.
     pub(crate) async fn spent_today(&self, client: &str) -> Result<DaySpending, DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Query, move |tx| {
@@ -48,8 +49,9 @@ impl Database {
         .await
     }
 
-    /// Adds tokens, and their cost in millionths of the currency, to what a client has used today. Each number counts
-    /// as at most [`MAX_ADDED`]. Also deletes the client's days that are more than [`KEPT_DAYS`] old.
+    /// Adds tokens, and their cost in millionths of the currency, to what `client` has used today: a client, or the
+    /// account of a virtual key or of a caller with tokens. Each number counts as at most [`MAX_ADDED`]. Also deletes
+    /// the days of this name that are more than [`KEPT_DAYS`] old.
     pub(crate) async fn add_spending(
         &self,
         client: &str,

@@ -1,4 +1,4 @@
-//! Builds an HTTP reply: its status, headers and body. All routes return a [`HttpReply`].
+//! Builds an HTTP reply: its status, headers and body. All routes return an [`HttpReply`], except for streams.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};

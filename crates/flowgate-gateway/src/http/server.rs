@@ -84,7 +84,12 @@ impl fmt::Display for ServeError {
                 write!(f, "cannot listen on {address}: {error}; choose another address with `--listen`")
             }
             Self::Store(error) => f.write_str(error),
-            Self::Runtime(error) => write!(f, "the server cannot run: {error}"),
+            Self::Runtime(error) => {
+                write!(
+                    f,
+                    "the server cannot start its threads or handle signals: {error}; check the limits of the system"
+                )
+            }
         }
     }
 }
@@ -163,9 +168,9 @@ impl HttpServer {
         self.address
     }
 
-    /// Makes a link by which a person of the configuration logs in to the page once, within
-    /// five minutes, and returns what follows the address of the gateway in it. `None` if
-    /// there is no such person, or the system returned no random bytes.
+    /// Makes a link by which a person of the configuration logs in to the page once, within five minutes, and returns
+    /// what follows the address of the gateway in it. `None` if there is no such person, or the system returned no
+    /// random bytes.
     pub fn login_link(&self, person: &str) -> Option<String> {
         self.service.login_link(person)
     }

@@ -1,5 +1,5 @@
-//! Runs evaluations for the policy API on threads of their own, so that a long one delays no connection.
-//! `http::service` calls it.
+//! Runs long evaluations on threads of their own, so that they delay no connection: those of the policy API, and those
+//! of stored conversations for people (the page, the review of policies). `http::service` calls it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

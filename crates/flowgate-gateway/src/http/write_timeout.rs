@@ -1,5 +1,5 @@
 //! Wraps the socket of a connection with a write timeout: a client that accepts nothing of its answer loses the
-//! connection. `connection` wraps every socket.
+//! connection. `connection` wraps each socket without TLS, and `handshake` each one with TLS, below the encryption.
 
 use std::io;
 use std::pin::Pin;

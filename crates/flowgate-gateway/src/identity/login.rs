@@ -117,11 +117,11 @@ impl LoginSettings {
             ));
         }
         let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
-        let own = &self.issuer.settings.issuer;
+        let configured = &self.issuer.settings.issuer;
         // The code of another issuer must not be sent to this one.
         let is_named = description.has("authorization_response_iss_parameter_supported");
         match returned.issuer {
-            Some(issuer) if issuer != own => {
+            Some(issuer) if issuer != configured => {
                 return Err(LoginFailure::Request(
                     "another issuer than the one in [login.oidc] has answered the login (`iss`): check the \
                     address of the link",
@@ -138,8 +138,8 @@ impl LoginSettings {
         // An issuer that refuses the login sends no code.
         let no_code = "the issuer has refused the login: its own log has the reason";
         let code = returned.code.ok_or(LoginFailure::Request(no_code))?;
-        let token = self.exchange(&description, code, &secrets).await?;
         // Exchanges the code for an ID token, and verifies the token.
+        let token = self.exchange(&description, code, &secrets).await?;
         let refused = |why: TokenRefusal| {
             let advice = refusal_advice(why, &self.issuer.settings.name);
             LoginFailure::Issuer(format!("the ID token is refused: {why}; {advice}"))
@@ -230,8 +230,8 @@ impl LoginSettings {
     }
 }
 
-/// Returns what the operator, or the person, does about an ID token that is refused for the reason `why`. `issuer` is the
-/// name of the issuer's section.
+/// Returns what the operator, or the person, does about an ID token that is refused for the reason `why`. `issuer` is
+/// the name of the issuer's section.
 fn refusal_advice(why: TokenRefusal, issuer: &str) -> String {
     match why {
         TokenRefusal::Algorithm => format!("check `algorithms` in [issuers.{issuer}]"),

@@ -89,7 +89,7 @@ impl fmt::Display for TokenRefusal {
             Self::Claims => "the token does not have the `claims` that a client of its issuer and audience requires",
             Self::SeveralClients => "the token is that of more than one client: let their `claims` differ",
             Self::Subject => "the token has no text of at most 256 bytes in the claim that names its subject",
-            Self::Input => "a claim of the token that the policy is to learn is not a short text, number, bool or list of texts",
+            Self::Input => "a claim that `input` or `groups` of the client's `token` names is not a short text, number, bool or list of texts",
             Self::Nonce => "the token was not made for this login (`nonce`)",
         })
     }

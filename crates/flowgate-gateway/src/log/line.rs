@@ -24,7 +24,8 @@ pub enum LogLineFormat {
 pub enum LogLevel {
     /// Reports what was done.
     Info,
-    /// Reports what was rejected or hidden.
+    /// Reports what was rejected or hidden, a failure of another server, or something on which the operator may have to
+    /// act.
     Warn,
     /// The operator has to act.
     Error,
@@ -61,14 +62,14 @@ impl LogLine {
     /// Replaces every virtual key, and each of the secret `keys` of clients, people and upstreams, by a constant text
     /// (`[key]`) wherever it occurs in a text field or in the sentence.
     pub(super) fn redact_keys(&mut self, keys: &[Secret]) {
-        let hidden =
+        let without_keys =
             |text: &str| keys.iter().fold(redact(text).into_owned(), |text, key| key.redacted_from(&text));
         for (_, value) in &mut self.fields {
             if let Value::String(text) = value {
-                *text = hidden(text);
+                *text = without_keys(text);
             }
         }
-        self.sentence = hidden(&self.sentence);
+        self.sentence = without_keys(&self.sentence);
     }
 
     /// Returns the line with its terminator.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hyper::body::Bytes;
 
-/// The message for the client if an answer ended early.
+/// The reason why a request has no answer if the answer ended early, for the operator's log.
 pub(super) const BROKEN: &str =
     "the connection of the MCP server ended within its answer: check the log of that server";
 

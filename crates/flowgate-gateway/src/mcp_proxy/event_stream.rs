@@ -76,13 +76,15 @@ impl EventStream {
             }
             self.read = self.read.saturating_add(bytes.len());
             if self.read > MAX_STREAM {
-                return Err("the event stream of the MCP server is larger than 64 MiB: ask for less");
+                return Err(
+                    "the event stream of the MCP server is larger than 64 MiB: let the agent ask for less",
+                );
             }
             for event in self.splitter.feed(&bytes) {
                 let event = event.map_err(|error| match error {
                     // The limit is `flowgate_lm::sse::MAX_EVENT`.
                     Error::TooLong(_) => {
-                        "an event in the event stream of the MCP server is longer than 16 MiB, which is a fixed limit: ask for less"
+                        "an event in the event stream of the MCP server is longer than 16 MiB, which is a fixed limit: let the agent ask for less"
                     }
                     _ => "the event stream of the MCP server is not valid UTF-8: check that server",
                 })?;

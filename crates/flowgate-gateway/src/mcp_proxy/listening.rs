@@ -116,7 +116,10 @@ impl McpExchange<'_> {
             return Ok((Vec::new(), Some(TOO_MANY_MESSAGES)));
         }
         if self.routes.freeze_of_server(self.request).await.is_some() {
-            return Ok((Vec::new(), Some("an admin has frozen this MCP server")));
+            return Ok((
+                Vec::new(),
+                Some("an admin has frozen the MCP server, or the client or the conversation of the stream"),
+            ));
         }
         let subscription = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
         let is_of_subscription = subscription == Some(id) && message.get("id").is_none();
@@ -141,7 +144,7 @@ impl McpExchange<'_> {
         events: &mut EventStream,
         stop: &mut StopSignal<'_>,
     ) -> Result<(), RequestError> {
-        let mut question_count = 0;
+        let mut request_count = 0;
         for _ in 0..MAX_UNSOLICITED {
             let Ok(Some(event)) = events.next(stop).await else { return Ok(()) };
             if self.routes.freeze_of_server(self.request).await.is_some() {
@@ -154,8 +157,8 @@ impl McpExchange<'_> {
                 Some(actions) => actions,
                 None => {
                     let message: Value = serde_json::from_str(&event).unwrap_or_default();
-                    question_count += usize::from(message.get("id").is_some());
-                    if question_count > MAX_ASKED {
+                    request_count += usize::from(message.get("id").is_some());
+                    if request_count > MAX_ASKED {
                         break;
                     }
                     // No request is open, so no id of an answer is expected. A message that has a problem leads to no
@@ -174,7 +177,7 @@ impl McpExchange<'_> {
             effect: "the stream was ended; its client may ask for another",
             setting: None,
             advice: Some("check why the server sends so many messages"),
-            most: u64::try_from(if question_count > MAX_ASKED { MAX_ASKED } else { MAX_UNSOLICITED })
+            most: u64::try_from(if request_count > MAX_ASKED { MAX_ASKED } else { MAX_UNSOLICITED })
                 .unwrap_or(u64::MAX),
             client: &client.spec.name,
             conversation: Some(conversation),

@@ -1,5 +1,6 @@
 //! Reads the headers of one request of a client for an MCP server: authenticates the client, checks its limits and
-//! finds the server and the conversation. `http::service` calls it before it reads a body.
+//! finds the server and the conversation. `http::service` calls it before it reads a body. A request to end an MCP
+//! session has no body, and is carried out here.
 
 use std::sync::Arc;
 

@@ -29,14 +29,15 @@ use crate::telemetry::trace_parent::TRACE_PARENT;
 
 /// The limit on server messages that one request may cause.
 const MAX_SERVER_MESSAGES: usize = 1_000;
-/// The message for the client if the server exceeds the limit on messages.
+/// The reason why a request ends if the server exceeds the limit on messages, for the operator's log.
 pub(super) const TOO_MANY_MESSAGES: &str =
     "the MCP server sent more than 1000 messages before its answer: check that server";
 
 /// The time that a notification has to reach its server when the gateway shuts down.
 const NOTIFICATION_GRACE: Duration = Duration::from_secs(1);
 
-/// The actions that result from a server's message, and the problem, if one ends the request: a message for the client.
+/// The actions that result from a server's message, and the problem, if one ends the request. The problem is for the
+/// operator's log: the client receives the same message for all problems, since the server can choose which one occurs.
 pub(super) type MessageOutcome = (Vec<ProxyAction>, Option<&'static str>);
 
 impl ModelRoutes {
@@ -73,8 +74,9 @@ fn is_answer(text: &str) -> bool {
 
 impl<'e> McpExchange<'e> {
     /// Sends a message to the server, and returns the actions that result from its answer. Messages before the answer
-    /// are handled and forwarded as they arrive. If no answer arrives, reports the failure to the proxy, so that the
-    /// client receives an error. A notification, or a response to a request of the server, has no answer.
+    /// are handled and forwarded as they arrive. If no answer arrives, logs the reason for the operator and reports the
+    /// failure to the proxy, so that the client receives an error. A notification, or a response to a request of the
+    /// server, has no answer.
     pub(super) async fn send_to_server(&mut self, text: String) -> Result<Vec<ProxyAction>, RequestError> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         let mut headers = self.request.headers.for_message(&message);
@@ -241,11 +243,11 @@ impl<'e> McpExchange<'e> {
             let (effect, problem) = match why {
                 ValueBudgetError::TooLarge => (
                     "an answer of a server was not read, since it alone needs more than a quarter of `--max-values`; the client received an error for it",
-                    "the answer of the MCP server has too many JSON values: ask for less, or let the operator of the gateway raise `--max-values`",
+                    "the answer of the MCP server has too many JSON values: raise `--max-values`, or let the agent ask for less",
                 ),
                 ValueBudgetError::Taken => (
                     "an answer of a server was not read, and the client received an error for it",
-                    "the gateway has no memory left for the answer of the MCP server: try again, or let the operator of the gateway raise `--max-values`",
+                    "the gateway has no memory left for the answer of the MCP server: raise `--max-values`, or let the agent try again later",
                 ),
             };
             self.routes.log.limit(&log::Limit {
@@ -271,7 +273,10 @@ impl<'e> McpExchange<'e> {
     ) -> Result<MessageOutcome, RequestError> {
         self.received += 1;
         if text.len() > ProxyLimits::default().message {
-            return Ok((Vec::new(), Some("the answer of the MCP server is larger than 4 MiB: ask for less")));
+            return Ok((
+                Vec::new(),
+                Some("the answer of the MCP server is larger than 4 MiB: let the agent ask for less"),
+            ));
         }
         if self.received > MAX_SERVER_MESSAGES {
             return Ok((Vec::new(), Some(TOO_MANY_MESSAGES)));
@@ -290,7 +295,12 @@ impl<'e> McpExchange<'e> {
         // `self.called` is the tool or the method of the request that the server answers.
         for name in std::iter::once(self.called.as_str()).chain(asked) {
             if self.routes.freeze_of(self.request, name).await.is_some() {
-                return Ok((Vec::new(), Some("an admin has frozen this MCP server")));
+                return Ok((
+                    Vec::new(),
+                    Some(
+                        "an admin has frozen the MCP server, or the tool, the client or the conversation of the request",
+                    ),
+                ));
             }
         }
         Ok((self.apply_event(ProxyEvent::Server(text)).await?, None))

@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::client_presence::ClientPresence;
 
-/// The problem of a request if the wait for its answer was ended, for any of the conditions of [`StopSignal`].
-pub(super) const NOT_AWAITED: &str = "the client no longer waits for the answer";
+/// The reason why a request has no answer if the wait for it was ended, by any of the conditions of [`StopSignal`]. It
+/// is for the operator's log; a client receives it only in place of a listening stream.
+pub(super) const NOT_AWAITED: &str = "the gateway stopped waiting for the MCP server: the client disconnected or cancelled the request, a time limit was reached, a freeze stops the stream, or the gateway shuts down";
 
 /// A check that a wait repeats until it ends.
 pub(super) trait PeriodicCheck: Send {

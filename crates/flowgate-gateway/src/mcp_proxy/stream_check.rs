@@ -1,5 +1,6 @@
-//! Checks periodically during a listening stream whether a freeze stops the stream, and sends comments, so that no
-//! intermediary of HTTP closes the idle connection. `server_requests` creates the checks, and `stop_signal` runs them.
+//! Checks periodically during a listening stream whether a freeze stops the stream or the token of its client has
+//! expired, and sends comments, so that no intermediary of HTTP closes the idle connection. `server_requests` creates
+//! the checks, and `stop_signal` runs them.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,12 +13,12 @@ use super::stop_signal::PeriodicCheck;
 use crate::chat::ModelRoutes;
 use crate::chat::stream::ReplyPart;
 
-/// The interval at which the freezes are checked.
+/// The interval at which the freezes and the expiry of the client's token are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The interval at which a comment is sent to the client to keep the stream alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Checks whether a freeze stops a listening stream, and keeps the stream alive.
+/// Checks whether a freeze or an expired token stops a listening stream, and keeps the stream alive.
 pub(super) struct StreamCheck<'w> {
     routes: &'w ModelRoutes,
     request: &'w McpRequest,

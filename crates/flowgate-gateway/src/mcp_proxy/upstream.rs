@@ -33,11 +33,11 @@ const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The limit on a JSON answer, in bytes.
 const MAX_JSON: usize = 8 << 20;
 
-/// The limit on open requests to one server, including those whose client has disconnected. It is
-/// equal to the default limit on exchanges of the whole gateway.
+/// The limit on open requests to one server, including those whose client has disconnected. It is equal to the default
+/// limit on exchanges of the whole gateway.
 const MAX_OPEN_REQUESTS: usize = 8192;
 
-/// The message for the client if a request could not be sent.
+/// The reason why there is no answer if a request could not be sent.
 const UNREACHABLE: &str = "the MCP server cannot be reached: check its `url` in [mcp]";
 
 /// The client of one MCP server.
@@ -109,7 +109,7 @@ impl McpServerClient {
     /// message even then.
     ///
     /// # Errors
-    /// The reason why there is no answer, without text of the server and without its address.
+    /// The reason why there is no answer, for the operator's log, without text of the server and without its address.
     pub(super) async fn send(
         &self,
         message: String,
@@ -133,7 +133,7 @@ impl McpServerClient {
     /// stream after that event. `stop` ends the wait for the server.
     ///
     /// # Errors
-    /// The reason why there is no stream, without text of the server and without its address.
+    /// The reason why there is no stream, for the client, without text of the server and without its address.
     pub(super) async fn listen(
         &self,
         since: Option<&str>,
@@ -208,7 +208,7 @@ impl McpServerClient {
 }
 
 /// Takes one of the [`MAX_OPEN_REQUESTS`] places for requests to one server; `open` counts the taken ones. Ordinary
-/// requests and listening streams have a count each. The error is the message for the client if all are taken.
+/// requests and listening streams have a count each. The error is the reason why there is no answer if all are taken.
 fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
     OpenRequestPlace::acquire(open, MAX_OPEN_REQUESTS)
         .ok_or("too many requests to this MCP server are in progress: try again after some are answered")
@@ -294,7 +294,9 @@ async fn read_answer(
             while let Some(part) = stop.wait_for(bytes.next()).await?? {
                 whole.extend_from_slice(&part);
                 if whole.len() > MAX_JSON {
-                    return Err("the answer of the MCP server is larger than 8 MiB: ask for less");
+                    return Err(
+                        "the answer of the MCP server is larger than 8 MiB: let the agent ask for less",
+                    );
                 }
             }
             ServerAnswerBody::Message(
@@ -309,7 +311,7 @@ async fn read_answer(
         200..=299 => ServerAnswerBody::Nothing,
         _ => {
             return Err(
-                "the MCP server answered with an HTTP error (4xx or 5xx): check its `url` in the configuration, and the log of that server",
+                "the MCP server answered with an HTTP error (4xx or 5xx): check its `url` in [mcp], and the log of that server",
             );
         }
     };

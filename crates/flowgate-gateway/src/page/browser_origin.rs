@@ -32,7 +32,8 @@ pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Returns whether the browser reached the page over TLS, directly or through a proxy, according to `Origin`.
+/// Returns whether the browser reached the page over TLS, directly or through a proxy, according to `Origin`. If so,
+/// the cookie of the session is sent over TLS only.
 pub(crate) fn is_over_tls(headers: &HeaderMap) -> bool {
     let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
     origin.is_some_and(|origin| origin.starts_with("https://"))

@@ -13,7 +13,8 @@ use crate::http::reply::HttpReply;
 const PAGE: usize = 50;
 /// The number of conversations that one query of the database reads.
 const CHUNK: i64 = 200;
-/// The most queries for one answer: a person of one tenant may have to pass many conversations of others.
+/// The most queries for one answer. The queries read the conversations of all clients, so for a person of one tenant
+/// many of them can be left out.
 const MAX_QUERIES: usize = 20;
 
 impl ModelRoutes {

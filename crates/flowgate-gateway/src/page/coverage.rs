@@ -1,6 +1,7 @@
-//! Notes which clients, MCP servers and tools the gateway has seen since its start, and which requests came from strangers:
-//! the *coverage*. `coverage_route` compares it with the configuration and the policies, so that a person sees what no
-//! statement permits, and what therefore passes by the gateway.
+//! Notes which clients, MCP servers and tools the gateway has seen since its start, and how many requests came from
+//! strangers: the *coverage*. `coverage_route` compares it with the configuration and the policies. So a person sees
+//! which tools no statement covers, and which clients and servers of the configuration were not seen: if they are in
+//! use, then without the gateway.
 //!
 //! The routes of models and MCP servers note here. Names of tools are bounded in number and length, since agents and
 //! models choose them; names of clients and servers are those of the configuration.
@@ -13,7 +14,7 @@ use flowgate::trace::Tool;
 
 /// The most tools of all clients together.
 const MAX_TOOLS: usize = 2000;
-/// The longest name of a tool, in bytes.
+/// The longest name of a tool that is noted, with the name of its server, in bytes.
 const MAX_TOOL_NAME: usize = 128;
 
 /// What was seen since the start of the gateway. A reload of the configuration keeps it.
@@ -47,14 +48,15 @@ pub(crate) struct SeenClient {
     pub(crate) unknown_servers: u64,
     /// The tools that it has offered to its model, that its servers have listed, or that were called.
     pub(crate) tools: BTreeMap<Tool, SeenTool>,
-    /// The number of times that a tool was seen for which there was no room.
+    /// The number of times that a tool was seen which is not noted: there was no room, or its name is too long.
     pub(crate) left_out: u64,
 }
 
 /// A tool of a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SeenTool {
-    /// Whether it was offered to a model, or listed by a server: a called tool need not exist.
+    /// Whether it was offered to a model, or listed by a server. A tool that was only called may not exist: a model can
+    /// invent its name.
     pub(crate) is_offered: bool,
     /// The number of calls of it that were judged.
     pub(crate) calls: u64,
@@ -123,7 +125,8 @@ impl SeenAgents {
         client
     }
 
-    /// Notes that a tool of a client was seen now, and changes it by `note`. If there is no room for it, counts that.
+    /// Notes that a tool of a client was seen now, and changes its entry by `note`. If the tool has no entry and gets
+    /// none, because there is no room or its name is too long, counts only that.
     fn tool(&mut self, client: &str, tool: Tool, note: impl FnOnce(&mut SeenTool)) {
         let has_room = self.tools < MAX_TOOLS;
         let client = self.client(client);

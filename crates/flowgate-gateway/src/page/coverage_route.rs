@@ -15,9 +15,9 @@ use crate::policy_review::reads_everything;
 
 impl ModelRoutes {
     /// Returns the reply with the clients of the person's tenants. For each, it has the times of its requests, the
-    /// servers that it may use and has used, and its tools with what its policy declares about them. The names of tools are
-    /// left out for a person who may not read everything of the client, since models choose the names of the tools that
-    /// they call. The number of requests of strangers is only for people of all tenants.
+    /// servers that it may use and has used, and its tools with what its policy declares about them. The tools are left
+    /// out for a person who may not read everything of the client, since models choose the names of the tools that they
+    /// call. The number of requests of strangers is only for people of all tenants.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated.
@@ -31,15 +31,16 @@ impl ModelRoutes {
                 client_json(client, seen, reads_everything(&person, client))
             })
             .collect();
+        // An empty list means all tenants.
         let strangers = person.tenants.is_empty().then_some(seen.strangers);
         let answer = json!({"begun": self.coverage.begun, "strangers": strangers, "clients": clients});
         Ok(HttpReply::json(StatusCode::OK, &answer))
     }
 }
 
-/// Returns the coverage of a client as JSON; `seen` is what was seen of it, if it has sent a request. The tools are null
-/// unless `has_names`.
-fn client_json(client: &ClientState, seen: Option<&SeenClient>, has_names: bool) -> Value {
+/// Returns the coverage of a client as JSON; `seen` is what was seen of it, if it has sent a request. The tools are
+/// null unless `shows_tools` is true.
+fn client_json(client: &ClientState, seen: Option<&SeenClient>, shows_tools: bool) -> Value {
     let spec = &client.spec;
     let servers = spec.servers.iter().map(|server| {
         let last = seen.and_then(|seen| seen.servers.get(&server.name));
@@ -54,14 +55,14 @@ fn client_json(client: &ClientState, seen: Option<&SeenClient>, has_names: bool)
         "last": seen.map(|seen| seen.last),
         "servers": servers.collect::<Vec<_>>(),
         "unknown_servers": seen.map_or(0, |seen| seen.unknown_servers),
-        "tools": has_names.then(|| tools_json(client, seen)),
+        "tools": shows_tools.then(|| tools_json(client, seen)),
         "tools_left_out": seen.map_or(0, |seen| seen.left_out),
     })
 }
 
-/// Returns the tools that were seen of a client as JSON: each with whether its policy bounds what a call of it may carry
-/// (`is_bounded`), and whether it labels its answers (`is_labelled`). Both are null under a policy that has only rules,
-/// which needs neither.
+/// Returns the tools that were seen of a client as JSON. `is_bounded` is true if the policy has a requirement for the
+/// calls of a tool, and `is_labelled` if the policy labels its answers. Both are null under a policy that has only
+/// rules, which needs neither.
 fn tools_json(client: &ClientState, seen: Option<&SeenClient>) -> Vec<Value> {
     let policy = client.spec.own_policy();
     let monitor = Monitor::new(std::sync::Arc::clone(policy));

@@ -1,9 +1,10 @@
 //! Writes the trace of a conversation as a person may see it, in the form that `flowgate trace export` prints and other
 //! commands read. `conversation_view` calls it.
 //!
-//! The rules are those of `labelled_trace`: an event is shown if the clearance covers its existence, and a region if the
-//! clearance covers its label and the labels of all regions that contain it. Texts are not cut. A text with a hidden
-//! part is written anew as JSON, with a constant in place of the part.
+//! The rules are those of `labelled_trace`: an event is shown if the clearance covers its existence, and a region if
+//! the clearance covers its label and the labels of all regions that contain it. Texts are not cut. A text that was
+//! parsed as a list or a map, and of which a part is hidden, is written anew as JSON with a constant in place of the
+//! part.
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Document, Event, EventBody, EventId, NodeContent, NodeId, PathStep, Status};
@@ -46,14 +47,14 @@ fn line(event: &Event, monitor: &Monitor, clearance: &ReadBound) -> Value {
     if clearance.covers(&document.label_of(0)) && clearance.covers(&document.frame_label()) {
         return trace_lines::line(event, monitor);
     }
-    let part =
+    let redacted =
         RedactedDocument { document, clearance, shows_root: clearance.covers(&document.frame_label()) };
     let mut body = event.body.clone();
     match &mut body {
-        EventBody::Message(message) => message.content = part.member("content", &message.content),
+        EventBody::Message(message) => message.content = redacted.member("content", &message.content),
         EventBody::Call(call) => {
             // The arguments of a trace are an object, so that a constant is no value of them.
-            let arguments = part.member("arguments", &Value::Null);
+            let arguments = redacted.member("arguments", &Value::Null);
             let hidden = || Map::from_iter([(HIDDEN.to_owned(), Value::Bool(true))]);
             call.arguments = Ok(match arguments {
                 Value::Object(arguments) => arguments,
@@ -61,14 +62,14 @@ fn line(event: &Event, monitor: &Monitor, clearance: &ReadBound) -> Value {
             });
         }
         EventBody::Output(output) => {
-            output.content = part.member("content", &output.content);
-            output.structured = output.structured.as_ref().map(|value| part.member("structured", value));
-            output.is_error = output.is_error.filter(|_| part.shows("is_error"));
+            output.content = redacted.member("content", &output.content);
+            output.structured = output.structured.as_ref().map(|value| redacted.member("structured", value));
+            output.is_error = output.is_error.filter(|_| redacted.shows("is_error"));
         }
         EventBody::Tool(tool) => {
-            let description = part.member("description", &Value::from(tool.description.as_str()));
+            let description = redacted.member("description", &Value::from(tool.description.as_str()));
             tool.description = description.as_str().unwrap_or(HIDDEN).to_owned();
-            // Schemas are text of the author of the description.
+            // The author of the description has written the schemas too, so they are left out.
             tool.input_schema = json!({"type": "object"}).into();
             tool.output_schema = None;
             tool.other = Map::new();

@@ -1,6 +1,6 @@
-//! Counts the requests of agents, the verdicts and the findings over time, since the start of the gateway: the *figures*,
-//! which the page shows as charts. The routes of models and MCP servers count each request here, and `figures_route` serves the
-//! figures.
+//! Counts the requests of agents, the verdicts and the findings over time, since the start of the gateway: the
+//! *figures*, which the page shows as charts. The routes of models and MCP servers count each request here, and
+//! `figures_route` serves the figures.
 //!
 //! The time is divided into equal intervals. When there are too many of them, each pair of neighbours is merged, so
 //! that a bounded number of intervals covers the whole time.

@@ -1,8 +1,8 @@
-//! Counts the *findings*: what objected to something that an agent did or a model wrote. A finding is a requirement that
-//! a call did not meet, a rule that matched, another reason (such as a limit), or a verdict of watch mode.
+//! Counts the *findings*: what objected to something that an agent did or a model wrote. A finding is a requirement
+//! that a call did not meet, a rule that matched, another reason (such as a limit), or a verdict of watch mode.
 //!
-//! `chat::report` collects the findings of one request as [`RequestFindings`], and `figures` adds them to the counts over
-//! time and to the [`FindingTable`]: how often each statement of a policy objected to each tool, since the start.
+//! `chat::report` collects the findings of one request as [`RequestFindings`], and `figures` adds them to the counts
+//! over time and to the [`FindingTable`]: how often each statement of a policy objected to each tool, since the start.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Serves the routes by which people log in to the page and out of it, and by which the page learns who is logged in.
 //! `http::service` calls it; the other routes for people call [`ApprovalService::authenticate`].
 //!
-//! A person logs in with the key of the configuration, in the same header as for the other routes. The page sends it
-//! once and does not store it.
+//! A person logs in in one of three ways: with the key of the configuration, in the same header as for the other
+//! routes (the page sends it once and does not store it); with a login link; or at an issuer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -41,9 +41,9 @@ impl ApprovalService {
     /// issuer in this browser. `address` is the address of the connection.
     ///
     /// # Errors
-    /// The reply to send if the key or the link is not valid, the login at the issuer is missing or gives the person no role, the
-    /// address has failed too often, the request comes from the page of another site, or the system returned no random
-    /// bytes.
+    /// The reply to send if the key or the link is not valid, the login at the issuer is missing or gives the person no
+    /// role, the address has failed too often, the request comes from the page of another site, or the system returned
+    /// no random bytes.
     pub(crate) fn log_in(&self, headers: &HeaderMap, address: IpAddr) -> Result<HttpReply, HttpReply> {
         if browser_origin::is_foreign(headers) {
             let message =
@@ -123,7 +123,10 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &reply).with_header("set-cookie", &cookie))
     }
 
-    /// Rejects a login from an address that has failed too often.
+    /// Checks that logins from an address have not failed too often, and logs it if they have.
+    ///
+    /// # Errors
+    /// The reply to send if they have.
     pub(super) fn check_login_failures(&self, address: IpAddr) -> Result<(), HttpReply> {
         if self.login_failures.is_refused(address, Instant::now()) {
             self.log.limit(&Limit {

@@ -46,7 +46,7 @@ struct PageSession {
 /// The person who has a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SessionHolder {
-    /// A person who has logged in with a key: the name in the configuration.
+    /// A person who has logged in with a key or a login link: the name in the configuration.
     Person(String),
     /// A person who has logged in at an issuer. The rights of the person are looked up in the configuration at each
     /// request.
@@ -152,7 +152,8 @@ impl PageSessions {
         self.sessions().remove(id);
     }
 
-    /// Ends all sessions that a person of the configuration has begun with a key.
+    /// Ends all sessions that a person of the configuration has begun with a key or a login link: the key has changed,
+    /// or the person was removed.
     pub(crate) fn end_all_of(&self, person: &str) {
         self.sessions().retain(|_, session| session.holder != SessionHolder::Person(person.to_owned()));
     }

@@ -81,8 +81,8 @@ impl ModelRoutes {
                 format!("the policy is longer than {MAX_SOURCE} bytes: move statements to imported files");
             return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &message));
         }
-        // Whether the person may review the client, and read everything that an edited policy could test.
         let last = read_last(last)?;
+        // Checks that the person may see the client, and may read everything that an edited policy could test.
         let client = self.reviewed_client(&person, &client)?;
         if !reads_everything(&person, &client) {
             let message = "your clearance does not cover all texts of this client, and an edited policy could test any of them: \

@@ -119,7 +119,7 @@ impl PredicateJournal {
             });
             return next.unwrap_or_else(|| Err(NOT_RECORDED.to_owned()));
         };
-        // Unlocked while the source is asked: a source that panics must not poison the lock.
+        // Not locked while the source is asked, which can take seconds.
         drop(state);
         let begun = Instant::now();
         let outcome = match left.min(ANSWER_TIME) {

@@ -195,7 +195,7 @@ impl std::fmt::Display for WasmCallError {
                 Some(Trap::OutOfFuel) => {
                     write!(f, "the module exceeded the limit of {FUEL} instructions for one answer: let it compute less")
                 }
-                Some(Trap::Interrupt) => f.write_str("the module did not answer within the time limit"),
+                Some(Trap::Interrupt) => f.write_str("the module did not answer within the time limit: let it compute less"),
                 Some(trap) => write!(f, "the module stopped: {trap}"),
                 None => write!(f, "the module cannot be run: {}", error.root_cause()),
             },
@@ -299,7 +299,7 @@ mod tests {
         let slow = module("(loop $l br $l) i64.const 4").unwrap();
         assert_eq!(
             judged(slow, Duration::from_millis(10)),
-            no("the module did not answer within the time limit")
+            no("the module did not answer within the time limit: let it compute less")
         );
         check("local.get 0 local.get 1 call $p", &no("the module stopped: wasm trap: call stack exhausted"));
         // A request for memory beyond the limit fails.

@@ -25,7 +25,7 @@ use crate::log::{Limit, LogEvent, OperatorLog};
 pub(crate) const MAX_WAITING: usize = 4096;
 /// The most spans of one request to the collector.
 const MAX_BATCH: usize = 512;
-/// The longest time for which a span waits until its batch is full.
+/// The longest time that a span waits for its batch to become full.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The time within which the spans that wait at the end are sent.
 const END_TIME: Duration = Duration::from_secs(3);

@@ -1,5 +1,5 @@
 //! Records the spans of requests that are refused before a turn or an exchange begins: by a limit of their client, or
-//! for what their head or body is. Only requests of known clients have one: anybody can send others, and could fill the
+//! because of their head or body. Only requests of known clients have one: anybody can send others, and could fill the
 //! queue of spans with them. `chat::model_request`, `mcp_proxy::request` and `http::service` use it.
 
 use axum::http::StatusCode;

@@ -40,7 +40,7 @@ struct MakeKeyRequest {
     expires: Option<u64>,
     requests_per_minute: Option<u32>,
     tokens_per_day: Option<u64>,
-    /// In the currency of [prices].
+    /// In the currency of the section `[prices]`.
     cost_per_day: Option<f64>,
     #[serde(default)]
     models: Vec<String>,
@@ -221,7 +221,7 @@ impl ModelRoutes {
     pub(crate) async fn list_keys(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Admin)?;
         let tenants = person.tenants.iter().map(|tenant| Some(tenant.as_str()));
-        // A person without tenants: one query for all of them, without a tenant.
+        // An empty list means all tenants: one query without a tenant reads the keys of all.
         let all = person.tenants.is_empty().then_some(None);
         let mut listed: Vec<Value> = Vec::new();
         for tenant in tenants.chain(all) {

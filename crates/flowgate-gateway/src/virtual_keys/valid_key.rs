@@ -15,6 +15,7 @@ use crate::identity::client_token::{ClientToken, TokenCaller};
 /// A key or a token that was neither revoked nor expired when its request arrived.
 #[derive(Debug)]
 pub(crate) struct ValidKey {
+    /// The id that separates the conversations of the key, or of the caller with a token, from others.
     pub(crate) id: String,
     /// The most requests in a minute.
     pub(crate) requests_per_minute: Option<u32>,

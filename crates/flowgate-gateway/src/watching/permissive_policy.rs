@@ -3,8 +3,8 @@
 //! labels stay. `config` calls [`load`].
 //!
 //! Statements are removed from the text of the policy, before it is parsed, by Python's rules for lines: a statement
-//! begins at the outermost indentation, outside brackets and quotes. [`load`] verifies the result: a policy that would
-//! still stop something is an error of the configuration.
+//! begins at the outermost indentation, outside brackets and quotes. [`load`] verifies the result: if a requirement, a
+//! clearance of the model, or a rule that may stop replies is left, that is an error of the configuration.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use flowgate::monitor::Monitor;
 use flowgate::policy::{Dialect, Policy};
 use flowgate::trace::Tool;
 
-/// The first words of the statements that are removed: they require, stop, ask or log something, or grant an exemption
-/// from the requirement of another statement.
+/// The first words of the statements that are removed. They require, stop, ask or log something, or grant an exemption
+/// from the requirement of another statement. `role` says what an argument is for, which matters only to such
+/// exemptions and to the words of a question.
 const LEFT_OUT: [&str; 9] =
     ["require", "payload", "consent", "endorse", "unsafe", "role", "raise", "ask", "log"];
 

@@ -196,7 +196,8 @@ impl Watcher {
     }
 }
 
-/// Returns whether a tool is one of these methods of a server.
+/// Returns whether a tool is one of these methods of a server: the MCP proxy records a request as a call of a tool that
+/// has the name of the method.
 fn is_one_of(methods: &[&str], tool: &Tool) -> bool {
     tool.server.is_some() && methods.contains(&&*tool.name)
 }

@@ -56,7 +56,7 @@ impl Conversation {
                 let sentences = [Some(question.summary(self.monitor.policy())), classes];
                 sentences.into_iter().flatten().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
             },
-            // The default is not used either.
+            // A question always has a call, so the default is not used.
             tool: call.map_or_else(|| Tool::local(""), |call| call.tool.clone()),
             arguments: Value::Object(arguments),
             label: judgement.label.clone(),

@@ -3,8 +3,7 @@
 
 use flowgate::label::Label;
 use flowgate::monitor::{
-    Attribution, CallDependency as Influencing, Judgement, Outcome, Permit, Question, Reason, ReasonKind,
-    Verdict,
+    Attribution, CallDependency, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Verdict,
 };
 use flowgate::trace::{Call, EventBody, EventId, Output, Tool, TraceEntry};
 use serde_json::{Map, Value};
@@ -230,7 +229,8 @@ impl Conversation {
         // of the endorsed kind could provoke any number of questions, and a question about a value that is too
         // confidential would show which regions of the text are confidential.
         let endorsed_argument = |reason: &Reason| {
-            // A slot that carries less than its regions was endorsed, although the policy also permits it otherwise.
+            // An endorsement can also lower the label of a slot that the policy permits without one, and that
+            // `endorsed` does not have: the label of its regions is then no part of the label of the verdict.
             let lowered = slot_labels.iter().filter(|(_, label)| !label.flows_to(&judgement.decided));
             let mut names = lowered.map(|(name, _)| name).chain(endorsed.keys());
             names.find(|name| reason.is_about_argument(name)).cloned()
@@ -297,7 +297,7 @@ impl Conversation {
         &mut self,
         tool: &Tool,
         arguments: &mut Map<String, Value>,
-        sources: &[(String, Influencing, Label)],
+        sources: &[(String, CallDependency, Label)],
     ) {
         let method = self.settings.method.name();
         for (argument, _, label) in sources {
@@ -388,8 +388,9 @@ impl Conversation {
             self.refuse_unapproved(index, &question, decision);
             return;
         }
-        let approved = question.call().map(|call| (call.tool.clone(), self.settings.key.digest_of(call)));
-        self.turn.approve(approved);
+        let approved_call =
+            question.call().map(|call| (call.tool.clone(), self.settings.key.digest_of(call)));
+        self.turn.approve(approved_call);
         let is_granted = decision == Decision::AllowForConversation && question.is_grantable();
         let approved = match (is_granted, decision) {
             (true, _) => self.monitor.approve_for_session(*question),

@@ -77,6 +77,7 @@ impl Conversation {
                 return Some(Need::Screen(question));
             }
         }
+        // A label that the caller has chosen (`choose_label`) replaces the method's label.
         if let Some(label) = self.labels.take_chosen() {
             return Some(self.show_screened(label));
         }
@@ -165,7 +166,8 @@ impl Conversation {
             && self.settings.step_labels == StepLabelling::Floating
             && !self.settings.method.shows_everything()
         {
-            // An observer who sees that no step was labelled higher must not learn what such a step wrote.
+            // An observer who sees that no step was labelled higher must not learn what such a step wrote. Fixed labels
+            // do not show that, and a method that shows everything does not promise to hide it (`docs/guard.md`).
             self.monitor.raise_stores_for_view(&least_before, &least_now);
         }
         self.turn.outcome.spent.hidden += view.names.len();
@@ -209,7 +211,7 @@ impl Conversation {
             }
         }
         if !text.is_empty() {
-            // Whether or not the view had the form: the client expects it in any case.
+            // The client expects JSON even if the view did not show the model the form.
             let is_json = self.format.is_some();
             let judged = self.judge_text(&text, view.label, view.names.len(), is_json);
             self.turn.outcome.replies.push(judged);

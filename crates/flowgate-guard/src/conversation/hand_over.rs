@@ -43,14 +43,14 @@ impl Conversation {
         self.turn.void_approval(cause);
     }
 
-    /// Whether calls of the last message run elsewhere and are not answered yet.
+    /// Returns whether calls of the last message run elsewhere and are not answered yet.
     pub(super) fn waits_for_answers(&self) -> bool {
         let is_handed = |answer: &CallOutcome| matches!(answer, CallOutcome::HandedOver(_));
         self.last_step().is_some_and(|step| step.calls.iter().any(|step_call| is_handed(&step_call.answer)))
     }
 
-    /// Whether exactly these tools are on offer already: each with this description and this schema of its arguments,
-    /// both written by a server.
+    /// Returns whether exactly these tools are on offer already: each with this description and this schema of its
+    /// arguments, both written by a server.
     pub fn has_offered<'a>(&self, tools: impl ExactSizeIterator<Item = (Tool, &'a str, &'a Value)>) -> bool {
         self.tools.is_described(tools)
     }

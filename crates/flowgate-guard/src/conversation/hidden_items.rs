@@ -74,8 +74,9 @@ pub enum HidingCause {
 }
 
 impl Conversation {
-    /// Returns the tools on offer, the form of the text, and the items of the chat from index `from` on, that the
-    /// lowest steps of this turn are not shown. Entries with equal subjects and causes are merged and counted.
+    /// Returns the tools on offer, the schema of the form that the client demands, and the items of the chat from index
+    /// `from` on, as far as the lowest steps of this turn are not shown them. Entries for the same kind of thing with
+    /// the same cause are merged and counted.
     /// `client` is the client that sends the chat.
     pub fn hidden_items(&self, client: &ClientProfile, from: usize) -> Vec<HiddenItem> {
         let mut report: Vec<HiddenItem> = Vec::new();
@@ -209,7 +210,7 @@ impl Conversation {
         Some(self.describe_hidden(HiddenItemKind::Answer(tool.clone()), cause, is_whole, &label, probe))
     }
 
-    /// Whether the whole content of an event is hidden from the lowest steps, those at the base label.
+    /// Returns whether the whole content of an event is hidden from the lowest steps, those at the base label.
     fn is_fully_hidden(&self, event: &Event) -> bool {
         let document = &event.document;
         let is_hidden =

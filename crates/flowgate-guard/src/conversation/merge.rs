@@ -89,6 +89,7 @@ impl Conversation {
 
         // The number of items that precede the chat of the client, such as instructions of the operator.
         let before = *history.preceding_items.get_or_insert(self.items.len());
+        // If messages are only appended, the known ones stay in the history, and are not processed one by one.
         let untouched = if is_append { length } else { 0 };
         let (mut merged, items_before) = (Vec::new(), self.items.len());
         summary.known += untouched;
@@ -105,6 +106,7 @@ impl Conversation {
         let end = |index: usize| if index + 1 == old.len() { item_count } else { start(index + 1) };
         self.items.extend(items.get_mut(..before).into_iter().flatten().filter_map(Option::take));
 
+        // The index of the first sent message after the moved ones: it and all later ones are new.
         let appended = alignment.replacements.end + alignment.moved.len();
         let unchanged = (untouched..alignment.unchanged).map(MessageOrigin::Known);
         let order = unchanged
@@ -114,6 +116,7 @@ impl Conversation {
                 (appended..alignment.unchanged + rest.len())
                     .map(|index| MessageOrigin::New(index, (index < unknown_until).then_some(top))),
             );
+        // The messages in the order of the sent chat: unchanged, replacements of removed ones, moved, new.
         let order: Vec<MessageOrigin> = order.collect();
         let message_at = |origin: &MessageOrigin| match origin {
             MessageOrigin::New(index, _) => {

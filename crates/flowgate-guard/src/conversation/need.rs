@@ -20,8 +20,8 @@ use crate::view::View;
 pub enum Need {
     /// The model's next message: [`Conversation::accept_completion`](super::Conversation::accept_completion).
     Complete(View),
-    /// The screener model's answer on what the next step depends on:
-    /// [`Conversation::accept_screening`](super::Conversation::accept_screening).
+    /// The screener model's answer: what the next step depends on, or which tools are offered in this turn. It is
+    /// passed to [`Conversation::accept_screening`](super::Conversation::accept_screening).
     Screen(Request),
     /// The text of a slot, from a model without tools: [`Conversation::accept_fill`](super::Conversation::accept_fill).
     Fill(Request),
@@ -30,8 +30,9 @@ pub enum Need {
     /// A tool's answer. The call may run:
     /// [`Conversation::accept_tool_answer`](super::Conversation::accept_tool_answer).
     Run(AuthorizedCall),
-    /// The user's next message; the turn is complete:
-    /// [`Conversation::add_user_message`](super::Conversation::add_user_message).
+    /// The user's next message ([`Conversation::add_user_message`](super::Conversation::add_user_message)), or the
+    /// answers of the calls that were handed over
+    /// ([`Conversation::accept_messages`](super::Conversation::accept_messages)). The turn has ended until then.
     User(Turn),
 }
 

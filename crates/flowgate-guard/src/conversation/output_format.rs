@@ -15,12 +15,12 @@ use crate::history::lookup::QuotationLookup;
 use crate::requested_format::{RequestedFormat, texts_of};
 
 impl Conversation {
-    /// Whether the client demands a form of the model's text.
+    /// Returns whether the client demands a form of the model's text.
     pub fn has_output_format(&self) -> bool {
         self.format.is_some()
     }
 
-    /// Whether the client has demanded this form last.
+    /// Returns whether this is the form that the client demanded last; `None` means none.
     pub(super) fn has_format(&self, format: Option<&OutputFormat>) -> bool {
         self.format.as_ref().map(|requested| &requested.format) == format
     }

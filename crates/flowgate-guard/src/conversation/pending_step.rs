@@ -55,7 +55,7 @@ impl PendingStep {
         self.rewritten.take()
     }
 
-    /// Whether the next message of the model is accepted, and no other step replaces it.
+    /// Returns whether the next message of the model is accepted, and no other step replaces it.
     pub(super) fn is_final(&self) -> bool {
         !self.is_draft && self.rewritten.is_none()
     }

@@ -21,7 +21,7 @@ impl Conversation {
         self.turn.finish_asked()
     }
 
-    /// Whether a person was asked and has not decided yet.
+    /// Returns whether a person was asked and has not decided yet.
     pub fn waits_for_decision(&self) -> bool {
         matches!(self.phase, ConversationPhase::Asking { .. })
     }

@@ -30,7 +30,8 @@ pub(super) struct AlignedChat {
 impl Conversation {
     /// Compares a sent chat with the history. The history takes on the digests of respelled messages: later chats and
     /// [prefixes](History::prefixes) with this spelling then match at once. `digests` are the digests of the sent
-    /// messages, of which the first `certain` are not in doubt; `messages_after(n)` returns the messages after the first n, or `None` if not all of them are at hand.
+    /// messages, of which the first `certain` are known by their positions; `messages_after(n)` returns the messages
+    /// after the first n, or `None` if not all of them are at hand.
     pub(super) fn align_chat<'m>(
         &self,
         history: &mut History,
@@ -94,8 +95,8 @@ impl Conversation {
     }
 }
 
-/// Whether sent arguments differ from the recorded ones only in their spelling: each recorded argument is there, and
-/// each further one has the default value of the schema.
+/// Returns whether sent arguments differ from the recorded ones only in their spelling: each recorded argument is
+/// there, and each further one has the default value of the schema.
 fn is_respelled(recorded: &Map<String, Value>, sent: &Map<String, Value>, schema: Option<&Value>) -> bool {
     let default = |name: &str| schema?.get("properties")?.get(name)?.get("default");
     let has_all =
@@ -105,8 +106,8 @@ fn is_respelled(recorded: &Map<String, Value>, sent: &Map<String, Value>, schema
     has_all && sent.iter().all(is_default)
 }
 
-/// Whether two values differ only in their spelling: a number or a truth value may have been written as a text that
-/// spells it, and a text may lack [what an agent drops](is_same_text).
+/// Returns whether two values differ only in their spelling: a number or a truth value may have been written as a text
+/// that spells it, and a text may lack [what an agent drops](is_same_text).
 fn is_same_value(recorded: &Value, sent: &Value) -> bool {
     match (recorded, sent) {
         (Value::String(recorded), Value::String(sent)) => is_same_text(recorded, sent),
@@ -124,9 +125,9 @@ fn is_same_value(recorded: &Value, sent: &Value) -> bool {
     }
 }
 
-/// Whether a sent text is the recorded one, apart from white space at the ends of lines and doubled backslashes before
-/// semicolons. The sent text may lack a change of the folder at the beginning (`cd FOLDER && `), which an agent drops
-/// if it is in that folder already.
+/// Returns whether a sent text is the recorded one, apart from white space at the ends of lines and doubled backslashes
+/// before semicolons. The sent text may lack a change of the folder at the beginning (`cd FOLDER && `), which an agent
+/// drops if it is in that folder already.
 fn is_same_text(recorded: &str, sent: &str) -> bool {
     let plain = |text: &str| {
         let lines: Vec<&str> =

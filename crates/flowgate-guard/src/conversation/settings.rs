@@ -16,7 +16,8 @@ pub struct ConversationSettings {
     pub method: Method,
     /// The sampling parameters of the model.
     pub sampling: Sampling,
-    /// The maximum number of messages that a model may write on one level of a turn.
+    /// The maximum number of messages that a model may write on one level of a turn. If the caller runs the calls, each
+    /// call begins a new count, except one whose refusal the model may see.
     pub steps: usize,
     /// The maximum number of messages that a model may write in one turn, over all levels. This limit is observable
     /// on lower levels, because higher levels consume it, too.
@@ -33,7 +34,8 @@ pub struct ConversationSettings {
     pub step_labels: StepLabelling,
     /// Whether it can be a secret that [context was added](crate::conversation::Conversation::add_context), such as a
     /// memory that was retrieved. The labels of steps are then fixed, because the label of a step would otherwise
-    /// reveal that there was none.
+    /// reveal that there was none. Under a method that shows everything they float all the same: it keeps no such
+    /// secret.
     pub hides_context: bool,
 }
 

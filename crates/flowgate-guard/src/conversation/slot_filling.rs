@@ -5,7 +5,7 @@
 //! the filling, and has the monitor judge the call once no slot is open. Invariant: the content of a slot carries the
 //! join of the labels of its regions, whether or not the slot could be filled.
 
-use flowgate::monitor::CallDependency as Influencing;
+use flowgate::monitor::CallDependency;
 use flowgate_lm::chat::{Completion, Part, Request, ToolChoice};
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ impl Conversation {
                 }
             }
             // Not every hidden text is a region of the trace: the label of a refusal counts through `view` only.
-            let source = Influencing::Slot { view: label, regions };
+            let source = CallDependency::Slot { view: label, regions };
             filling.sources.push((argument.clone(), source, label));
             match &slot.fill {
                 None => {

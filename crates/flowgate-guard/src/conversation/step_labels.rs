@@ -201,7 +201,7 @@ impl StepLabels {
         self.levels.last().map_or(self.base, |level| level.label)
     }
 
-    /// Whether no level is left, so that the turn has ended.
+    /// Returns whether no level is left, so that the turn has ended.
     pub(super) fn is_ended(&self) -> bool {
         self.levels.is_empty()
     }
@@ -237,7 +237,7 @@ impl StepLabels {
         }
     }
 
-    /// Whether another look is possible if at most `limit` levels may be on top of each other.
+    /// Returns whether another look is possible if at most `limit` levels may be on top of each other.
     pub(super) fn has_room_for_look(&self, limit: usize) -> bool {
         self.is_fresh() || self.levels.len() < limit
     }
@@ -275,7 +275,7 @@ impl StepLabels {
         self.levels.clear();
     }
 
-    /// Whether the current level has no step yet.
+    /// Returns whether the current level has no step yet.
     fn is_fresh(&self) -> bool {
         self.levels.last().is_some_and(|level| level.is_fresh)
     }

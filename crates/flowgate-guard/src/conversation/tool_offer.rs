@@ -15,8 +15,8 @@ use crate::catalogue::{Catalogue, DescriptionAuthor, OfferedTool};
 #[derive(Debug)]
 pub(super) struct ToolOffer {
     catalogue: Catalogue,
-    /// The tools of the last replaced offer, by which the same offer is recognised; `None` before the first
-    /// replacement, or if the session had no room for its descriptions.
+    /// The tools that were passed to [`replace`](Self::replace) last, by which the same offer is recognised; `None`
+    /// before the first call, or if the session had no room for their descriptions.
     accepted: Option<Vec<Arc<OfferedTool>>>,
 }
 
@@ -42,14 +42,14 @@ impl ToolOffer {
         monitor.strictest_requirement(self.catalogue.tools())
     }
 
-    /// Whether exactly these tools were offered last, so that the offer changes nothing.
+    /// Returns whether exactly these tools were offered last, so that the offer changes nothing.
     pub(super) fn is_same(&self, tools: &[OfferedTool]) -> bool {
         self.accepted.as_ref().is_some_and(|offered| offered.iter().map(Arc::as_ref).eq(tools))
     }
 
-    /// Whether exactly these tools were offered last, each with this description and schema of its arguments, with a
-    /// server as the author and without a schema of its answers. Saves the caller from building the offer to compare
-    /// it.
+    /// Returns whether exactly these tools were offered last, each with this description and schema of its arguments,
+    /// with a server as the author and without a schema of its answers. Saves the caller from building the offer to
+    /// compare it.
     pub(super) fn is_described<'a>(
         &self,
         tools: impl ExactSizeIterator<Item = (Tool, &'a str, &'a Value)>,

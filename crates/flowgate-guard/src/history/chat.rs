@@ -40,7 +40,7 @@ impl MessageDigests {
         self.digests.len()
     }
 
-    /// Whether there are no messages.
+    /// Returns whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.digests.is_empty()
     }
@@ -83,9 +83,9 @@ impl<'m> SentChat<'m> {
         }
     }
 
-    /// Creates a chat that begins with the messages of `prefix` and continues with `messages`, whose declared provenance
-    /// is `sources`. A system message at the beginning of `messages` that `prefix` begins with as well is left out, since
-    /// clients repeat the instructions in each request.
+    /// Creates a chat that begins with the messages of `prefix` and continues with `messages`, whose declared
+    /// provenance is `sources`. A system message at the beginning of `messages` that `prefix` begins with as well is
+    /// left out, since clients repeat the instructions in each request.
     pub fn following(prefix: &MessageDigests, messages: &'m [Message], sources: &Sources) -> Self {
         let is_repeated = |first: &Message| {
             matches!(first, Message::System(_))

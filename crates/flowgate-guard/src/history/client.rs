@@ -32,10 +32,10 @@ pub struct MessageTemplate {
 }
 
 impl ClientProfile {
-    /// Whether a part of a user's message is trusted as the user's own text. `source` is where the client declares that
-    /// the part comes from. An interactive client is trusted without a declaration. Of another client, only a part that
-    /// is declared as typed is trusted, and only if the operator lets its declarations count (`marks_typed`). A part
-    /// that is declared as anything but typed is never trusted.
+    /// Returns whether a part of a user's message is trusted as the user's own text. `source` is where the client
+    /// declares that the part comes from. An interactive client is trusted without a declaration. Of another client,
+    /// only a part that is declared as typed is trusted, and only if the operator lets its declarations count
+    /// (`marks_typed`). A part that is declared as anything but typed is never trusted.
     pub(crate) fn trusts(&self, source: Option<Source>) -> bool {
         match source {
             Some(Source::Typed) => self.is_interactive || self.marks_typed,

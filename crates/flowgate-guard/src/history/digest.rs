@@ -1,5 +1,5 @@
-//! Computes the digest of a message: the hash of its `Debug` output. [`super::History`] compares chats by these
-//! digests, and recognises stored ones.
+//! Computes the digest of a message: the hash of its role and of the `Debug` output of its content. [`super::History`]
+//! compares chats by these digests, also with stored ones, so the hashed text must not change.
 //!
 //! The arguments of calls are hashed in their [canonical spelling](canonical_json): an agent may parse them and print
 //! them again before it sends them back.
@@ -52,8 +52,8 @@ impl MessageHasher {
         self.hash.finalize_reset().into()
     }
 
-    /// Writes the text of a message whose hash is its digest. It equals the `Debug` output, by which stored chats are
-    /// compared, of the message with canonical arguments.
+    /// Writes the text of a message whose hash is its digest: its role, and the `Debug` output of its content with the
+    /// arguments of calls in their canonical spelling. The model's reasoning is left out.
     fn write_message(&mut self, message: &Message) -> fmt::Result {
         match message {
             Message::System(parts) => {

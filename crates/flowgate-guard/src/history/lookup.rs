@@ -1,5 +1,6 @@
 //! Finds the parts of a sent chat that quote texts which the client was shown before, so that these parts carry the
-//! labels of the texts. The merge of the chat into a conversation uses it.
+//! labels of the texts. The merge of the chat into a conversation uses it. A schema that a client demands, and texts
+//! that it has embedded, are looked up in the same way.
 //!
 //! In a live conversation, the lookup searches the guard's memory of the texts that the client was shown. This memory
 //! changes independently of the conversation, because it also contains texts that the client was shown in other
@@ -67,18 +68,18 @@ impl<'c> QuotationLookup<'c> {
         }
     }
 
-    /// Whether the lookup uses the client's current memory, and not recorded answers.
+    /// Returns whether the lookup uses the client's current memory, and not recorded answers.
     pub(crate) fn is_live(&self) -> bool {
         self.recorded.is_none()
     }
 
-    /// Whether a part of a user's message is trusted as the user's own text; `source` is where the client declares that
-    /// the part comes from.
+    /// Returns whether a part of a user's message is trusted as the user's own text; `source` is where the client
+    /// declares that the part comes from.
     pub(crate) fn trusts(&self, source: Option<Source>) -> bool {
         self.client.trusts(source)
     }
 
-    /// Whether the client's system messages are trusted without being pinned.
+    /// Returns whether the client's system messages are trusted without being pinned.
     pub(crate) fn trusts_system(&self) -> bool {
         self.client.trusts_system
     }
@@ -88,8 +89,8 @@ impl<'c> QuotationLookup<'c> {
         &self.client.pinned
     }
 
-    /// Whether the client's memory may lack labelled texts that these texts quote: it has forgotten some, or it holds
-    /// one of these texts as the user's own.
+    /// Returns whether the client's memory may lack labelled texts that these texts quote: it has forgotten some, or it
+    /// holds one of these texts as the user's own.
     pub(crate) fn is_incomplete_for(&self, texts: &[&str]) -> bool {
         self.client.quotations.has_forgotten() || self.client.quotations.has_user_text(texts)
     }

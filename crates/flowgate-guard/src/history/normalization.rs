@@ -142,8 +142,8 @@ pub(super) fn fold(c: char, out: &mut impl FnMut(char)) {
     });
 }
 
-/// Whether a character belongs to a normal form. Marks, spaces, controls, punctuation and invisible characters do not:
-/// texts that differ only in these are equal.
+/// Returns whether a character belongs to a normal form. Marks, spaces, controls, punctuation and invisible characters
+/// do not: texts that differ only in these are equal.
 fn is_compared(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_alphanumeric();

@@ -123,7 +123,7 @@ impl QuotationQuery {
         Self { normalized_texts, texts: texts.len() }
     }
 
-    /// Whether any window of any normal form is one that `is_known` accepts.
+    /// Returns whether any window of any normal form is one that `is_known` accepts.
     pub(super) fn has_window(&self, is_known: impl Fn(&WindowFingerprint) -> bool) -> bool {
         let has_known = |joined: &JoinedText| {
             super::windows::windows(&joined.normalized.bytes).any(|window| is_known(&window))
@@ -194,7 +194,7 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
     normalized_texts.extend(has_markup.then_some(without_markup));
 }
 
-/// Whether a line ends at a character: cells of tables count as lines.
+/// Returns whether a line ends at a character: cells of tables count as lines.
 fn ends_line(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\t' | '|' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }

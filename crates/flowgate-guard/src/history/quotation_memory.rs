@@ -29,7 +29,7 @@ use super::windows::{MarkedWindows, RecentWindows, WindowMark, windows};
 
 /// The default number of windows that are remembered for all sources: at most about 160 MB.
 const DEFAULT_ROOM: usize = 8 << 20;
-/// How many sources could fill the whole memory: one source may use this fraction of the windows.
+/// How many sources could together fill the whole memory: one source may use the room divided by this number.
 pub const SHARE: usize = 8;
 /// The most sources with separate room; the others share the room of the first source, [`OTHERS`].
 const MAX_SOURCES: usize = 64;
@@ -411,7 +411,7 @@ impl QuotationMemory {
         std::mem::take(&mut self.full)
     }
 
-    /// Whether anything was ever forgotten.
+    /// Returns whether anything was ever forgotten.
     pub fn has_forgotten(&self) -> bool {
         self.forgotten > 0
     }
@@ -421,7 +421,7 @@ impl QuotationMemory {
         self.forgotten += 1;
     }
 
-    /// Whether the texts contain anything that the user said before.
+    /// Returns whether the texts contain anything that the user said before.
     pub(crate) fn has_user_text(&self, texts: &[&str]) -> bool {
         self.own.len() > 0 && QuotationQuery::new(texts).has_window(|window| self.own.has(window))
     }
@@ -454,7 +454,7 @@ impl QuotationMemory {
         self.spans_of(&[text], None).pop().unwrap_or_default()
     }
 
-    /// Whether nothing is remembered, so that no text is compared.
+    /// Returns whether nothing is remembered, so that no text is compared.
     pub(crate) fn is_empty(&self) -> bool {
         self.windows.is_empty()
     }
@@ -500,7 +500,7 @@ impl SessionTexts {
         }
     }
 
-    /// Whether nothing was added.
+    /// Returns whether nothing was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.windows.is_empty()
     }

@@ -133,7 +133,7 @@ impl Readings {
     }
 }
 
-/// Whether the normal form of a character has a letter or digit outside ASCII.
+/// Returns whether the normal form of a character has a letter or digit outside ASCII.
 fn is_foreign(c: char) -> bool {
     let mut is_foreign = false;
     if !c.is_ascii() {

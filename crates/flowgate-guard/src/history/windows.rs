@@ -78,7 +78,7 @@ pub(super) struct RecentWindows {
 }
 
 impl RecentWindows {
-    /// Whether a window is in the set.
+    /// Returns whether a window is in the set.
     pub(super) fn has(&self, window: &WindowFingerprint) -> bool {
         self.young.contains(window) || self.old.contains(window)
     }
@@ -135,7 +135,7 @@ impl MarkedWindows {
         self.sets.len()
     }
 
-    /// Whether no window has a mark.
+    /// Returns whether no window has a mark.
     pub(super) fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }

@@ -29,8 +29,7 @@ impl InfluenceMethod for EverythingMethod {
 }
 
 impl AttributionSession for EverythingMethod {
-    // A call depends on every event that the agent has seen, whatever its content.
-    /// Ignores the event: no attribution depends on it.
+    /// Ignores the event: a call depends on every event that the agent has seen, whatever its content.
     fn observe(&mut self, _: &Trace, _: EventId) {}
 
     /// Attributes the whole entry to everything that the agent has seen.

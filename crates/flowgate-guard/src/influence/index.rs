@@ -1,5 +1,6 @@
 //! Maintains an index from values to the regions of the trace that state them, which grows with the trace. The
-//! influence methods `provenance` and `nothing` look up the arguments of a call in it.
+//! influence methods `provenance` and `nothing` look up the arguments of a call in it, and so does the double of a
+//! recorded model (`replay`).
 //!
 //! A phrase is looked up by its rarest word and then compared character by character, so that the cost of a query
 //! depends on the number of matches and not on the length of the trace.
@@ -104,9 +105,9 @@ impl RegionIndex {
         self.texts.push(IndexedText { event, node, text: text.to_owned() });
     }
 
-    /// Whether a value contains a number, a code or an address that occurs in a region: a word of at least six bytes
-    /// with a digit, a dot or an `@`. Only regions that `usable` accepts count. Shorter words recur by chance. A value
-    /// that is found nowhere as a whole may still quote a region in this way. Of a text, only the first
+    /// Returns whether a value contains a number, a code or an address that occurs in a region: a word of at least six
+    /// bytes with a digit, a dot or an `@`. Only regions that `usable` accepts count. Shorter words recur by chance. A
+    /// value that is found nowhere as a whole may still quote a region in this way. Of a text, only the first
     /// [`MAX_EXAMINED`] words are searched; of a map, only the values, not the keys.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> bool {
         match value {
@@ -309,8 +310,8 @@ enum PhraseKind {
     Address,
 }
 
-/// Whether `text` has `needle` at the byte `at`, and not as a part of a longer word, number or address. Runs of white
-/// space are equal; upper and lower case are equal only in plain words.
+/// Returns whether `text` has `needle` at the byte `at`, and not as a part of a longer word, number or address. Runs of
+/// white space are equal; upper and lower case are equal only in plain words.
 fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
     // Guessed from the form of the phrase: words with spaces, an address with `@`, `/` or a dot, or a number or code.
     let kind = match needle {

@@ -10,7 +10,8 @@ use url::{Host, Url};
 /// The longest address that is written, in bytes.
 const MAX_LENGTH: usize = 2_000;
 
-/// Names that HTML reads after `&` without a semicolon.
+/// Names that HTML reads after `&` without a semicolon, in lower case. `frac` and `sup` stand for all names that begin
+/// with them.
 const ENTITIES: &[&str] = &[
     "aacute", "acirc", "acute", "aelig", "agrave", "amp", "aring", "atilde", "auml", "brvbar", "ccedil",
     "cedil", "cent", "copy", "curren", "deg", "divide", "eacute", "ecirc", "egrave", "eth", "euml", "frac",
@@ -76,7 +77,7 @@ fn parse_url(text: &str) -> Option<Url> {
     (matches!(url.scheme(), "http" | "https") && is_plain && !has_user).then_some(url)
 }
 
-/// Whether a text can be a label of a host name.
+/// Returns whether a text can be a label of a host name.
 fn is_label(label: &str) -> bool {
     let is_plain = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     is_plain && (1..=63).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-')
@@ -132,18 +133,18 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
     }
 }
 
-/// Whether some renderer takes the text after a dot for the last label of a host name.
+/// Returns whether some renderer takes the text after a dot for the last label of a host name.
 fn ends_name(after: &str) -> bool {
     let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(after.len());
     super::host_names::begins_top_level(after.get(..end).unwrap_or_default())
 }
 
-/// Whether the text after a percent sign begins with two hexadecimal digits, which together encode a byte.
+/// Returns whether the text after a percent sign begins with two hexadecimal digits, which together encode a byte.
 fn begins_with_hex_byte(after: &str) -> bool {
     after.get(..2).is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Whether an ampersand before this text begins an HTML entity.
+/// Returns whether an ampersand before this text begins an HTML entity.
 fn begins_entity(rest: &str) -> bool {
     let head: String = rest.chars().take(8).collect::<String>().to_ascii_lowercase();
     ENTITIES.iter().any(|name| head.starts_with(name))

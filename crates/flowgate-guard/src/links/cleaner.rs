@@ -60,7 +60,7 @@ impl Cleaner {
         self.refused
     }
 
-    /// Whether the text is held back because an address in it cannot be judged yet.
+    /// Returns whether the text is held back because an address in it cannot be judged yet.
     pub fn is_held(&self) -> bool {
         self.is_held
     }

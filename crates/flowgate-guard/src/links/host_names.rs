@@ -3,7 +3,7 @@
 //! renderer does so, since a link that is missed could send content to its host. `segment`, `segment_text` and
 //! `address` call this file.
 
-/// The most characters of the last label of a name.
+/// The most characters after a dot in which a top-level domain is searched: the longest one in the root zone has 24.
 pub(super) const LONGEST_END: usize = 24;
 
 /// Top-level names outside the root zone that some resolver answers.
@@ -86,8 +86,8 @@ const SCHEMES: &[&str] = &[
     "zoommtg",
 ];
 
-/// Whether `label` is a top-level domain, in ASCII or in another script: in the root zone, or one that some resolver
-/// answers outside of it. Any label in the encoded form of another script (`xn--`) counts.
+/// Returns whether `label` is a top-level domain, in ASCII or in another script: in the root zone, or one that some
+/// resolver answers outside of it. Any label in the encoded form of another script (`xn--`) counts.
 pub(super) fn is_top_level(label: &str) -> bool {
     let lower = label.to_ascii_lowercase();
     if lower.is_ascii() {
@@ -98,13 +98,13 @@ pub(super) fn is_top_level(label: &str) -> bool {
     matches!(host, Ok(url::Host::Domain(host)) if host.strip_prefix("a.").is_some_and(tld::exist))
 }
 
-/// Whether `label` is in the root zone, so that every renderer knows it.
+/// Returns whether `label` is in the root zone, so that every renderer knows it.
 pub(super) fn is_in_root_zone(label: &str) -> bool {
     tld::exist(&label.to_ascii_lowercase())
 }
 
-/// Whether a renderer could take the beginning of a label for a top-level domain: all of it, the part before the
-/// first sign, or the label without underscores, which some renderers drop.
+/// Returns whether a renderer could take the beginning of a label for a top-level domain: all of it, the part before
+/// the first sign, or the label without underscores, which some renderers drop.
 pub(super) fn begins_top_level(label: &str) -> bool {
     // The part before the first `-` or `_`, which may be in another script.
     let word = label.split(['-', '_']).next().unwrap_or_default();
@@ -116,8 +116,8 @@ pub(super) fn begins_top_level(label: &str) -> bool {
     [label, word, letters, &joined].iter().any(|label| !label.is_empty() && is_top_level(label))
 }
 
-/// Whether some renderer takes a name with dots for a host name, given its labels. It does if the name ends in a
-/// top-level domain, has a label `www`, or contains an IPv4 address. It also does if a path follows the name
+/// Returns whether some renderer takes a name with dots for a host name, given its labels. It does if the name ends in
+/// a top-level domain, has a label `www`, or contains an IPv4 address. It also does if a path follows the name
 /// (`is_path_next`) and the name does not end in a number, as `1.5/2` does. A single label is no name with dots.
 pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
     let is_number = |label: &&str| label.bytes().all(|b| b.is_ascii_digit());
@@ -144,7 +144,7 @@ pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
             || is_path_next && !is_number(last))
 }
 
-/// Whether a word before a colon is a known scheme.
+/// Returns whether a word before a colon is a known scheme.
 pub(super) fn is_scheme(word: &str) -> bool {
     SCHEMES.contains(&word.to_ascii_lowercase().as_str())
 }

@@ -5,7 +5,8 @@
 //! all others; but some renderers drop white space from an address or decode escapes in it, so the construct is broken
 //! as well:
 //!
-//! * `.. image::`, `.. _name:` and `` `text <address>`_ `` of reStructuredText, `image::` of AsciiDoc, `\href{` of TeX.
+//! * `.. image::`, `.. _name:`, `.. |name|`, `__` and `` `text <address>`_ `` of reStructuredText.
+//! * `image::` of AsciiDoc, `\href{` of TeX.
 //! * Attribute lists (`{style="..."}`) of Markdown, and `url(` of style sheets.
 //! * Characters that are spelled as escapes of JSON, of programming languages or of style sheets.
 
@@ -18,8 +19,8 @@ const MACROS: &[&str] = &["audio", "image", "include", "video"];
 /// Attributes of elements that a browser follows, fetches or runs.
 const ATTRIBUTES: &[&str] = &["background", "href", "longdesc", "ping", "src", "srcdoc", "srcset", "style"];
 
-/// Whether a character marks superscript, highlighted, inserted or hidden text in an extension of Markdown. A renderer
-/// of the extension drops it.
+/// Returns whether a character marks superscript, highlighted, inserted or hidden text in an extension of Markdown. A
+/// renderer of the extension drops it.
 pub(super) fn is_mark(c: char) -> bool {
     matches!(c, '^' | '=' | '+' | '|')
 }
@@ -45,13 +46,13 @@ pub(super) fn break_position(chars: &[char], index: usize, is_after_dots: bool) 
     is_broken.then_some(index + 1)
 }
 
-/// Whether a word in lower case names an attribute that a browser follows, fetches or runs: `href`, `onclick`.
+/// Returns whether a word in lower case names an attribute that a browser follows, fetches or runs: `href`, `onclick`.
 fn is_attribute(word: &str) -> bool {
     let is_handler = || word.strip_prefix("on").is_some_and(|event| event.len() >= 3);
     ATTRIBUTES.contains(&word) || is_handler()
 }
 
-/// Whether a word in lower case names a function of style sheets that has an address as its argument.
+/// Returns whether a word in lower case names a function of style sheets that has an address as its argument.
 fn is_css_url_function(word: &str) -> bool {
     word == "url" || word.ends_with("image-set")
 }
@@ -64,7 +65,7 @@ fn word_before(chars: &[char], end: usize) -> String {
     chars.get(end - length..end).unwrap_or_default().iter().map(char::to_ascii_lowercase).collect()
 }
 
-/// Whether a backslash begins a command of TeX that opens an address.
+/// Returns whether a backslash begins a command of TeX that opens an address.
 fn is_command(chars: &[char], backslash: usize) -> bool {
     let following = chars.get(backslash + 1..).unwrap_or_default();
     // No command has more than 24 characters.
@@ -74,7 +75,7 @@ fn is_command(chars: &[char], backslash: usize) -> bool {
     COMMANDS.contains(&word.as_str()) && after.is_none_or(|c| matches!(c, '{' | '[' | '*' | '\\'))
 }
 
-/// Whether a backslash begins an escape of a visible ASCII character.
+/// Returns whether a backslash begins an escape of a visible ASCII character.
 fn is_escape(chars: &[char], backslash: usize) -> bool {
     let following = chars.get(backslash + 1..).unwrap_or_default();
     // Escapes of JSON and programming languages; those of style sheets have digits right after the backslash.

@@ -55,8 +55,8 @@ pub(super) fn for_each_normalized(c: char, mut each: impl FnMut(char)) {
     }
 }
 
-/// Whether a renderer may drop the character: joiners, fillers, format characters, marks, and the unassigned characters
-/// that Unicode reserves for more of these.
+/// Returns whether a renderer may drop the character: joiners, fillers, format characters, marks, and the unassigned
+/// characters that Unicode reserves for more of these.
 pub(super) fn is_transparent(c: char) -> bool {
     let fillers = ['\u{115f}', '\u{1160}', '\u{3164}', '\u{ffa0}', '\u{2065}'];
     !c.is_ascii()
@@ -67,13 +67,13 @@ pub(super) fn is_transparent(c: char) -> bool {
             || ('\u{e0000}'..='\u{e0fff}').contains(&c))
 }
 
-/// Whether the character is a mark without a width of its own, which only modifies the character before it.
+/// Returns whether the character is a mark without a width of its own, which only modifies the character before it.
 pub(super) fn is_mark(c: char) -> bool {
     matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::EnclosingMark)
 }
 
-/// Whether no address and no markup construct reaches across the character: white space, controls, and punctuation
-/// beyond ASCII that no renderer takes for a sign of an address.
+/// Returns whether no address and no markup construct reaches across the character: white space, controls, and
+/// punctuation beyond ASCII that no renderer takes for a sign of an address.
 pub(super) fn is_boundary(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_whitespace() || c.is_ascii_control();

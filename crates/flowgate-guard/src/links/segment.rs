@@ -65,7 +65,7 @@ pub(super) fn clean(
     Some(refused)
 }
 
-/// Whether some renderer reads a segment as two dots (`..`), which begin a construct of reStructuredText.
+/// Returns whether some renderer reads a segment as two dots (`..`), which begin a construct of reStructuredText.
 pub(super) fn is_dots(segment: &str) -> bool {
     segment.len() < MAX_DOTS_LENGTH && rendered_chars(segment).iter().map(|seen| seen.c).eq("..".chars())
 }

@@ -36,20 +36,20 @@ impl SegmentText<'_> {
         self.chars.get(start..end).unwrap_or_default().iter().collect()
     }
 
-    /// Whether `word` is at an index, in any case.
+    /// Returns whether `word` is at an index, in any case.
     pub(super) fn starts_with_at(&self, start: usize, word: &str) -> bool {
         word.chars()
             .enumerate()
             .all(|(i, c)| self.char_at(start + i).is_some_and(|seen| seen.eq_ignore_ascii_case(&c)))
     }
 
-    /// Whether the character directly before this one is no emphasis sign; at the beginning of the segment, whether a
-    /// character precedes the segment.
+    /// Returns whether the character directly before this one is no emphasis sign; at the beginning of the segment,
+    /// whether a character precedes the segment.
     pub(super) fn is_preceded(&self, index: usize) -> bool {
         self.head(index).chars().next_back().map_or(self.is_inside, |c| !EMPHASIS.contains(&c))
     }
 
-    /// Whether any character other than emphasis signs is before this one in the segment.
+    /// Returns whether any character other than emphasis signs is before this one in the segment.
     pub(super) fn has_before(&self, index: usize) -> bool {
         self.head(index).chars().any(|c| !EMPHASIS.contains(&c))
     }
@@ -59,7 +59,7 @@ impl SegmentText<'_> {
         self.plain.get(index).and_then(|seen| self.source.get(..seen.start)).unwrap_or_default()
     }
 
-    /// Whether some renderer takes the label after a dot for the end of a host name.
+    /// Returns whether some renderer takes the label after a dot for the end of a host name.
     pub(super) fn ends_name(&self, dot: usize) -> bool {
         let marked = self.slice(dot + 1, self.run_end(dot + 1, |c| is_label(c) || markup::is_mark(c)));
         let label: String = marked.chars().take_while(|c| is_label(*c)).collect();
@@ -121,8 +121,8 @@ impl SegmentText<'_> {
         (start..end).rev().find(is_end).map_or(start, |last| last + 1)
     }
 
-    /// Whether a slash or backslash directly follows a character in the source, even a backslash that is the escape of
-    /// the next character.
+    /// Returns whether a slash or backslash directly follows a character in the source, even a backslash that is the
+    /// escape of the next character.
     pub(super) fn is_slash_after(&self, index: usize) -> bool {
         let end = self.plain.get(index).map_or(self.source.len(), |seen| seen.end);
         let mut rest = self.source.get(end..).unwrap_or_default().chars();
@@ -138,14 +138,14 @@ impl SegmentText<'_> {
         }
     }
 
-    /// Whether an emphasis sign is between a character and the one before it in the source.
+    /// Returns whether an emphasis sign is between a character and the one before it in the source.
     pub(super) fn has_emphasis_before(&self, index: usize) -> bool {
         let ends = (index.checked_sub(1).and_then(|before| self.plain.get(before)), self.plain.get(index));
         let (Some(before), Some(seen)) = ends else { return false };
         self.source.get(before.end..seen.start).is_some_and(|between| between.contains(EMPHASIS))
     }
 
-    /// Whether `www` precedes a dot, as a separate word to some renderer.
+    /// Returns whether `www` precedes a dot, as a separate word to some renderer.
     pub(super) fn is_after_www(&self, dot: usize) -> bool {
         let (mut start, mut count) = (dot, 0);
         while count < 3
@@ -160,7 +160,7 @@ impl SegmentText<'_> {
         count == 3 && (is_word || !self.is_adjacent(start - 1))
     }
 
-    /// Whether the ampersand at this index begins an HTML entity: a number after `#`, or a name of at most 32
+    /// Returns whether the ampersand at this index begins an HTML entity: a number after `#`, or a name of at most 32
     /// characters and a semicolon.
     pub(super) fn begins_entity(&self, index: usize) -> bool {
         let end = self.run_end(index + 1, |c| c.is_ascii_alphanumeric());
@@ -169,7 +169,7 @@ impl SegmentText<'_> {
     }
 }
 
-/// Whether some renderer accepts a character in a label of a host name.
+/// Returns whether some renderer accepts a character in a label of a host name.
 pub(super) fn is_label(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '-' | '_')
 }

@@ -42,7 +42,7 @@ enum AddressState {
     Space,
 }
 
-/// Whether every renderer ends an address at this white space.
+/// Returns whether every renderer ends an address at this white space.
 fn ends_address(c: char) -> bool {
     matches!(c, ' ' | '\n' | '\r' | '\t')
 }
@@ -79,7 +79,7 @@ impl CleanedTextWriter {
         }
     }
 
-    /// Whether a visible character directly precedes the next one.
+    /// Returns whether a visible character directly precedes the next one.
     pub(super) fn is_inside(&self) -> bool {
         !self.last.is_none_or(char::is_whitespace)
     }

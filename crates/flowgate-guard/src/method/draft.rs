@@ -18,7 +18,7 @@ pub trait DraftJudge: Debug + Send {
     /// Returns the label at which the step has to be generated; it is the label of the draft if the draft is accepted.
     fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict;
 
-    /// Whether the draft is accepted if it makes calls and its rewrite makes none.
+    /// Returns whether the draft is accepted if it makes calls and its rewrite makes none.
     fn keeps_drafts(&self) -> bool {
         false
     }

@@ -4,10 +4,10 @@
 //!
 //! Differences from the other formats:
 //!
-//! * System messages at the beginning are sent in the field `system`: each part of them becomes one block. A later one,
-//!   or one with an image, is sent at its position as a user's message: only some models accept system messages there,
-//!   and only after some turns, and text must not gain authority in transit. When requests are decoded, later system
-//!   messages stay system messages.
+//! * System messages at the beginning are sent in the field `system`: a single part as a text, several as blocks. A
+//!   later one, or one with an image, is sent at its position as a user's message: only some models accept system
+//!   messages there, and only after some turns, and text must not gain authority in transit. When requests are decoded,
+//!   later system messages stay system messages.
 //! * Consecutive tool outputs form one message of the user.
 //! * The arguments of a call are an object. Arguments that are no object are wrapped in one, in its field `unparsed`.
 //!   Decoded arguments are serialised again and lose their white space, except in streams: these contain the
@@ -89,11 +89,12 @@ fn unsupported_feature(request: &Request) -> Option<&'static str> {
     )
 }
 
-/// Encodes the body of an error with Anthropic's name for its HTTP status. If a thread was refused, `details` has the code
-/// with which Anthropic's server refuses one: the tool runners of the official clients ask for a thread by default, and
-/// then repeat the request without it.
+/// Encodes the body of an error with Anthropic's name for its HTTP status. If a thread was refused, `details` has the
+/// code with which Anthropic's server refuses one: the tool runners of the official clients ask for a thread by
+/// default, and then repeat the request without it.
 fn encode_error(status: u16, message: &str) -> Value {
     let kind = error_names(status).anthropic;
+    // The text of the error is all that is known here. The decoder writes this one for the field `thread`.
     let error = if message.contains(&format!("`thread` {THREAD}")) {
         let details = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
         json!({"type": kind, "message": message, "details": details})

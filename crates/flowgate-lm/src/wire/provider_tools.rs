@@ -116,12 +116,12 @@ pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> b
 }
 
 /// Decodes the answer to a request that declares a tool of the provider. The text of the result is that of the answer,
-/// followed by the sources that the answer names; an answer without a text has no sources either. An answer to any other
-/// request must not contain the items that this function removes.
+/// followed by the sources that the answer names; an answer without a text has no sources either. An answer to any
+/// other request must not contain the items that this function removes.
 ///
 /// # Errors
-/// As for [`Api::decode_response`]; also if the answer has calls, since no function was offered, if it is incomplete, and
-/// if the tool failed or did not run: a text about the failure is no output of the tool.
+/// As for [`Api::decode_response`]; also if the answer has calls, since no function was offered, if it is incomplete,
+/// and if the tool failed or did not run: a text about the failure is no output of the tool.
 pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Error> {
     let ProviderItems { mut sources, results, failures } = (api.form().remove_provider_items)(&mut body);
     let mut completion = api.decode_response(&body)?;

@@ -2,10 +2,10 @@
 //! [`Api::Responses`](super::Api::Responses).
 //! This file contains the descriptor and the declared fields of requests; the modules below it encode and decode.
 //!
-//! The whole chat is sent with each request to a server, which stores nothing: `store` is false. A client of the gateway
-//! may continue an earlier answer (`previous_response_id`); other stored state (`conversation`, references to items)
-//! cannot be requested. Text and calls are separate items; a call belongs to the preceding message of the model. There are no stop sequences and no seed. A tool output
-//! cannot be marked as an error: its content is sent as it is.
+//! The whole chat is sent with each request to a server, which stores nothing: `store` is false. A client of the
+//! gateway may continue an earlier answer (`previous_response_id`); other stored state (`conversation`, references to
+//! items) cannot be requested. Text and calls are separate items; a call belongs to the preceding message of the model.
+//! There are no stop sequences and no seed. A tool output cannot be marked as an error: its content is sent as it is.
 //!
 //! The model's reasoning is a list of items with encrypted content. It is encoded with this content, and decoded from
 //! answers. The reasoning in a client's request is dropped: the gateway has its own copy.

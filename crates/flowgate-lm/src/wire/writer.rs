@@ -22,8 +22,9 @@ pub struct ResponseWriter {
     usage: bool,
     /// The forms of the tools that the answer may call.
     tools: ToolForms,
+    /// Whether a later request can continue from the answer by its id, as in [`AnswerStorage`].
     is_stored: bool,
-    /// The id of the answer that the request continues.
+    /// The id of the answer that the request continues, if it continues one.
     previous: Option<String>,
     /// The pieces of the text that were written so far.
     text_pieces: Vec<String>,

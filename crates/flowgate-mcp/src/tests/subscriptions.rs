@@ -71,7 +71,7 @@ fn forbidden_resources_are_not_subscribed() {
     assert!(!parsed(&sent)[0].to_string().contains("diary"), "{sent:?}");
     let many: Vec<String> = (0..65).map(|uri| uri.to_string()).collect();
     let sent = session.client(&listen(&json!(6), &json!({"resourceSubscriptions": many})));
-    check(shown(&sent), "error -32001 the request subscribes to too many resources...");
+    check(shown(&sent), "error -32001 the request subscribes to more than 64 resources...");
     check(
         shown(&session.client(&listen(&json!(7), &json!(true)))),
         "error -32600 the request has no object `notifications`...",

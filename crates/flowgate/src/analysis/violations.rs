@@ -260,7 +260,7 @@ impl MatchReceiver for ViolationCollector<'_> {
 /// If the fuel is spent.
 fn argument(evaluator: &mut Evaluator<'_>, value: &Value) -> Result<Json, EvalError> {
     if let Value::Event(id) = value {
-        return Ok(event(evaluator.trace, *id));
+        return Ok(event_json(evaluator.trace, *id));
     }
     Ok(match evaluator.resolve(value)? {
         Value::Bool(b) => Json::Bool(b),
@@ -276,7 +276,7 @@ fn argument(evaluator: &mut Evaluator<'_>, value: &Value) -> Result<Json, EvalEr
 
 /// Converts an event to a message in OpenAI's format, for an argument of a violation. A message includes the calls that
 /// it proposes. The result is null if the trace has no such event.
-fn event(trace: &Trace, id: EventId) -> Json {
+fn event_json(trace: &Trace, id: EventId) -> Json {
     let Some(event) = trace.event(id) else { return Json::Null };
     let metadata = event.extra.get("metadata").cloned().unwrap_or_else(|| json!({}));
     match &event.body {

@@ -58,7 +58,7 @@ pub(super) const TABLE: &[Function] = &[
             other => e.require_present(other, "`items`").map(|_| Value::Absent)?,
         })
     }),
-    method("get", (2, 3), "The value under a key, or the third argument.", |e, a| {
+    method("get", (2, 3), "The value under a key; if there is none, the third argument.", |e, a| {
         let (map, key) = (structure(e, a)?, resolved_argument(e, a, 1)?);
         let found = match (&map, &key) {
             // A list or a map cannot be a key. It must not count as a missing key, for which the result is the default.
@@ -95,7 +95,7 @@ fn structure(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value
 /// Returns the first argument. A part of an event stays a reference to its region.
 ///
 /// # Errors
-/// If the argument is missing where a value is needed. `what` names the function in the error.
+/// In the dialect of Flowgate, if the argument is missing or null. `what` names the function in the error.
 fn argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], what: &str) -> Result<Value> {
     evaluator.check_present(arguments.first().unwrap_or(&Value::Absent), what)?;
     Ok(arguments.first().cloned().unwrap_or(Value::Absent))

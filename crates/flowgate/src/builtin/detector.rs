@@ -32,7 +32,7 @@ pub(super) const TABLE: &[Function] = &[
         ..row(
             "prompt_injection",
             (1, 3),
-            "Whether a value reads like a prompt injection: its score by known phrases is at least the threshold, or 0.5.",
+            "Whether a value reads like a prompt injection: its score by known phrases is at least the threshold, by default 0.5.",
             prompt_injection,
         )
     },
@@ -60,7 +60,7 @@ pub(super) const TABLE: &[Function] = &[
             "moderated",
             (1, 4),
             "Whether a word list finds hate, violence or similar content in a value: the score of a category \
-            reaches its threshold, or 0.5.",
+            reaches its threshold, by default 0.5.",
             is_flagged_by_moderation,
         )
     },
@@ -71,6 +71,7 @@ pub(super) const TABLE: &[Function] = &[
         })
     },
     Function {
+        // `threshold` has no effect: it is a parameter only because invariant-ai's function has it.
         parameters: &["data", "threshold"],
         ..row("copyright", (1, 2), "The licences and copyright notices in a value.", |e, a| {
             kinds(e, a, licence::find)
@@ -121,8 +122,8 @@ pub(super) const TABLE: &[Function] = &[
         ..row(
             "fuzzy_contains",
             (2, 4),
-            "Whether a value contains a text of which some characters may differ: at most the part `1 - \
-            threshold`, or a fifth.",
+            "Whether a value contains a text of which some characters may differ: at most the fraction \
+            `1 - threshold`, by default a fifth.",
             fuzzy_contains,
         )
     },

@@ -22,6 +22,7 @@ pub(super) const TABLE: &[Function] = &[
         |e, a| {
             let mut texts = Vec::new();
             for value in a {
+                // A text of an event stays a reference to it, so that a match can report its location.
                 texts.extend(e.pieces(value)?.into_iter().map(|piece| match piece.location {
                     Some(TextLocation::Node(event, node)) => Value::Node(event, node),
                     _ => Value::Str(piece.text),

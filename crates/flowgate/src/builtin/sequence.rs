@@ -38,8 +38,8 @@ pub(super) const TABLE: &[Function] = &[
     row(
         "range",
         (1, 3),
-        "The whole numbers from the first argument, or 0, to the second, without it, by steps of the third, \
-        or 1.",
+        "The whole numbers from the first argument to before the second, by steps of the third or of 1; with \
+        one argument, from 0 to before it.",
         |e, a| {
             let mut bounds = Vec::new();
             for index in 0..a.len() {

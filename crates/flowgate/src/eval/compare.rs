@@ -414,9 +414,17 @@ pub(super) fn repeat_count(n: i64) -> usize {
 /// the divisor. A missing operand yields a missing value; a result such as infinity, after a division by zero, is an
 /// error.
 pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
+    let symbol = match operator {
+        Arithmetic::Add => "+",
+        Arithmetic::Subtract => "-",
+        Arithmetic::Multiply => "*",
+        Arithmetic::Divide => "/",
+        Arithmetic::Modulo => "%",
+        Arithmetic::Power => "**",
+    };
     let type_error = || {
         EvalError::Type(format!(
-            "the operator cannot be applied to values of the types {} and {}; convert one of them with `int`, `float` or `str`",
+            "`{symbol}` cannot be applied to values of the types {} and {}; convert one of them with `int`, `float` or `str`",
             left.type_name(),
             right.type_name()
         ))

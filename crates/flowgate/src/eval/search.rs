@@ -226,12 +226,12 @@ impl Evaluator<'_> {
             let fits = items.iter().all(|item| self.has_type(item, ty));
             return if fits { Ok(items) } else { Err(EvalError::Missing) };
         }
-        // An iteration over rows does not count as a read of the list, where the statement permits that.
+        // Where the statement permits it (`quiet`), the iteration over the items does not count as a read of the list.
         self.is_quiet = self.quiet;
         let items = self.items(&domain);
         self.is_quiet = false;
         match items {
-            // A text where the statement expects rows has no rows, and nothing is granted.
+            // A text where the statement expects a list has no items, and nothing is granted.
             Err(EvalError::Type(_)) => Ok(Vec::new()),
             items => items,
         }

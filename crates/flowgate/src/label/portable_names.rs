@@ -1,6 +1,6 @@
 //! Converts labels to a portable form and back, to pass them to another session or to persist them: names have the same
-//! meaning in every session, while the bits of a label do not. The monitor calls it, for programs such as the gateway
-//! and the Python package.
+//! meaning in every session, while the bits of a label do not. The monitor calls it, for programs such as the gateway,
+//! and the Python package calls it to represent labels outside a session.
 //!
 //! ```json
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}

@@ -7,7 +7,8 @@ use super::Monitor;
 use crate::policy::plan::{CompiledQuery, LabelStatement, Plan, Type};
 use crate::trace::Tool;
 
-/// The statements that apply to a tool, by index; computed once per tool.
+/// The statements that apply to a tool or to a kind of event, each by its index in the plan. They are computed once for
+/// each tool and kind.
 #[derive(Debug, Default)]
 pub(super) struct ApplicableStatements {
     pub(super) labels: Vec<usize>,

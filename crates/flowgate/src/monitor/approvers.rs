@@ -1,7 +1,7 @@
 //! Enforces labels over people (separation of duty): in a dimension of approvers, a label names the people who must all
-//! approve a call before it runs, as in the example of *Permissive Information-Flow Analysis for Large Language Models*,
-//! section 2.1. The check of requirements asks who is missing; [`Monitor::approve_by`] counts each approval for the
-//! person who gave it.
+//! approve a call before it runs, as in the example of *Permissive Information-Flow Analysis for Large Language
+//! Models*, section 2.1. The check of requirements asks who is missing; [`Monitor::approve_by`] counts each approval
+//! for the person who gave it.
 
 use super::{Denial, Monitor, Permit, Question};
 use crate::label::{DimensionSet, Label};
@@ -42,6 +42,7 @@ impl Monitor {
             Some(names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect())
         };
         let mut approvers = Vec::new();
+        // The dimensions of approvers among `over`.
         let people = over.without(over.without(space.approvers()));
         for (_, dimension) in space.dimensions().iter().enumerate().filter(|(index, _)| people.has(*index)) {
             let allowed = names(allowed, &dimension.name).unwrap_or_default();

@@ -26,6 +26,7 @@ pub(super) fn argument_in<'c>(call: &'c Call, part: &str) -> Option<&'c str> {
 pub(super) fn is_in_argument(part: &str, name: &str) -> bool {
     let path = Path(vec![PathStep::Key("arguments".into()), PathStep::Key(name.into())]);
     let rest = part.strip_prefix(&path.to_string());
+    // A printed path ends with the name, or continues with a key (`.` or `[`), an index (`[`) or a captured part (`<`).
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', '<']))
 }
 

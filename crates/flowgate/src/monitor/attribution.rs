@@ -77,6 +77,6 @@ impl Attribution {
 
     /// Returns what each part of the call depends on: first the decision, then each listed argument.
     pub(super) fn dependencies(&self) -> impl Iterator<Item = &CallDependency> {
-        std::iter::once(&self.decision).chain(self.arguments.iter().map(|(_, source)| source))
+        std::iter::once(&self.decision).chain(self.arguments.iter().map(|(_, dependency)| dependency))
     }
 }

@@ -39,6 +39,7 @@ impl Monitor {
     ) -> ExaminedCall {
         let mut judgement = Judgement {
             label: Vec::new(),
+            // Until it is computed: a call that is refused at once has no label.
             decided: self.policy.space().top(),
             reasons: Vec::new(),
             notes: Vec::new(),
@@ -188,8 +189,8 @@ impl Monitor {
 fn possible_influence(attribution: &Attribution) -> PossibleInfluence {
     let mut events = Vec::new();
     let mut shown: Option<Label> = None;
-    for source in attribution.dependencies() {
-        match source {
+    for dependency in attribution.dependencies() {
+        match dependency {
             CallDependency::Everything => return PossibleInfluence::All,
             CallDependency::Regions(regions) => events.extend(regions.iter().map(|(event, _)| *event)),
             CallDependency::View(view) => shown = Some(shown.map_or(*view, |shown| shown.join(view))),

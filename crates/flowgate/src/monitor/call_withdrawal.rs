@@ -1,5 +1,5 @@
-//! Removes the calls that did not run from a session: permitted ones whose permit was dropped, and those that were denied
-//! or not approved.
+//! Removes the calls that did not run from a session: permitted ones whose permit was dropped, and those that were
+//! denied or not approved.
 //!
 //! The monitor calls this before it judges or appends an event, so that a call that never ran is no part of the
 //! history that rules see.

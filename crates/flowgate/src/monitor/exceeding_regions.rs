@@ -19,20 +19,20 @@ const MAX_VIEW_EVENTS: usize = 1_000;
 
 impl Monitor {
     /// Returns at most [`MAX_REGIONS`] regions that exceed `bound` in the dimensions `over`, each with the phrases for
-    /// its label in these dimensions. They are taken from `source`, which states what the call `event`, or one of its
-    /// arguments, depends on. If `source` names no regions, they are taken from what the agent of the call had seen,
-    /// the latest event first.
+    /// its label in these dimensions. They are taken from `dependency`, which states what the call `event`, or one of
+    /// its arguments, depends on. If `dependency` names no regions, they are taken from what the agent of the call had
+    /// seen, the latest event first.
     pub(super) fn exceeding_regions(
         &self,
         event: EventId,
-        source: &CallDependency,
+        dependency: &CallDependency,
         bound: &Label,
         over: DimensionSet,
     ) -> Vec<(Region, Vec<String>)> {
         let space = self.policy.space();
         // The regions that may exceed the bound.
         let mut candidates: Vec<(EventId, NodeId)> = Vec::new();
-        match source {
+        match dependency {
             CallDependency::Regions(regions) | CallDependency::Slot { regions, .. } => {
                 candidates.clone_from(regions)
             }
@@ -74,14 +74,14 @@ impl Monitor {
             node.map_or(Label::BOTTOM, |node| node.label)
         };
         // The greatest label of a region that the recipient of the reason may see.
-        let visible = match source {
+        let visible = match dependency {
             CallDependency::View(view) => *view,
             CallDependency::Slot { view, regions } => {
                 regions.iter().fold(*view, |visible, (event, node)| visible.join(&label(*event, *node)))
             }
             CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
         };
-        // Those that do. The position of a part is left out where the recipient may not see the text around it.
+        // The candidates that exceed the bound.
         let offending = candidates.into_iter().filter(|(event, node)| {
             !space.exceeded_dimensions(&label(*event, *node), bound, over).is_empty()
         });

@@ -6,16 +6,16 @@
 //! about them:
 //!
 //! * a payload argument, if no rule asked (the rule may have read the value);
-//! * an argument with a *class of values*: the values that one `endorse` statement accepts for it, such as dates, or the
-//!   values that a trusted answer lists. The new value must be in the same class, and every reason must come from a
+//! * an argument with a *class of values*: the values that one `endorse` statement accepts for it, such as dates, or
+//!   the values that a trusted answer lists. The new value must be in the same class, and every reason must come from a
 //!   statement with `by class`. `policy::compile::value_class` decides which statements describe a class. An argument
 //!   with several classes stays fixed, since a question names one class.
 //!
-//! A question can be answered with a grant only if each of its reasons comes from a statement with the scope `grant
-//! conversation` or a longer one, and no reason is of a rule that matched other events as well. A call of a tool that
-//! can read external state, such as a draft by its id, cannot be granted: with the same arguments, it can mean something
-//! else later. (A tool that no `store` statement mentions can read the store of its server.) All this depends on the
-//! policy alone, and not on the data that was read, which could be hidden from an observer of the question.
+//! A question can be answered with a grant only if each of its reasons comes from a statement with the scope
+//! `grant conversation` or a longer one, and no reason is of a rule that matched other events as well. A call of a tool
+//! that can read external state, such as a draft by its id, cannot be granted: with the same arguments, it can mean
+//! something else later. (A tool that no `store` statement mentions can read the store of its server.) All this depends
+//! on the policy alone, and not on the data that was read, which could be hidden from an observer of the question.
 //!
 //! A grant has the label of the question that it answered, and covers a call only if this label flows to the label of
 //! the verdict on the call. So an observer who may see that verdict may know that there is a grant.
@@ -393,9 +393,10 @@ ask "by night?" if:
         assert_eq!(outcome(&mut monitor, private), Outcome::Confirm);
     }
 
-    /// A rule that looks at all events raises the label of a verdict about a view. The same call beside the chat is judged
-    /// by everything, without that label: an observer of its verdict must not learn that there is a grant either. Two
-    /// views need no such test, since the verdict on the later one carries what the verdict on the earlier one did.
+    /// A rule that looks at all events raises the label of a verdict about a view. The same call beside the chat is
+    /// judged by everything, without that label: an observer of its verdict must not learn that there is a grant
+    /// either. Two views need no such test, since the verdict on the later one carries what the verdict on the earlier
+    /// one did.
     #[test]
     fn a_grant_covers_no_call_whose_verdict_carries_less_than_its_question() {
         let policy = "lattice secrecy: public < private < secret\n\

@@ -1,5 +1,5 @@
-//! Finds the `label` statements that gave a region its label. `flowgate labels` prints them, so that the author of a
-//! policy can see why a region carries a label.
+//! Finds the `label` statements that gave a region its label. `flowgate labels`, `doctor` and `attack` print them, so
+//! that the author of a policy can see why a region carries a label; `statement_hits` counts them.
 
 use super::Monitor;
 use crate::policy::Span;

@@ -65,8 +65,8 @@ impl Monitor {
     ///
     /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: the label of
     /// what the model had seen, or the label of the call joined with the stores that the tool has read. A statement can
-    /// lower `base`, but not below `floor`. For a part that the policy declares independent of the arguments, or of some
-    /// of them, the labels of these arguments are left out of the floor.
+    /// lower `base`, but not below `floor`. For a part that the policy declares independent of the arguments, or of
+    /// some of them, the labels of these arguments are left out of the floor.
     pub(super) fn label_and_append(
         &mut self,
         entry: TraceEntry,
@@ -163,6 +163,7 @@ impl Monitor {
         // The tree of the event, with findings about its form.
         let mut document = Document::new(&entry.body, base);
         if applicable.captures_content {
+            // A statement captures parts of a text, so a text in JSON stays one text in place of its fields.
             document.keep_content_undivided();
         }
         if document.defect.is_some() {
@@ -219,9 +220,11 @@ impl Monitor {
             floor.join(&caller_floors.whole)
         };
         if let Some(event) = self.trace.event_mut(id) {
-            // The floors come last, since no statement may lower a label below them.
+            // A statement that labels the content labels the existence of the event as well.
             event.document.label_frame_by_content(&plan.space);
+            // The structured form of an output may repeat its text, so it carries the label of the text.
             event.document.join_twins();
+            // The floors come last, since no statement may lower a label below them.
             event.document.raise_outcome(floor_without);
             event.document.origin.raised = floor.join(&of_any_answer.unwrap_or(caller_floors.whole));
         }
@@ -543,7 +546,7 @@ impl Monitor {
         evaluator.doubt_restricts = missing == MissingValueMode::IsNone;
         // From here on, the evaluator also remembers what conditions have read that did not hold.
         evaluator.touched = Some(Label::BOTTOM);
-        // Whether the query may iterate over rows without recording a read of the structure around them.
+        // Whether the query may iterate over the items of a list without recording a read of the list itself.
         evaluator.quiet = statement.query.is_quiet;
         let mut grants = Vec::new();
         let mut frame = event_frame(&statement.query, id);
@@ -642,13 +645,13 @@ impl Monitor {
         let join = |start: Label, regions: &[(EventId, NodeId)]| {
             regions.iter().fold(start, |label, (event, node)| {
                 let document = self.trace.event(*event).map(|event| &event.document);
-                // The label of a region covers everything in it: a field may carry more than the row around it. A
+                // The label of a region covers everything in it: a field may carry more than the map around it. A
                 // region that does not exist counts as everything that the agent had seen.
                 let found = document.filter(|document| document.node(*node).is_some());
                 label.join(&found.map_or(*seen, |document| document.label_of(*node)))
             })
         };
-        let label = |source: &CallDependency| match source {
+        let label = |dependency: &CallDependency| match dependency {
             CallDependency::Everything | CallDependency::Hidden => *seen,
             CallDependency::Regions(regions) => join(Label::BOTTOM, regions),
             CallDependency::View(view) => *view,

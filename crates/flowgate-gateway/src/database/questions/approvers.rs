@@ -33,8 +33,8 @@ pub(super) fn read_approved_by(column: &str) -> Result<Vec<String>, DatabaseErro
 }
 
 /// Counts the approval of the person `who` for a question, in the transaction of the decision. Returns whether the
-/// question is now approved by everybody who must; it is not changed in any other way. `None` if the approval counts for
-/// nobody who still has to approve.
+/// question is now approved by everybody who must; it is not changed in any other way. `None` if the approval counts
+/// for nobody who still has to approve.
 ///
 /// The caller holds the number of the change, so that no other decision runs at the same time.
 pub(super) async fn count_approval(

@@ -36,8 +36,8 @@ pub(crate) struct WithdrawnGrant {
 }
 
 impl Database {
-    /// Returns the conversation grants of a tenant, or with `None` of all tenants, that are not withdrawn: the newest
-    /// first, at most [`MAX_LISTED`].
+    /// Returns the conversation grants of a tenant, or with `None` of all tenants, that are in effect: those that were
+    /// decided last come first, and there are at most [`MAX_LISTED`].
     pub(crate) async fn conversation_grants(
         &self,
         tenant: Option<&str>,
@@ -46,13 +46,14 @@ impl Database {
         self.grants_where("(?1 = '' OR tenant = ?1)", tenant.unwrap_or("")).await
     }
 
-    /// Returns the conversation grant that the question with this id gave; `None` if there is none, or it is withdrawn.
+    /// Returns the conversation grant that the question with this id gave; `None` if there is none, or it is not in
+    /// effect.
     pub(crate) async fn conversation_grant(&self, id: &str) -> Result<Option<StoredQuestion>, DatabaseError> {
         Ok(self.grants_where("id = ?1", id).await?.pop())
     }
 
-    /// Returns the conversation grants in effect that meet an SQL condition, in which `?1` means `value`: those that
-    /// were decided last come first, and there are at most [`MAX_LISTED`].
+    /// Returns the conversation grants in effect ([`IN_EFFECT`]) that meet an SQL condition, in which `?1` means
+    /// `value`: those that were decided last come first, and there are at most [`MAX_LISTED`].
     async fn grants_where(
         &self,
         condition: &'static str,

@@ -3,8 +3,9 @@
 //!
 //! Everything is counted in the database: a restart of the gateway, or a request to another gateway of the same
 //! database, does not restart a count. A question that a lasting grant answered reached no person, so it counts neither
-//! as a question nor as an approval. Questions about offered tools have limits of their own: of one server, so many are
-//! open, and after as many refusals in a row nobody is asked about its tools for an hour.
+//! as a question nor as an approval. Questions about offered tools have limits of their own: at most [`MAX_OFFERED`]
+//! questions about the tools of one server are open, and after as many refusals in a row nobody is asked about its
+//! tools for an hour.
 //!
 //! The flood rule counts refusals in a row, that is, since the last approval by a person. In one conversation, a
 //! question that expires without an answer is a refusal too. For all conversations of a client together, only the
@@ -115,7 +116,7 @@ impl QuestionLimits {
         let Some(asked) = self.asked else { return Ok(None) };
         let hourly = is_recent("asked", HOUR);
         // Each limit with its number, whether it counts only this conversation, and its condition on the rows of the
-        // client, in the order in which they are checked.
+        // client, in the order in which they are checked. `asked > 0` holds for every question.
         let checks = [
             (
                 QuestionLimit::RefusalsOfConversation,

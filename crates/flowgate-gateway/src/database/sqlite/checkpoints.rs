@@ -2,8 +2,8 @@
 //! that the thread that writes does not have to wait for this. `sqlite` starts it for a file, and `thread` counts the
 //! writes.
 //!
-//! With checkpoints in the thread that writes, the time that the gateway adds to an answer is the same in the median, and
-//! 1.5 times as long at the 99th percentile (`compat/latency/README.md`, *What hand-tuned paths save*).
+//! With checkpoints in the thread that writes, the time that the gateway adds to an answer is the same in the median,
+//! and 1.5 times as long at the 99th percentile (`compat/latency/README.md`, *What hand-tuned paths save*).
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -50,7 +50,8 @@ impl CheckpointThread {
             loop {
                 match requests.recv_timeout(CHECKPOINT_IDLE_TIME) {
                     Ok(()) => {}
-                    // Idle: other programs that write checkpoint by themselves, which the reader must not prevent.
+                    // Idle: another program that writes to the file runs its own checkpoints, and an open read
+                    // transaction here would hinder them.
                     Err(RecvTimeoutError::Timeout) => {
                         reader.renew_read_transaction(false);
                         continue;

@@ -1,7 +1,9 @@
-//! Serves the requests of agents: requests to a model, and messages to MCP servers. The routes of `service` call it.
+//! Serves the requests of agents and of gateways in front of them: requests to a model, judgements of chats, questions
+//! of hooks about calls, and messages to MCP servers. The routes of `service` call it.
 //!
-//! Each request is authenticated before its body is read. It runs as a task, which a disconnecting client does not
-//! cut off: the task notices it, ends by itself and stores what it did.
+//! Each request is authenticated before its body is read. Turns, embeddings, judgements and MCP messages run as tasks,
+//! which a disconnecting client does not cut off: the task notices it, ends by itself and stores what it did. Counts of
+//! tokens and questions of hooks are short, and are answered without a task.
 
 use std::sync::Arc;
 
@@ -107,8 +109,8 @@ impl GatewayService {
         routes.count_tokens(&received, &read.bytes)
     }
 
-    /// Answers a question of a coding agent's hook about a call, on the thread of the connection. Returns the error to send
-    /// if the request is refused.
+    /// Answers a question of a coding agent's hook about a call, on the thread of the connection. Returns the error to
+    /// send if the request is refused.
     pub(super) async fn handed_call(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
         let message = "this gateway has no clients, so it hands over no calls: its operator can enable them with `--config`";
         let routes = self.models().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))?;
@@ -149,8 +151,8 @@ impl GatewayService {
         self.respond(&TURNS, failure_formats, answer).await
     }
 
-    /// Serves a request of another gateway for a judgement of a chat, as one of the turns of its client. Returns the error
-    /// to send if the request is refused before its body is read.
+    /// Serves a request of another gateway for a judgement of a chat, as one of the turns of its client. Returns the
+    /// error to send if the request is refused before its body is read.
     pub(super) async fn guardrail(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let api = guardrail::API;
         let routes = self.model_routes(api)?;

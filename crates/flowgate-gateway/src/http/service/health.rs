@@ -13,8 +13,8 @@ pub(crate) struct Health {
     /// The failing parts without which the gateway does not work: the database (`store`), the audit log, or a required
     /// witness of it.
     failing: Vec<&'static str>,
-    /// The failing parts without which the gateway still works: an optional witness of the audit log,
-    /// or an issuer of tokens whose keys could not be fetched.
+    /// The failing parts without which the gateway still works: an optional witness of the audit log, or an issuer of
+    /// tokens whose keys could not be fetched.
     late: Vec<&'static str>,
     /// The number of clients in watch mode, whose policies stop nothing.
     watching: usize,

@@ -11,8 +11,8 @@ const CLIENT_METRICS_LEFT_OUT: &str = "# The metrics of clients (verdicts, quest
 
 impl GatewayService {
     /// Returns the metrics of the whole gateway in the text format of Prometheus. Those of clients are left out unless
-    /// the server has a token: they reveal verdicts, which may depend on hidden text, and an agent on this machine could
-    /// read them.
+    /// the server has a token: they reveal verdicts, which may depend on hidden text, and an agent on this machine
+    /// could read them.
     pub(super) fn metrics_text(&self) -> String {
         let body_bytes = self.limits.bodies.saturating_sub(self.bodies.available_permits());
         // The last part of a metric says whether it is a counter. These three are not: their values also decrease.

@@ -20,7 +20,8 @@ impl GatewayService {
     }
 
     /// Reads the configuration again, and serves it from now on. Writes to the operator's log what has changed, or why
-    /// the present configuration stays in force. `by` is the person who ordered it, or the signal. One reload at a time.
+    /// the present configuration stays in force. `by` is the person who ordered it, or the signal. One reload at a
+    /// time.
     ///
     /// # Errors
     /// Why the present configuration stays in force.

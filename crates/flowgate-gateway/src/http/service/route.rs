@@ -68,8 +68,7 @@ pub(crate) enum ServiceRoute {
 
 impl ServiceRoute {
     /// Returns whether the handler of the route authenticates requests by the keys of clients or people, or needs no
-    /// authentication; otherwise the gateway's
-    /// [`AccessControl`](crate::http::access::AccessControl) applies.
+    /// authentication; otherwise the gateway's [`AccessControl`](crate::http::access::AccessControl) applies.
     pub(super) fn has_own_access(self) -> bool {
         match self {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens(_) => true,

@@ -7,6 +7,8 @@ use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unre
 use super::super::{fields, put};
 use crate::chat::{ProviderTool, ProviderToolUse};
 
+/// The tools that Anthropic's servers run and that the gateway can have run, with the versions that are requested.
+/// `max_uses` is 1, since a request serves one call.
 pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     ProviderToolForm {
         tool: ProviderTool::WebSearch,
@@ -51,7 +53,7 @@ fn declare_web_tool(wanted: &ProviderToolUse, mut declaration: Value) -> Option<
 }
 
 /// Removes the blocks of calls that the provider ran, and of their results. Returns the pages of these results. The
-/// content of a result is an object in place of a list if it is no list of pages; an error has a type of its own.
+/// content of a result is a list of pages, or one object: an error, whose type ends with `_error`, or another result.
 pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
     let mut items = ProviderItems::default();
     let Some(blocks) = body.get_mut("content").and_then(Value::as_array_mut) else { return items };

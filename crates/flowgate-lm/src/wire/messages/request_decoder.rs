@@ -22,7 +22,8 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request. Drops the fields and tools in `dropped`.
+/// Decodes the body of a request. `dropped` says which fields and tools are dropped, and which tools of the provider
+/// are accepted.
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
@@ -30,8 +31,8 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
     decode(body, dropped, Limit::Required)
 }
 
-/// Decodes the body of a request that only asks how many tokens it has. It need not state a token limit. Drops the
-/// fields and tools in `dropped`.
+/// Decodes the body of a request that only asks how many tokens it has. It need not state a token limit. `dropped` is
+/// as for [`decode_request`].
 ///
 /// # Errors
 /// As for [`decode_request`].
@@ -48,8 +49,8 @@ enum Limit {
     Optional,
 }
 
-/// Decodes the body of a request, for an answer or for the number of its tokens. Drops the fields and tools in
-/// `dropped`. `limit` is whether the body must state a token limit.
+/// Decodes the body of a request, for an answer or for the number of its tokens. `dropped` is as for
+/// [`decode_request`]; `limit` is whether the body must state a token limit.
 fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unsupported(&REQUEST)?;

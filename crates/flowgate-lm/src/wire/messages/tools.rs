@@ -4,11 +4,12 @@
 use super::super::WireError;
 use super::super::fields::{ObjectFields, UNKNOWN_TOOL, is_tool_type};
 use super::super::provider_tools::{accepted, provider_tool_problem};
-use super::provider_tools::PROVIDER_TOOLS as RUN_BY_SERVER;
+use super::provider_tools::PROVIDER_TOOLS as TOOL_FORMS;
 use super::{CHOICE, OF_PROVIDER, TOOL};
 use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 
-/// The types of tools that the provider runs, without the date at their end.
+/// The types of tools that the provider runs, without the date at their end. The gateway can have only those in
+/// [`TOOL_FORMS`] run.
 const PROVIDER_TOOLS: [&str; 6] =
     ["web_search", "web_fetch", "code_execution", "tool_search_tool", "advisor", "mcp_toolset"];
 /// The types of tools that the client runs, but whose arguments the provider describes; without the date at their end.
@@ -29,9 +30,9 @@ pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ReceivedTool>,
         let is_known = |known: &str| is_tool_type(kind, known);
         return match PROVIDER_TOOLS.into_iter().find(|known| is_known(known)) {
             Some(known) if tool.drops_tool(known) => Ok(None),
-            Some(known) => match accepted(tool, RUN_BY_SERVER, kind) {
+            Some(known) => match accepted(tool, TOOL_FORMS, kind) {
                 Some(accepted) => Ok(Some(ReceivedTool::OfProvider(read_provider_tool(tool, accepted)?))),
-                None => tool.field_error("type", provider_tool_problem(RUN_BY_SERVER, known)),
+                None => tool.field_error("type", provider_tool_problem(TOOL_FORMS, known)),
             },
             None if PROVIDER_SCHEMAS.into_iter().any(is_known) => tool.field_error(
                 "type",

@@ -1,4 +1,5 @@
-//! Declares the tools of the provider in OpenAI's Responses API ([`ProviderToolForm`]), for the descriptor of the format.
+//! Declares the tools of the provider in OpenAI's Responses API ([`ProviderToolForm`]), for the descriptor of the
+//! format.
 
 use serde_json::{Value, json};
 
@@ -6,6 +7,7 @@ use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unre
 use super::super::{fields, put};
 use crate::chat::{ProviderTool, ProviderToolUse};
 
+/// The tools that OpenAI's servers run and that the gateway can have run.
 pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     ProviderToolForm {
         tool: ProviderTool::WebSearch,

@@ -20,7 +20,8 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request. Drops the fields and tools in `dropped`.
+/// Decodes the body of a request. `dropped` says which fields and tools are dropped, and which tools of the provider
+/// are accepted.
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
@@ -209,6 +210,7 @@ fn read_item(
 
 /// Returns the problem of an item of the type `kind`, which is not among those that are decoded.
 fn item_problem(kind: &str) -> &'static str {
+    // The beginnings of the types of records that the provider writes about tools of its own.
     let of_the_provider = [
         "web_search_call",
         "file_search_call",

@@ -8,7 +8,7 @@ use super::super::fields::{ALLOWED_TOOLS, ObjectFields, UNKNOWN_TOOL, is_tool_ty
 use super::super::provider_tools::{accepted, provider_tool_problem};
 use super::super::tool_forms::{ToolForm, custom_schema, qualified_name};
 use super::super::{ToolForms, WireError};
-use super::provider_tools::PROVIDER_TOOLS as RUN_BY_SERVER;
+use super::provider_tools::PROVIDER_TOOLS as TOOL_FORMS;
 use super::{CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPACE, OF_PROVIDER};
 use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 use crate::json::Json;
@@ -21,7 +21,7 @@ pub(super) fn called_name(item: &ObjectFields<'_>) -> Result<String, WireError> 
     Ok(namespace.map_or_else(|| name.to_owned(), |namespace| qualified_name(namespace, name)))
 }
 
-/// The types of tools that the provider runs.
+/// The types of tools that the provider runs. The gateway can have only those in [`TOOL_FORMS`] run.
 const PROVIDER_TOOLS: [&str; 8] = [
     "web_search",
     "file_search",
@@ -125,9 +125,9 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
 fn read_provider_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<Option<ProviderToolUse>, WireError> {
     match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
         Some(known) if tool.drops_tool(known) => Ok(None),
-        Some(known) => match accepted(tool, RUN_BY_SERVER, kind) {
+        Some(known) => match accepted(tool, TOOL_FORMS, kind) {
             Some(accepted) => read_restrictions(tool, accepted).map(Some),
-            None => tool.field_error("type", provider_tool_problem(RUN_BY_SERVER, known)),
+            None => tool.field_error("type", provider_tool_problem(TOOL_FORMS, known)),
         },
         None if PROVIDER_SCHEMAS.contains(&kind) => tool.field_error(
             "type",
@@ -165,12 +165,12 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
             let kind = choice.text("type")?;
             match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
                 _ if kind == "allowed_tools" => return choice.field_error("type", ALLOWED_TOOLS),
-                Some(known) if accepted(&choice, RUN_BY_SERVER, kind).is_none() => {
-                    return choice.field_error("type", provider_tool_problem(RUN_BY_SERVER, known));
+                Some(known) if accepted(&choice, TOOL_FORMS, kind).is_none() => {
+                    return choice.field_error("type", provider_tool_problem(TOOL_FORMS, known));
                 }
                 _ => choice.reject_unsupported(&CHOICE)?,
             }
-            if let Some(tool) = accepted(&choice, RUN_BY_SERVER, kind) {
+            if let Some(tool) = accepted(&choice, TOOL_FORMS, kind) {
                 return Ok(ToolChoice::Tool(tool.name().to_owned()));
             }
             if !matches!(kind, "function" | "custom") {

@@ -1,5 +1,6 @@
 //! Describes labels for reasons and questions, by the names that the policy gives to elements, such as `untrusted` or
-//! `readers(ann, bob)`. The monitor calls it when it writes a reason or a question.
+//! `readers(ann, bob)`. The monitor calls it when it writes a reason or a question, and the Python package when it
+//! shows a label.
 
 use super::super::dimension::DimensionKind;
 use super::super::{Label, NameTable};
