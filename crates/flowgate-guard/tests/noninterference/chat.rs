@@ -290,13 +290,14 @@ impl RunState<'_> {
         has_parts.then(|| Random::of(&format!("{} {tool} {turn}", self.case.seed)).chance(PROXIED))
     }
 
-    /// Returns whether the client runs a hidden call through the proxy because it equals a visible one of the same
-    /// message; `None` if it equals none. Both calls are of the same tool, and the proxy cannot tell them apart.
-    fn route_of_equal(&self, hidden: &ClientRunCall, all: &[ClientRunCall]) -> Option<bool> {
-        let is_equal = |call: &&ClientRunCall| {
-            call.exists && (&call.tool, &call.arguments) == (&hidden.tool, &hidden.arguments)
+    /// Returns whether the client runs a call through the proxy as it runs the first visible call of the same message
+    /// that equals it, which may be the call itself; `None` if none does. The calls are of the same tool, and the proxy
+    /// cannot tell them apart.
+    fn route_of_equal(&self, call: &ClientRunCall, all: &[ClientRunCall]) -> Option<bool> {
+        let is_equal = |other: &&ClientRunCall| {
+            other.exists && (&other.tool, &other.arguments) == (&call.tool, &call.arguments)
         };
-        let visible = all.iter().filter(|_| !hidden.exists).find(is_equal)?;
+        let visible = all.iter().find(is_equal)?;
         Some(self.choices_of(&visible.id).chance(PROXIED))
     }
 

@@ -17,15 +17,27 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
     let default = plan.default.unwrap_or_else(|| space.top());
     let flows_to_bound =
         |label: &Label, dims: DimensionSet| space.exceeded_dimensions(label, bound, dims).is_empty();
-    let grants: Vec<PartialLabel> = statements
-        .iter()
-        .filter_map(|index| plan.labels.get(*index))
-        .filter(|statement| covers_frame(statement))
+    let covering = || {
+        let statements = statements.iter().filter_map(|index| plan.labels.get(*index));
+        statements.filter(|statement| covers_frame(statement))
+    };
+    // The frame has the label of the content where no statement names the event itself. If there are statements about
+    // both, the frame can have a part of each label.
+    let is_mixed = covering().any(|statement| statement.target.steps.is_empty())
+        && covering().any(|statement| !statement.target.steps.is_empty());
+    let grants: Vec<PartialLabel> = covering()
         .map(|statement| {
             // A computed element can be anything up to the bound.
             let fixed = statement.label.fixed.unwrap_or(PartialLabel::NONE);
             let computed = space.restrict(bound, statement.label.dims.without(fixed.dims));
             PartialLabel { dims: statement.label.dims, label: fixed.label.join(&computed) }
+        })
+        .map(|grant| match is_mixed {
+            true => {
+                let dims = grant.dims.without(space.exceeded_dimensions(&grant.label, bound, grant.dims));
+                PartialLabel { dims, label: space.restrict(&grant.label, dims) }
+            }
+            false => grant,
         })
         // An event with a label above the bound is not shown.
         .filter(|grant| flows_to_bound(&grant.label, grant.dims))
@@ -121,6 +133,12 @@ mod tests {
         let bound = plan.space.restrict(&top, DimensionSet::single(1)).join(&sources(&top));
         let found = greatest_frame_label(plan, &statements_for_kind(plan, Type::Message).labels, &bound);
         assert_eq!(sources(&found), sources(&top));
+        // The frame takes integrity from the one, and secrecy from the other.
+        let mixed = format!(
+            "label m as trusted if:\n    (m: Message)\n{}",
+            "label m.content as untrusted, internal if:\n    (m: Message)\n"
+        );
+        check(&mixed, ("trusted", "internal"), "trusted, internal");
         // Parts of messages say nothing about their existence.
         check("label m.content[*] as trusted, public if:\n    (m: Message)\n", strict, "trusted, public");
     }

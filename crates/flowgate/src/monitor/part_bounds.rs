@@ -17,9 +17,6 @@ struct PossibleGrant {
     depth: Option<usize>,
     /// Whether it labels a region that contains the hidden one, or the hidden one itself.
     covers: bool,
-    /// Whether it labels a part that a pattern captures in the hidden region itself. A view shows such a part although
-    /// the text around it is hidden.
-    is_captured_here: bool,
     /// The label, in the dimensions that the statement names. A computed element is the bound.
     label: Label,
     dims: DimensionSet,
@@ -32,7 +29,7 @@ impl PossibleGrant {
     fn of_default(plan: &Plan, bound: &Label) -> Self {
         let (space, label) = (&plan.space, plan.default.unwrap_or_else(|| plan.space.top()));
         let exceeded = space.exceeded_dimensions(&label, bound, space.all());
-        Self { depth: Some(0), covers: true, is_captured_here: false, label, dims: space.all(), exceeded }
+        Self { depth: Some(0), covers: true, label, dims: space.all(), exceeded }
     }
 
     /// Returns the grant of a statement around the hidden region at `path`, with the bound in the dimensions of computed
@@ -46,7 +43,6 @@ impl PossibleGrant {
         Self {
             depth: steps.map(|steps| 1 + steps + usize::from(captures)),
             covers: !captures && steps.is_some_and(|steps| steps <= path.0.len()),
-            is_captured_here: captures && steps == Some(path.0.len()),
             label: fixed.label.join(&computed),
             dims: statement.label.dims,
             exceeded: space.exceeded_dimensions(&fixed.label, bound, fixed.dims),
@@ -60,8 +56,8 @@ impl PossibleGrant {
 }
 
 /// Returns an upper bound on the label of what a view at `bound` shows in the place of the region at `path`, whatever
-/// the region contains. `statements` label events of this kind; those that label regions around `path` must have no
-/// condition. The result flows to `bound`, and depends on nothing but the policy.
+/// the region contains. `statements` label events of this kind, each without a condition. The result flows to `bound`,
+/// and depends on nothing but the policy.
 ///
 /// A region has in each dimension the label of the innermost statement that names the dimension. So the label that a
 /// statement grants in a dimension counts only if a region can have it and be shown: no statement further inside names
@@ -72,9 +68,6 @@ pub(super) fn greatest_part_label(plan: &Plan, statements: &[usize], path: &Path
     let around = around.filter(|statement| labels_around(statement, path));
     let mut grants = vec![PossibleGrant::of_default(plan, bound)];
     grants.extend(around.map(|statement| PossibleGrant::of_statement(space, statement, path, bound)));
-    if is_always_hidden(space, &grants, path) {
-        grants.retain(|grant| grant.covers || grant.is_captured_here);
-    }
     let dimensions = || 0..space.dimensions().len();
     let counts = |grant: &PossibleGrant, kept: usize| {
         let is_named_inside = |inner: &PossibleGrant| {
@@ -99,16 +92,4 @@ pub(super) fn greatest_part_label(plan: &Plan, statements: &[usize], path: &Path
         let kept = dimensions().filter(kept).map(DimensionSet::single);
         joined.join(&space.restrict(&grant.label, kept.fold(DimensionSet::NONE, DimensionSet::union)))
     })
-}
-
-/// Returns whether the region at `path` is hidden in every form: in some dimension, the innermost grants that cover it
-/// exceed the bound. False where a depth is unknown, and for a whole event, whose label can be that of its content.
-fn is_always_hidden(space: &Space, grants: &[PossibleGrant], path: &Path) -> bool {
-    let exceeds = |dimension: usize| {
-        let covering = || grants.iter().filter(|grant| grant.covers && grant.dims.has(dimension));
-        let innermost = covering().map(|grant| grant.depth).max();
-        covering().any(|grant| Some(grant.depth) == innermost && grant.exceeded.has(dimension))
-    };
-    let is_known = !path.0.is_empty() && grants.iter().all(|grant| grant.depth.is_some());
-    is_known && (0..space.dimensions().len()).any(exceeds)
 }

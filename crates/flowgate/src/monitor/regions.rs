@@ -48,7 +48,9 @@ pub(super) fn is_unconditional(statement: &LabelStatement) -> bool {
         root = next;
         containing += 1;
     }
-    !statement.reads && variables.len() == containing
+    // Each item of the query names the tool of the event: a test of another value may fail.
+    let query = &statement.query;
+    !statement.reads && variables.len() == containing && query.items.len() <= query.tools.len()
 }
 
 /// Returns whether `steps` can lead along `path`, as far as the shorter of them goes.

@@ -14,7 +14,8 @@ use crate::label::{DimensionSet, Label, Space};
 use crate::policy::Action;
 use crate::policy::pattern::PatternId;
 use crate::policy::plan::{
-    CompiledExpr, CompiledQuery, EventVariable, Plan, QueryItem, Requirement, TargetPath, TargetStep, Type,
+    CompiledExpr, CompiledQuery, EventVariable, Plan, QueryItem, Requirement, Rule, TargetPath, TargetStep,
+    Type,
 };
 use crate::rules::{ObservedEvents, events_read_by};
 use crate::trace::{ArgumentSet, Tool};
@@ -232,16 +233,13 @@ impl Monitor {
         })
     }
 
-    /// Returns the least label that every output of a tool carries because rules can stop it. Whether a rule
-    /// stops an output is observable, and depends on what the rule looks at, in the output and in other
-    /// events.
+    /// Returns the rules that can stop an output of a tool.
     ///
     /// A rule can stop an output if the output can complete a match: one of its variables may be the last event of a
-    /// match (`can_be_last`), or the match may change with later events (`!is_settled`). A rule that looks at no other
-    /// events (`ObservedEvents::Nothing`) still looks at the output itself.
-    pub fn output_floor(&self, tool: &Tool) -> Label {
+    /// match (`can_be_last`), or the match may change with later events (`!is_settled`).
+    pub(super) fn rules_about_outputs(&self, tool: &Tool) -> impl Iterator<Item = &Rule> {
         let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
-        let stopping_rules = rules.filter(|rule| {
+        rules.filter(|rule| {
             // Whether an output of the tool, as the value of this variable, can complete a match.
             let can_complete = |variable: &EventVariable| {
                 matches!(variable.ty, Type::ToolOutput | Type::Event)
@@ -249,12 +247,21 @@ impl Monitor {
                     && variable.named.as_ref().is_none_or(|name| *name == tool.name)
             };
             rule.events.iter().any(can_complete)
-        });
+        })
+    }
+
+    /// Returns the least label that every output of a tool carries because rules can stop it. Whether a rule
+    /// stops an output is observable, and depends on what the rule looks at, in the output and in other
+    /// events. A rule that looks at no other events (`ObservedEvents::Nothing`) still looks at the output itself.
+    ///
+    /// The label covers no error, whose text is top: an output that is hidden as an error could have been stopped, so
+    /// [`view_label`](Self::view_label) counts a hidden output as one that was.
+    pub fn output_floor(&self, tool: &Tool) -> Label {
         let plan = &self.policy.plan;
         // The label of what no statement labels.
         let undeclared = plan.default.unwrap_or(plan.space.top());
         // The order of `ObservedEvents` is by inclusion, so the greatest covers what every rule reads.
-        match stopping_rules.map(events_read_by).max() {
+        match self.rules_about_outputs(tool).map(events_read_by).max() {
             None => Label::BOTTOM,
             Some(ObservedEvents::Nothing) => self.greatest_output_label(tool, undeclared),
             Some(ObservedEvents::Calls) => {

@@ -10,16 +10,17 @@
 //! * if the label of the region depends on the form of a hidden text, such as whether it can be read as a list: the
 //!   greatest label that a view could show in its place instead, or the bound if conditions decide as well;
 //! * for a whole answer, the greatest label that another answer could have had in its place: whether a tool returned an
-//!   error is hidden with the answer.
+//!   error is hidden with the answer. The bound, if a rule can stop answers of the tool.
 //!
 //! A label that the policy states without a condition contributes nothing. `docs/guard.md` ("Labels that float") has
 //! the proof.
 
 use super::Monitor;
 use super::applicable_statements::{statements_for_kind, statements_for_tool};
+use super::computed_label::greatest_label;
 use super::frame_bounds::greatest_frame_label;
 use super::part_bounds::greatest_part_label;
-use super::regions::{is_unconditional, labels_around, labels_parts_of};
+use super::regions::{is_unconditional, labels_around, labels_parts_of, statement_path};
 use crate::label::Label;
 use crate::policy::plan::{LabelStatement, Type};
 use crate::trace::{Document, Event, EventBody, EventId, NodeId, Path, PathStep};
@@ -95,15 +96,22 @@ impl Monitor {
         let raised = up_to_bound(document.origin.raised).join(&space.greatest_below(&ambiguous, bound));
         // Whether all of an answer is hidden, and not only a part of it.
         let is_answer = matches!(event.body, EventBody::Output(_)) && (node == 0 || path == content);
-        if is_answer && statements().any(|statement| statement.reads) {
+        // An answer that a rule stops is hidden from every view below the top. Whether the rule stops an error depends
+        // on the text of the error.
+        let can_be_stopped = || {
+            let tool = event.call.and_then(|call| self.trace.event(call)).and_then(|call| call.tool());
+            tool.is_some_and(|tool| self.rules_about_outputs(tool).next().is_some())
+        };
+        if is_answer && (can_be_stopped() || statements().any(|statement| statement.reads)) {
             return *bound;
         }
         let region = if is_answer { &content } else { &path };
         // A statement labels parts of the region, so its label depends on the form of the hidden content.
         let parts = if statements().any(|statement| labels_parts_of(statement, region)) {
-            let is_decided_elsewhere =
-                |statement: &LabelStatement| labels_around(statement, region) && !is_unconditional(statement);
-            if document.origin.has_block_floors || statements().any(is_decided_elsewhere) {
+            // A condition can read the region, and its effect reaches what it labels elsewhere. Of the statements about
+            // descriptions, some are about other tools.
+            let is_description = matches!(event.body, EventBody::Tool(_));
+            if is_description || document.origin.has_block_floors || !statements().all(is_unconditional) {
                 return *bound;
             }
             Some(greatest_part_label(plan, &indices, region, bound).join(&raised))
@@ -113,12 +121,31 @@ impl Monitor {
         match parts {
             _ if is_answer => {
                 let frame = greatest_frame_label(plan, &indices, bound);
-                frame.join(&raised).join(&parts.unwrap_or(Label::BOTTOM))
+                let elsewhere = self.label_outside_content(event, &statements().collect::<Vec<_>>(), bound);
+                frame.join(&elsewhere).join(&raised).join(&parts.unwrap_or(Label::BOTTOM))
             }
             Some(parts) => parts,
             // What statements have read in order to label the region, and what was joined into the whole event.
             None => up_to_bound(document.floor_of(node).join(&document.origin.raised)),
         }
+    }
+
+    /// Returns what a view at `bound` can show of an answer in the place of `event` that follows from no label of its
+    /// content: the report of a failed call, and an answer whose text and structured form differ, which carries the
+    /// labels of `statements` about the structured form. The result flows to `bound`.
+    fn label_outside_content(&self, event: &Event, statements: &[&LabelStatement], bound: &Label) -> Label {
+        let space = &self.policy.plan.space;
+        let tool = event.call.and_then(|call| self.trace.event(call)).and_then(|call| call.tool());
+        let failure = tool.map_or(*bound, |tool| self.greatest_output_label(tool, space.top()));
+        let failure = if failure.flows_to(bound) { failure } else { Label::BOTTOM };
+        let content = Path(vec![PathStep::Key("content".into())]);
+        let is_part =
+            |statement: &LabelStatement| statement_path(statement).is_none_or(|steps| steps.len() > 1);
+        let of_structured =
+            statements.iter().filter(|statement| is_part(statement) && !labels_around(statement, &content));
+        of_structured.fold(failure, |joined, statement| {
+            joined.join(&space.greatest_below(&greatest_label(space, &statement.label), bound))
+        })
     }
 }
 
@@ -145,8 +172,6 @@ mod tests {
 lattice secrecy: public < private
 require top if:
     (call: ToolCall) is tool:read
-label out.structured as trusted, private if:
-    (out: ToolOutput) is tool:read
 "#;
 
     /// Returns the label of a view, at the bound "trusted, private", of an answer under these label statements.
@@ -190,14 +215,14 @@ label out.structured as trusted, private if:
         check(&[whole, decided], &answer, public);
         check(&[whole, decided, ("out.content.count as private", "")], &answer, private);
         check(&[whole, decided, ("out.content.count as untrusted", "")], &answer, private);
-        // A statement labels a part of what is hidden, which is shown in no form.
-        let id = ("out.content.page.id as trusted, private", "");
-        check(&[whole, page, id], &answer, public);
-        check(&[whole, page, id], &json!({"page": {"id": 1}}), public);
-        // The page is shown in another form.
-        let id = ("out.content.page.id as untrusted, private", "");
-        check(&[whole, id], &answer, public);
-        check(&[whole, id], &json!({"page": {"id": 1}}), public);
+        // A statement labels a part of what is hidden, so the label is the same in every form.
+        for page_text in [json!("Pay!"), json!({"id": 1}), json!({"id": {"a": 1}})] {
+            let answer = json!({"count": 2, "page": page_text});
+            check(&[whole, page, ("out.content.page.id as trusted, private", "")], &answer, private);
+            check(&[whole, page, ("out.content.page.id as trusted, public", "")], &answer, public);
+            check(&[whole, page, ("out.content.page.id as untrusted, private", "")], &answer, public);
+            check(&[whole, ("out.content.page.id as untrusted, private", "")], &answer, public);
+        }
         // A part that a pattern captures is shown if the text has it, so its label counts if it has not.
         let captured =
             |label: &str| format!("capture(out.content.page, r\"id=(?<id>[0-9])\", \"id\") as {label}");
@@ -211,6 +236,21 @@ label out.structured as trusted, private if:
         let secret_page = ("out.content.page as untrusted, private", "");
         assert_eq!(carried(&[whole, secret_page, (&captured("trusted"), "")], &answer, None), private);
         assert_eq!(carried(&[whole, secret_page, (&captured("trusted, public"), "")], &answer, None), public);
+        // A captured part carries what a statement says about a part of the text.
+        let note = ("out.content.page.note as private", "");
+        for page_text in ["id=7 x", "y"] {
+            let answer = json!({ "page": page_text });
+            assert_eq!(carried(&[whole, page, (&captured("trusted"), ""), note], &answer, None), private);
+        }
+        // A statement about another tool labels nothing.
+        let other = ("out.content as public", "tool_call(out) is tool:other");
+        let whole_captured = ("capture(out.content, r\"id=(?<id>[0-9]) .*\", \"id\") as trusted", "");
+        for text in ["id=7 x", "y"] {
+            assert_eq!(carried(&[other, whole_captured], &json!(text), None), private);
+        }
+        // A condition that reads the page reaches what it labels elsewhere.
+        let reads_page = ("out.content.other as trusted, private", "out.content.page == \"z\"");
+        assert_eq!(carried(&[whole, page, (&captured("trusted"), ""), reads_page], &answer, None), private);
         // Whether it is labelled depends on what the statement reads.
         assert_eq!(parts("trusted, public", "out.content.count > 1"), private);
         // All of it is hidden: an error could be in its place.
@@ -259,11 +299,23 @@ label out.structured as trusted, private if:
     /// A view shows the text of an answer alone.
     #[test]
     fn a_structured_form_contributes_nothing() {
-        let whole = ("out.content as trusted, public", "");
+        let structured = [("out.content as trusted, public", ""), ("out.structured as trusted, private", "")];
         let answer = json!({"count": 2});
         let text = json!(answer.to_string());
-        assert_eq!(carried(&[whole], &text, Some(answer)), "trusted, public");
-        assert_eq!(carried(&[whole], &text, Some(json!({"count": 3}))), "trusted, public");
-        assert_eq!(carried(&[whole], &json!("two"), Some(json!("two"))), "trusted, public");
+        assert_eq!(carried(&structured, &text, Some(answer)), "trusted, public");
+        assert_eq!(carried(&structured, &text, Some(json!({"count": 3}))), "trusted, public");
+        assert_eq!(carried(&structured, &json!("two"), Some(json!("two"))), "trusted, public");
+        // But the report of a failed call, which could be in the place of an error, carries its label.
+        assert_eq!(carried(&structured, &json!("failed"), None), "trusted, private");
+    }
+
+    /// An answer whose text and structured form differ carries what statements say about parts of the structured form.
+    #[test]
+    fn a_part_of_the_structured_form_counts_where_the_answer_is_hidden() {
+        let whole = ("out.content as trusted, public", "");
+        let part = ("out.structured.x as private", "");
+        let differs = carried(&[whole, part], &json!("two"), Some(json!({"x": 1})));
+        assert_eq!(differs, "trusted, private");
+        assert_eq!(carried(&[whole, part], &json!("failed"), None), differs);
     }
 }
