@@ -1,11 +1,12 @@
-//! Starts MCP servers, lists their tools for `flowgate init` and `flowgate scan`, and calls them for `flowgate run`. `rmcp` implements the
-//! protocol; only this module uses it.
+//! Starts MCP servers, lists their tools for `flowgate init` and `flowgate scan`, and calls them for `flowgate run`.
+//! `rmcp` implements the protocol; only this module and its submodules use it.
 //!
 //! The asynchronous code runs on a thread of its own; all other code calls it and waits. The output of servers is
 //! untrusted and is only passed on.
 //!
 //! * `config` reads the configuration of servers.
-//! * `connection` connects to one server; `http` is the HTTP client for remote servers, and `oauth` obtains tokens for them.
+//! * `connection` connects to one server; `http` is the HTTP client for remote servers, and `oauth` obtains tokens for
+//!   them.
 //! * `runtime` runs the asynchronous code on its thread.
 
 mod config;
@@ -35,7 +36,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit for servers to end: `rmcp` closes their input, sends a signal, and kills them, three seconds apart.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How long to wait until a server is killed that has not answered.
+/// How long [`list_tools`] waits for a server that has not answered `initialize` to be killed.
 const KILL_PAUSE: Duration = Duration::from_millis(300);
 
 /// The largest message of a server that only lists its tools, in bytes.
@@ -147,8 +148,8 @@ impl Drop for ServersGuard {
 pub(crate) type ListedServer = (String, Result<Vec<draft::DescribedTool>, String>);
 
 /// Starts all servers at the same time, lists their tools, and ends the servers, also those that gave no list. Waits at
-/// most `limit` for all of them to start and to list their tools, or until `is_cancelled` returns true. Returns one item
-/// for each server, in the order of `specs`.
+/// most `limit` for all of them to start and to list their tools, or until `is_cancelled` returns true. Returns one
+/// item for each server, in the order of `specs`.
 pub(crate) fn list_tools(
     specs: Vec<McpServerSpec>,
     limit: Duration,

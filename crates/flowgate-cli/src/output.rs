@@ -1,6 +1,6 @@
 //! Prints the output of commands: results go to the standard output; errors, warnings, notes and diagnostics to the
-//! standard error. What cannot be written, for example because the reader closed the pipe, is dropped: a command still ends
-//! with its own exit code.
+//! standard error. What cannot be written, for example because the reader closed the pipe, is dropped: a command still
+//! ends with its own exit code.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
@@ -54,8 +54,8 @@ impl Console {
         let _ = self.out.flush();
     }
 
-    /// Prints a prompt on the standard error, [escaped](escaping::escape_output) and without a line break. A closed pipe
-    /// is not an error.
+    /// Prints a prompt on the standard error, [escaped](escaping::escape_output) and without a line break: the standard
+    /// output may be a file. A closed pipe is not an error.
     #[cfg(feature = "run")]
     pub(crate) fn prompt_beside_result(&mut self, prompt: &str) {
         let _ = write!(self.err, "{}", escaping::escape_output(prompt, self.err_color));

@@ -12,8 +12,8 @@ use crate::input::InputError;
 /// The services and modules that answer predicates.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct PredicateArgs {
-    /// The service or module that answers a predicate which the policy declares `extern`: a URL that receives POST requests, or a
-    /// WebAssembly module with a function of that name. May be given several times.
+    /// The service or module that answers a predicate which the policy declares `extern`: a URL that receives POST
+    /// requests, or a WebAssembly module with a function of that name. May be given several times.
     #[cfg(feature = "gateway")]
     #[arg(long = "predicate", value_name = "NAME=URL|NAME=FILE.wasm")]
     sources: Vec<PredicateSourceSpec>,
@@ -26,12 +26,12 @@ impl PredicateArgs {
         PredicateSources::load(&self.sources).map_err(|error| InputError(format!("--predicate: {error}")))
     }
 
-    /// Returns the functions that answer the extern predicates of a policy; `name` is its file, for messages. Each request to
-    /// a service has its own time limit; there is none for all requests together.
+    /// Returns the functions that answer the extern predicates of a policy; `name` is its file, for messages. Each
+    /// request to a service has its own time limit; there is none for all requests together.
     ///
     /// # Errors
-    /// If a service or module cannot be loaded; if one of them answers a predicate that the policy does not declare; or if
-    /// the policy declares a predicate that none of them answers.
+    /// If a service or module cannot be loaded; if one of them answers a predicate that the policy does not declare; or
+    /// if the policy declares a predicate that none of them answers.
     pub(crate) fn predicates(&self, policy: &Policy, name: &str) -> Result<Predicates, InputError> {
         #[cfg(feature = "gateway")]
         let predicate_sources = self.predicate_sources()?;

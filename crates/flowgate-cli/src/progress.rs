@@ -99,9 +99,9 @@ impl Progress {
     }
 
     /// Creates the progress display on the standard error. On a terminal, if `may_rewrite`, it is one line that is
-    /// overwritten, unless `mode` is [`ProgressMode::Never`]. In all other cases, [`ProgressMode::Always`] prints a line
-    /// for each tenth of the work, and the other modes print nothing. From now on, a first Ctrl-C requests the command to
-    /// stop, and a second one ends the program.
+    /// overwritten, unless `mode` is [`ProgressMode::Never`]. In all other cases, [`ProgressMode::Always`] prints a
+    /// line for each tenth of the work, and the other modes print nothing. From now on, a first Ctrl-C requests the
+    /// command to stop, and a second one ends the program.
     fn on_stderr(work: WorkUnit, total: Option<u64>, may_rewrite: bool, mode: ProgressMode) -> Self {
         let show = match (mode, stderr().is_terminal()) {
             (ProgressMode::Auto | ProgressMode::Always, true) if may_rewrite => ProgressDisplay::Terminal,

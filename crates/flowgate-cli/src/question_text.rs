@@ -1,5 +1,5 @@
-//! Writes a question of a gateway as text for a terminal, with the same parts and words as the page for people: what the
-//! call would do, why a person is asked, what would be sent, which text had a hand in it. `flowgate approvals` and
+//! Writes a question of a gateway as text for a terminal, with the same parts and words as the page for people: what
+//! the call would do, why a person is asked, what would be sent, which text influenced it. `flowgate approvals` and
 //! `flowgate explain --question` print it.
 //!
 //! Everything in a question may come from a stranger, so every text passes [`escaping`].

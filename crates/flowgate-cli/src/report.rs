@@ -1,5 +1,5 @@
-//! Formats verdicts, their reasons and the regions that caused them, as text and as JSON. `check`, `explain`, `labels`,
-//! `demo`, `replay` and `run` use it, so that they print them alike.
+//! Formats verdicts, their reasons and the regions that caused them, as text and as JSON. The commands that print
+//! verdicts, such as `check`, `explain`, `replay`, `attack` and `run`, use it, so that they print them alike.
 
 use flowgate::monitor::{Monitor, Outcome, Reason};
 use flowgate::policy::{Policy, Span};

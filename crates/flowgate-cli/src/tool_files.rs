@@ -71,8 +71,8 @@ pub(crate) fn compare(
     Ok(ToolComparison { warnings: diagnostics, notes })
 }
 
-/// Splits an argument of `--tools`, `FILE` or `SERVER=FILE`, into the server, if it names one, and the path; an argument
-/// with a `/` before the `=` is a path.
+/// Splits an argument of `--tools`, `FILE` or `SERVER=FILE`, into the server, if it names one, and the path. An
+/// argument with a `/` before the `=` is a path. `flowgate attack` uses it, too.
 ///
 /// # Errors
 /// If the name of the server is empty, or that of Flowgate's own tools.

@@ -47,8 +47,8 @@ pub const MAX_FINDINGS: usize = 10_000;
 /// A finding in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The name of the rule or class that found it, such as `EMAIL_ADDRESS`. A text and not an enumeration: the tables of the
-    /// detectors have hundreds of rows, each with a name of its own.
+    /// The name of the rule or class that found it, such as `EMAIL_ADDRESS`. A text and not an enumeration: the tables
+    /// of the detectors have hundreds of rows, each with a name of its own.
     pub kind: &'static str,
     /// The bytes of the finding.
     pub span: Range<usize>,

@@ -94,7 +94,8 @@ fn markdown(text: &str, markup: &mut Markup) {
     // The end of the last address. Addresses are not parsed for brackets, so that the time is linear.
     let mut skipped = 0;
     for (at, c) in text.char_indices() {
-        // An address may end here after all: what was taken for one is not, if its parenthesis is not closed.
+        // An address in angle brackets is read even before `skipped`: what was taken for the address of a link there is
+        // none if its parenthesis is not closed.
         if c == '<' {
             let rest = text.get(at + 1..).unwrap_or_default();
             let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>')).unwrap_or(0);
@@ -116,9 +117,10 @@ fn markdown(text: &str, markup: &mut Markup) {
             ']' => {
                 let after = text.get(at + 1..).unwrap_or_default();
                 let Some(start) = open.pop() else {
-                    // The bracket that opens the label may have been closed by one in code or in a tag, which a renderer
-                    // does not count. What the label is of is unknown, so the address counts as a link and as an image.
-                    // It ends before the next such place, so that the time is linear; what it contains is read as well.
+                    // The bracket that opens the label may have been closed by one in code or in a tag, which a
+                    // renderer does not count. Whether an `!` precedes it is unknown, so the address counts as a link
+                    // and as an image. It ends before the next `](`, so that the time is linear; what it contains is
+                    // read as well.
                     let rest = after.strip_prefix('(').filter(|_| has_code_or_tags).unwrap_or_default();
                     let rest = rest.split_once("](").map_or(rest, |(first, _)| first);
                     if let Some(link) = destination(rest, at + 2) {
@@ -193,8 +195,8 @@ fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usi
 /// Maximum length of the recorded alternative text of an image, in bytes.
 const MAX_ALT: usize = 1_000;
 
-/// Returns whether a text between angle brackets is an address that leads somewhere. Names of XML, such as `xs:element`,
-/// have the same form.
+/// Returns whether a text between angle brackets is an address: with `://`, or with one of three schemes without it. A
+/// colon alone does not suffice, because names of XML, such as `xs:element`, have one.
 fn is_autolink(text: &str) -> bool {
     text.contains("://")
         || ["mailto:", "javascript:", "data:"]
@@ -224,8 +226,8 @@ fn end_of_label(text: &str) -> usize {
 }
 
 /// Returns the address at the start of a text, after white space and `<`; `None` if there is none. The address ends
-/// before a space or a closing parenthesis that is not opened in it; between angle brackets, it may contain both. The text begins at byte `offset` of the whole text; the returned span is one of the
-/// whole text.
+/// before a space or a closing parenthesis that is not opened in it; between angle brackets, it may contain both. The
+/// text begins at byte `offset` of the whole text; the returned span is one of the whole text.
 fn destination(text: &str, offset: usize) -> Option<Link> {
     let trimmed = text.trim_start_matches([' ', '\t', '\n', '<']);
     let start = text.len() - trimmed.len();

@@ -1,5 +1,5 @@
-//! Reads the configuration of MCP servers for `flowgate run`, `flowgate init` and `flowgate scan`, in the JSON form that MCP clients use
-//! (`mcpServers`). It states how to start or reach each server.
+//! Reads the configuration of MCP servers for `flowgate run`, `flowgate init` and `flowgate scan`, in the JSON form
+//! that MCP clients use (`mcpServers`). It states how to start or reach each server.
 
 use std::path::{Path, PathBuf};
 
@@ -192,7 +192,11 @@ impl ServerFields<'_> {
                         && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
                 });
                 if !is_web {
-                    return Err("its `url` is not a URL; write http:// or https:// with a host".to_owned());
+                    return Err(
+                        "its `url` is not a URL of HTTP without a user name; write http:// or https:// with a host, \
+                        and keys in `headers`"
+                            .to_owned(),
+                    );
                 }
                 let (headers, oauth) = (self.map("headers")?, self.oauth()?);
                 let has_key = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
@@ -413,11 +417,15 @@ mod tests {
             (r#"{"command": "${X"}"#, "its `command` has a `${` without `}`; close it".to_owned()),
             (
                 r#"{"url": "x.org"}"#,
-                "its `url` is not a URL; write http:// or https:// with a host".to_owned(),
+                "its `url` is not a URL of HTTP without a user name; write http:// or https:// with a host, and keys \
+                in `headers`"
+                    .to_owned(),
             ),
             (
                 r#"{"url": "https://me:pw@x.org"}"#,
-                "its `url` is not a URL; write http:// or https:// with a host".to_owned(),
+                "its `url` is not a URL of HTTP without a user name; write http:// or https:// with a host, and keys \
+                in `headers`"
+                    .to_owned(),
             ),
             (
                 r#"{"type": "sse", "url": "http://x"}"#,

@@ -321,8 +321,9 @@ impl McpConnection {
     }
 }
 
-/// Returns why a request failed, as an error message for the model. It contains text of the server, so it has the label
-/// of the answer that it replaces.
+/// Returns why a request failed. If the request was a call, the model reads the message in place of the answer. The
+/// message can contain text of the server, so it has the label of the answer that it replaces. If the request was for
+/// the list of tools, the message is for the user.
 fn describe_service_error(error: &ServiceError) -> String {
     match error {
         ServiceError::McpError(error) => format!("the server answered: {}", error.message),

@@ -126,8 +126,8 @@ impl McpHttpClient {
         Ok(())
     }
 
-    /// Returns the token for the next request; another one than `rejected`, if that is given. `None` if the server is not
-    /// behind OAuth.
+    /// Returns the token for the next request; another one than `rejected`, if that is given. `None` if the server is
+    /// not behind OAuth.
     async fn token(&self, rejected: Option<&str>) -> Result<Option<String>, HttpTransportError> {
         let Some(tokens) = &self.tokens else { return Ok(None) };
         let mut tokens = tokens.lock().await;
@@ -139,8 +139,8 @@ impl McpHttpClient {
     }
 
     /// Sends a message to a server, and returns the answer: a message, or a stream of events. Blocks. `headers` are the
-    /// configured ones, `session` is the id of the MCP session, if the server has opened one, and `token` that of the server's
-    /// issuer.
+    /// configured ones, `session` is the id of the MCP session, if the server has opened one, and `token` is the access
+    /// token from the server's issuer, if the server is behind OAuth.
     ///
     /// # Errors
     /// If there is no connection; if the server does not know the session any more; if it requires authentication (401
@@ -228,7 +228,7 @@ impl McpHttpClient {
 }
 
 /// Returns the events of an answer, which a separate thread reads. Ends with an error if the answer is longer than
-/// `max_bytes`, which is four times `--max-answer`, or breaks off.
+/// `max_bytes`, which is four times the limit of an answer (in `flowgate run`, `--max-answer`), or breaks off.
 fn events(
     mut reader: ureq::BodyReader<'static>,
     max_bytes: usize,
@@ -253,7 +253,7 @@ fn events(
             read = read.saturating_add(bytes.len());
             if read > max_bytes {
                 let _ = sender.blocking_send(Err(broken(&format!(
-                    "the event stream is longer than {max_bytes} bytes, four times --max-answer: ask for less, or raise --max-answer"
+                    "the event stream is longer than {max_bytes} bytes, four times the limit of an answer: ask for less, or raise --max-answer of `flowgate run`"
                 ))));
                 return;
             }
@@ -335,7 +335,7 @@ impl StreamableHttpClient for McpHttpClient {
     }
 
     /// Ends a session on the server. Any status of the answer is accepted, since the session is not used any
-    /// more. The parameter for a token is not used: keys are in the headers.
+    /// more. The parameter for a token is not used, as in [`post_message`](Self::post_message).
     async fn delete_session(
         &self,
         uri: Arc<str>,

@@ -1,7 +1,7 @@
-//! Obtains access tokens for remote MCP servers behind OAuth, for `http`: by client credentials, without a person. `rmcp`
-//! has the protocol, and the requests are sent by the client of this program.
+//! Obtains access tokens for remote MCP servers behind OAuth, for `http`: by client credentials, without a person.
+//! `rmcp` implements the protocol; the HTTP client of `http` sends the requests.
 //!
-//! The configuration names the issuer. The server has no part in where the secret is sent: a server that names an issuer
+//! The configuration names the issuer. What the server says about its issuer is ignored: a server that names an issuer
 //! itself, as MCP permits, could name one that collects secrets.
 
 use std::fmt;
@@ -40,7 +40,7 @@ impl fmt::Debug for OAuthSpec {
     }
 }
 
-/// Returns whether requests may be sent to `url`: by HTTPS, or on this machine.
+/// Returns whether requests, which can contain the client's secret, may be sent to `url`: by HTTPS, or on this machine.
 pub(super) fn is_confidential(url: &::http::Uri) -> bool {
     match url.scheme_str() {
         Some("https") => true,
@@ -53,16 +53,17 @@ pub(super) fn is_confidential(url: &::http::Uri) -> bool {
 pub(super) struct TokenSource {
     manager: AuthorizationManager,
     credentials: ClientCredentialsConfig,
+    /// The URL of the issuer, cut and escaped for error messages.
     issuer: String,
 }
 
 impl TokenSource {
-    /// Reads the metadata of the issuer and obtains the first token. `resource` is the URL of the server, for which alone
-    /// the tokens are.
+    /// Reads the metadata of the issuer and obtains the first token. `resource` is the URL of the server: the tokens
+    /// are requested for this server only.
     ///
     /// # Errors
-    /// If the issuer cannot be reached, does not state that it is the one that is configured, or gives no token: a clause
-    /// for an error message to the user.
+    /// If the issuer cannot be reached, if its metadata names another issuer than the configured one, or if it gives no
+    /// token: a clause for an error message to the user.
     pub(super) async fn connect(
         spec: &OAuthSpec,
         resource: &str,
@@ -150,7 +151,7 @@ impl IssuerClient {
         request: ::http::Request<Vec<u8>>,
     ) -> Result<::http::Response<Vec<u8>>, OAuthHttpClientError> {
         if !is_confidential(request.uri()) {
-            return Err("the address of the issuer is not one of HTTPS".into());
+            return Err("an address in the issuer's metadata is not one of HTTPS".into());
         }
         let answer = match request.body().is_empty() {
             true => agent.run(request.map(|_| ()))?,

@@ -1,5 +1,5 @@
-//! Runs the asynchronous MCP code of `flowgate run` and `flowgate init` on a thread of its own. The commands are
-//! synchronous: they wait for the answers, with a time limit and until Ctrl-C.
+//! Runs the asynchronous MCP code of `flowgate run`, `flowgate init` and `flowgate scan` on a thread of its own. The
+//! commands are synchronous: they wait for each result until its time limit or a cancellation such as Ctrl-C.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -26,7 +26,7 @@ pub(crate) struct AsyncRuntime {
 pub(crate) enum TaskError {
     /// It took too long and was abandoned.
     TimedOut,
-    /// It was cancelled.
+    /// The caller's check said to stop waiting, for example after Ctrl-C; the task was aborted.
     Cancelled,
     /// It panicked.
     Panicked,
@@ -56,7 +56,8 @@ impl AsyncRuntime {
         Ok(Self { handle, _stop: stop })
     }
 
-    /// Starts a task on the thread. It runs to its end even if the returned value is dropped.
+    /// Starts a task on the thread. It runs to its end even if the returned value is dropped, unless this runtime is
+    /// dropped before.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,

@@ -404,7 +404,7 @@ fn the_attention_is_a_row_of_the_privacy_suite() {
 
 #[test]
 fn models_that_cannot_be_loaded_are_named() {
-    check(&["bench", "propagation", "--local", "no-such-folder"], 2, "--local no-such-folder: ");
+    check(&["bench", "propagation", "--local", "no-such-folder"], 2, "the model no-such-folder: ");
     check(&["lm", "evaluate", "no-such-folder"], 2, "no-such-folder");
     check(&["bench", "propagation", "--local", "embedded", "--double", "copy"], 2, "cannot be used with");
 }

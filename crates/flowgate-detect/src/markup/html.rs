@@ -31,6 +31,7 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
         }
         let start = at + open;
         if let Some(comment) = rest.strip_prefix("<!--") {
+            // A `<!--` in the last comment is a part of that comment, which is recorded already.
             if start >= comment_end {
                 let end = comment.find("-->").unwrap_or(comment.len());
                 let inside = comment.get(..end).unwrap_or_default();
@@ -38,7 +39,7 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
                 // `<!--` has four bytes, `-->` three; the latter may be missing.
                 comment_end = (start + 4 + end + 3).min(text.len());
             }
-            // In a tag, it is no comment, so what it contains is read as well.
+            // In a tag that is not closed, `<!--` begins no comment for a browser: what follows is read as tags, too.
             at = if is_unclosed { start + 4 } else { comment_end };
             continue;
         }

@@ -108,8 +108,8 @@ impl ScriptReader<'_, '_> {
         Ok(body)
     }
 
-    /// Parses a `for` or `select` loop after its keyword: `for name in words; do … done`, the same without `in`, or the
-    /// arithmetic form `for ((…; …; …))`. The words of the result are those after `in`, which the variable takes.
+    /// Parses a `for` or `select` loop after its keyword: `for name in words; do … done`, the same without `in`, or
+    /// the arithmetic form `for ((…; …; …))`. The words of the result are those after `in`, which the variable takes.
     fn for_loop(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
         let start = self.at;
