@@ -74,8 +74,9 @@ impl<'f> UnopenedLog<'f> {
         let mut at = self.whole;
         while at > 0 {
             let line = tail::line_before(self.file, &mut at)?;
-            let record = AuditRecord::read(&line)
-                .map_err(|flaw| AuditErrorKind::End(format!("the log contains a line that is {flaw}")))?;
+            let record = AuditRecord::read(&line).map_err(|flaw| {
+                AuditErrorKind::End(format!("the line that begins at byte {at} is {flaw}"))
+            })?;
             // Numbers fall towards the beginning, so the search ends here even if this is another line.
             if record.seq <= seq {
                 return Ok((record.seq == seq).then(|| LineHash::of_line(&line)));

@@ -1,5 +1,6 @@
-//! Reads the lines of a file, each up to a limit of length, so that a file of any content is read in bounded memory.
-//! All readers of audit logs, of their content files and of witness files use this file.
+//! Reads the lines of a file from its beginning, each up to a limit of length, so that a file of any content is read
+//! in bounded memory. The readers of audit logs, of their content files and of witness files use this module, except
+//! `tail`, which reads a log backwards.
 
 use std::io::{self, BufRead};
 

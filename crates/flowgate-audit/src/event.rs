@@ -35,9 +35,11 @@ pub enum AuditEvent {
         conversation: String,
         /// The digest of the call.
         digest: String,
-        /// The person who decided.
+        /// The person who decided. For a call that a lasting grant covers, it is the person who gave the grant. For an
+        /// answer in front of an MCP client, it is the client, because the gateway does not know the person.
         who: String,
-        /// The role in which the person decided: a phrase for people, such as `approver` or "in front of the client".
+        /// The role in which the person decided: a phrase for people, such as `approver`, "in front of the client" or
+        /// `lasting grant ID`.
         role: String,
         /// The decision.
         answer: PersonDecision,
@@ -61,7 +63,8 @@ pub enum AuditEvent {
         digest: String,
         /// The cause: a phrase for people, such as "the call was refused when it was judged again".
         cause: String,
-        /// The findings when the call was judged again: names of rules and phrases of labels.
+        /// The findings when the call was judged again: names of rules and phrases of labels. Empty for a call to an
+        /// MCP server, whose verdict has a record of its own.
         reasons: Vec<String>,
     },
     /// A call needed a person's decision, and no person was asked.
@@ -100,16 +103,17 @@ pub enum AuditEvent {
         client: String,
         /// The tenant of the client.
         tenant: String,
-        /// The names of the rules.
+        /// The names of the rules. The gateway leaves the list empty, because the message of a rule can quote the text.
         reasons: Vec<String>,
     },
-    /// A person froze something or released it, or withdrew a lasting grant.
+    /// A person froze something or released it, or withdrew a lasting grant or a conversation grant.
     KillSwitch {
-        /// The kind and the name of the target, such as `client NAME` or `lasting-grant ID`.
+        /// The kind and the name of the target, such as `client NAME`, `lasting-grant ID` or
+        /// `conversation-grant ID of CLIENT/CONVERSATION`.
         what: String,
         /// The person.
         who: String,
-        /// Whether the target is frozen from now on. For a lasting grant, it is always `Set`.
+        /// Whether the target is frozen from now on. For the withdrawal of a grant, it is always `Set`.
         state: FreezeSwitch,
     },
     /// A person cleared the gateway's record of texts that a client was shown.
@@ -174,7 +178,7 @@ pub enum AuditEvent {
     },
     /// The gateway loaded a configuration.
     ConfigurationLoaded {
-        /// The digests of its policies.
+        /// The digests of the clients' policies, each once, in the form of [`JudgedCallRecord::policy`].
         policies: Vec<String>,
     },
 }
@@ -188,7 +192,8 @@ pub struct JudgedCallRecord {
     pub client: String,
     /// The tenant of the client.
     pub tenant: String,
-    /// The digest of the policy.
+    /// The digest of the client's policy with all settings on which a replay of its conversations depends. It is not
+    /// that of [`policy_digest`](crate::policy_digest()).
     pub policy: String,
     /// The tool.
     pub tool: String,

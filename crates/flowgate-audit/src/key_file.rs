@@ -1,5 +1,6 @@
 //! Reads the file of the key that signs the audit log. If the file does not exist, creates it, and next to it
-//! `FILE.pub` with the public half. The gateway calls this at its start.
+//! `FILE.pub` with the public half. The gateway calls this at its start, and so do `flowgate audit accept-loss` and
+//! `flowgate audit forget`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -18,13 +19,13 @@ impl AuditKey {
     /// can read, and beside it `FILE.pub` with the public key.
     ///
     /// # Errors
-    /// Fails if the file contains something else, if all users can read it, if only `FILE.pub` exists, or if a file
-    /// cannot be read or created.
+    /// Fails if the file contains something else, if users other than its owner and its group have any permission on
+    /// it, if only `FILE.pub` exists, or if a file cannot be read or created.
     pub fn load_or_create(path: &Path) -> Result<Self, AuditError> {
         let failed = |failure| AuditError::new(path, failure);
         match File::open(path) {
             Ok(file) => {
-                if is_readable_by_all(&file).map_err(|error| failed(AuditErrorKind::Read(error)))? {
+                if is_open_to_others(&file).map_err(|error| failed(AuditErrorKind::Read(error)))? {
                     return Err(failed(AuditErrorKind::OpenKey));
                 }
                 let mut text = String::new();
@@ -67,14 +68,14 @@ fn write_new_file(path: &Path, options: &OpenOptions, text: &str) -> io::Result<
 /// Returns whether users other than the owner and the group of a file have any permission on it. The group may read the
 /// key: some systems give secrets to a program by its group.
 #[cfg(unix)]
-fn is_readable_by_all(file: &File) -> io::Result<bool> {
+fn is_open_to_others(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::PermissionsExt as _;
     Ok(file.metadata()?.permissions().mode() & 0o007 != 0)
 }
 
 /// Returns false: other systems have no such permissions.
 #[cfg(not(unix))]
-fn is_readable_by_all(_: &File) -> io::Result<bool> {
+fn is_open_to_others(_: &File) -> io::Result<bool> {
     Ok(false)
 }
 

@@ -1,5 +1,6 @@
-//! Opens, locks, names and syncs the files of an audit log. [`AuditLog`](super::AuditLog) and the writer of its file of
-//! contents (`content`) use it.
+//! Locks, names and syncs the files of an audit log, restricts them to their owner, and moves the partial last line
+//! of a killed process to a file of its own. [`AuditLog`](super::AuditLog), the writer of its file of contents
+//! (`content`) and `key_file` use it.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};

@@ -16,7 +16,8 @@ pub struct LogAnchor {
     pub key: AuditPublicKey,
     /// A line that the log must contain.
     pub head: LogHead,
-    /// The number of the last conversation that may have turns from before the log.
+    /// The number of the newest conversation that is older than the log: turns of the conversations up to this one may
+    /// be missing in the log.
     pub after: i64,
 }
 

@@ -26,7 +26,7 @@ pub enum RecordKind {
     KeyMade,
     /// A person revoked a virtual key.
     KeyRevoked,
-    /// A person froze something or released it, or withdrew a lasting grant.
+    /// A person froze something or released it, or withdrew a lasting grant or a conversation grant.
     KillSwitch,
     /// An operator accepted a loss of the log or its database.
     LossAccepted,

@@ -1,5 +1,5 @@
-//! Finds the end of a log, at which its writer continues: reads the last lines backwards. The writer calls this file
-//! when it opens a log.
+//! Finds the end of a log, at which its writer continues: reads the last lines backwards. The writer calls [`find`]
+//! when it opens a log; `anchor` and `content` call the functions that read backwards.
 //!
 //! A partial line of a killed process does not count. The complete lines must form a chain back to the last head, at
 //! most `MAX_BACK` lines, and the first line of the log must name the same key; [`verify`](super::verify()) checks all

@@ -2,7 +2,7 @@
 //! `flowgate mcp` and the gateway append to it, and `flowgate report` reads it.
 //!
 //! Unlike the audit log, it is not signed: it describes a policy that is not in force yet. A line names the tool and
-//! the reasons of the policy, and has no content of the conversation.
+//! the reasons of the policy. It has no content of the conversation, except what the message of a rule quotes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -95,7 +95,8 @@ impl WatchedVerdict {
     /// # Errors
     /// If the line is not JSON, or a field other than `tool` is missing or invalid; the message names the field.
     pub fn parse(line: &str) -> Result<(u64, Self), String> {
-        let value: Value = serde_json::from_str(line).map_err(|error| format!("not valid JSON: {error}"))?;
+        let value: Value = serde_json::from_str(line)
+            .map_err(|error| format!("the line is not valid JSON: {error}; give a watch log"))?;
         let text = |key: &str| value.get(key).and_then(Value::as_str);
         let subject = WatchedSubject::ALL.into_iter().find(|subject| text("subject") == Some(subject.name()));
         let outcomes = [Outcome::Permit, Outcome::Confirm, Outcome::Deny];

@@ -1,8 +1,8 @@
 //! Measures detectors of prompt injections on labelled texts, such as those of PromptShield. `flowgate bench injections` is the command.
 //!
-//! The detectors need no model: the function `prompt_injection` of policies, the small classifier with learned weights, and the filter of AgentSecBench's
-//! defences. The figures are PromptShield's: the
-//! area under the ROC curve, and the share of injections that are found if few other texts are flagged. No detector was adjusted to these texts.
+//! The detectors need no language model: the function `prompt_injection` of policies, the small classifier with learned
+//! weights, and the filter of AgentSecBench's defences. The figures are PromptShield's: the area under the ROC curve,
+//! and the share of injections that are found if few other texts are flagged. No detector was adjusted to these texts.
 
 use flowgate::detect::injection;
 use serde_json::{Map, Value, json};
@@ -221,8 +221,8 @@ pub fn lines(labelled: &LabelledTexts, rows: &[DetectionRow], seed: u64) -> Vec<
         json!({"type": "roc", "split": row.split, "detector": row.detector.name(), "points": points})
     }));
     // The rows of a part follow each other.
-    for pair in rows.chunk_by(|a, b| a.split == b.split) {
-        let Some((first, others)) = pair.split_first() else { continue };
+    for of_part in rows.chunk_by(|a, b| a.split == b.split) {
+        let Some((first, others)) = of_part.split_first() else { continue };
         for second in others {
             let Some(found) = compare(&first.is_right, &second.is_right, seed) else { continue };
             let mut line = found.to_json(first.detector.name(), second.detector.name(), "decided rightly");

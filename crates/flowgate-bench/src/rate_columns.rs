@@ -1,5 +1,5 @@
-//! Names the columns that a rate has in reports. The reports of all suites call [`rate_columns`], so that rates have
-//! the same columns in JSON lines and CSV.
+//! Names the columns that a rate has in reports. The reports of the propagation suite, of the agents, of the detectors
+//! and of the privacy suite call [`rate_columns`], so that rates have the same columns in JSON lines and CSV.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Reads the questions that screeners ask a model, and builds the answers. The test doubles of all suites call these
-//! functions when they answer in place of a screener's model.
+//! Reads the questions that screeners ask a model, and builds the answers. The doubles of the suites with guarded
+//! conversations call these functions when they answer in place of a screener's model.
 //!
 //! A screener shows its model the whole chat with the hidden regions as tagged text, and asks which of them the next
 //! step needs. As the answer, a double names the regions that it would request with the tool `look` if it had the same
@@ -16,10 +16,12 @@ use serde_json::{Value, json};
 /// as for the screener *judge*; otherwise it is text. Returns `None` if the request is no question of a screener.
 pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     let first = text_of(request.messages.first()?);
-    // The instructions show the form of a tag, `<<REGION_NONCE_NAME>>`. The nonce is unknown to the authors of texts, so a text cannot close its tag.
+    // The instructions show the form of a tag, `<<REGION_NONCE_NAME>>`. The nonce is unknown to the authors of texts,
+    // so a text cannot close its tag.
     let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
     let open = format!("<<REGION_{nonce}_");
-    // Replaces each tagged region of a text by its placeholder. A region without a closing tag extends to the end of the text.
+    // Replaces each tagged region of a text by its placeholder. A region without a closing tag extends to the end of
+    // the text.
     let hide = |text: &str| {
         let mut hidden = String::new();
         let mut rest = text;
@@ -58,8 +60,9 @@ pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     Some((request, has_answer_tool))
 }
 
-/// Returns the tagged regions of a screener's question, as pairs of name and text, in the order of the chat. A double that answers in place of the
-/// screener's model chooses the regions of its answer from them. Returns no regions if the request is no question of a screener.
+/// Returns the tagged regions of a screener's question, as pairs of name and text, in the order of the chat. A double
+/// that answers in place of the screener's model chooses the regions of its answer from them. Returns no regions if the
+/// request is no question of a screener.
 pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     let first = request.messages.first().map(text_of).unwrap_or_default();
     let nonce = first.split_once("<<REGION_").and_then(|(_, rest)| rest.split_once("_NAME>>"));

@@ -1,7 +1,9 @@
-//! Compares two defences on the same tasks: McNemar's exact test, and a bootstrap interval of the difference.
+//! Compares two defences on the same tasks: McNemar's exact test, and a bootstrap interval of the difference. Also
+//! computes the bootstrap interval of a mean.
 //!
-//! Both are paired, because all defences run the same tasks: the results of two defences are compared task by task. The
-//! reports of the suites call [`compare`]; the games call [`compare_grouped`].
+//! The comparisons are paired, because all defences run the same tasks: the results of two defences are compared task
+//! by task. The reports of the suites call [`compare`], and the games call [`compare_grouped`]. The games and the
+//! privacy suite call [`bootstrap_mean`].
 
 use serde_json::{Value, json};
 
@@ -30,7 +32,8 @@ pub struct PairedComparison {
 }
 
 impl PairedComparison {
-    /// Returns the comparison as a JSON object. `first`, `second` and `event` are the names of the two defences and of the event.
+    /// Returns the comparison as a JSON object. `first`, `second` and `event` are the names of the two defences and of
+    /// the event.
     pub fn to_json(&self, first: &str, second: &str, event: &str) -> Value {
         json!({
             "type": "comparison",
@@ -82,7 +85,7 @@ pub(crate) fn comparison_table(
 
 /// Compares how often an event happened under two defences, like [`compare`], but with the tasks in groups, such as
 /// seeds. A sample of the bootstrap draws groups, and then tasks of each drawn group. `groups` has the group of each
-/// task. With one group, the result is that of [`compare`].
+/// task. With one group, the result is that of [`compare`], and it is `None` in the same cases.
 pub fn compare_grouped(
     first: &[bool],
     second: &[bool],
@@ -160,14 +163,16 @@ pub fn compare(first: &[bool], second: &[bool], seed: u64) -> Option<PairedCompa
     })
 }
 
-/// Returns the two-sided p-value of McNemar's exact test. A task is *discordant* if the event happened under one defence alone. The p-value is the
-/// probability of a split of the discordant tasks that is at least as uneven, under the assumption that both defences are equally likely to have the
-/// event on each of them. It is 1 without discordant tasks.
+/// Returns the two-sided p-value of McNemar's exact test. A task is *discordant* if the event happened under one
+/// defence alone. The p-value is the probability of a split of the discordant tasks that is at least as uneven, under
+/// the assumption that both defences are equally likely to have the event on each of them. It is 1 without discordant
+/// tasks.
 pub fn mcnemar_exact(only_first: usize, only_second: usize) -> f64 {
     let discordant = only_first + only_second;
     let least = only_first.min(only_second);
-    // Each term of the binomial distribution with p = 1/2 is computed from its predecessor. The terms are logarithms, because with more than a
-    // thousand discordant tasks the first term is smaller than every positive number that a float represents.
+    // Each term of the binomial distribution with p = 1/2 is computed from its predecessor. The terms are logarithms,
+    // because with more than a thousand discordant tasks the first term is smaller than every positive number that a
+    // float represents.
     let (mut log_term, mut tail) = (discordant as f64 * 0.5_f64.ln(), 0.0);
     for k in 0..=least {
         tail += log_term.exp();
@@ -177,10 +182,12 @@ pub fn mcnemar_exact(only_first: usize, only_second: usize) -> f64 {
     (2.0 * tail).min(1.0)
 }
 
-/// Returns the bootstrap percentile interval at 95 % of the mean of the differences. Each of [`RESAMPLES`] samples draws as many differences as there
-/// are, with replacement. The means of the samples are sorted, and the interval leaves out 2.5 % of them on each side.
+/// Returns the bootstrap percentile interval at 95 % of the mean of the differences. Each of [`RESAMPLES`] samples
+/// draws as many differences as there are, with replacement. The means of the samples are sorted, and the interval
+/// leaves out 2.5 % of them on each side.
 fn bootstrap(differences: &[i64], seed: u64) -> (f64, f64) {
-    // The second argument is an arbitrary stream number: it makes these numbers differ from those that generate tasks from the same seed.
+    // The second argument is an arbitrary stream number: it makes these numbers differ from those that generate tasks
+    // from the same seed.
     let mut random = SeededRandom::new(seed, 0x0b00_7574_7261_7000);
     let means: Vec<f64> = (0..RESAMPLES)
         .map(|_| {

@@ -1,12 +1,14 @@
-//! Counts the tokens that a double reads and writes, so that the costs of a run with a double can be compared. It uses the tokenizer of the small model
-//! that `flowgate-lm` ships: a byte-level byte-pair encoding with 1,024 tokens.
+//! Counts the tokens that a double reads and writes, so that the costs of a run with a double can be compared. It uses
+//! the tokenizer of the small model that `flowgate-lm` ships: a byte-level byte-pair encoding with 1,024 tokens.
 //!
-//! What is counted are the texts of a request and of its answer: messages, names and arguments of calls, and the names, descriptions and schemas of
-//! the tools on offer. The text that a chat template adds, such as the markers of roles, is not counted. A larger vocabulary needs fewer tokens for
-//! the same text, so counts are comparable with each other and not with those of another model. A real model reports its own counts.
+//! What is counted are the texts of a request and of its answer: messages, names and arguments of calls, and the names,
+//! descriptions and schemas of the tools on offer. The text that a chat template adds, such as the markers of roles, is
+//! not counted. A larger vocabulary needs fewer tokens for the same text, so counts are comparable with each other and
+//! not with those of another model. A real model reports its own counts.
 //!
-//! The doubles of [`agents`](crate::agents), [`games`](crate::games) and [`privacy`](crate::privacy) call [`usage`], [`propagation`](crate::propagation)
-//! calls [`count_lines`], and [`cost`](crate::cost) calls [`input_tokens`] for dry runs.
+//! The doubles of [`agents`](crate::agents), [`games`](crate::games) and [`privacy`](crate::privacy) call [`usage`],
+//! [`propagation`](crate::propagation) calls [`count_lines`], and [`cost`](crate::cost) calls [`input_tokens`] for dry
+//! runs.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -50,8 +52,8 @@ pub fn count(text: &str) -> u64 {
     tokens
 }
 
-/// Returns the number of tokens of a text whose lines are counted one by one. Contexts that consist of the same lines in
-/// many combinations are counted fast, since each line is tokenized once. Tokens do not span lines here.
+/// Returns the number of tokens of a text whose lines are counted one by one. Contexts that consist of the same lines
+/// in many combinations are counted fast, since each line is tokenized once. Tokens do not span lines here.
 pub fn count_lines(text: &str) -> usize {
     let tokens: u64 = text.split_inclusive('\n').map(count).sum();
     usize::try_from(tokens).unwrap_or(usize::MAX)
@@ -95,8 +97,8 @@ fn message_tokens(message: &Message) -> u64 {
     }
 }
 
-/// Returns the number of tokens of a message of the model. Reasoning is not counted, since a server can return it in an encrypted form; no double
-/// reasons.
+/// Returns the number of tokens of a message of the model. Reasoning is not counted, since a server can return it in an
+/// encrypted form; no double reasons.
 fn assistant_tokens(text: &str, calls: &[ToolCall]) -> u64 {
     let calls = calls.iter().map(|call| count(&call.name) + count(&call.arguments));
     count(text) + calls.sum::<u64>()
@@ -120,7 +122,8 @@ mod tests {
         assert_eq!(count("The parcel"), count("The parcel"));
     }
 
-    /// Each text of a request counts once, and nothing else: neither the names of fields nor the form in which Rust prints them.
+    /// Each text of a request counts once, and nothing else: neither the names of fields nor the form in which Rust
+    /// prints them.
     #[test]
     fn a_request_has_the_tokens_of_its_texts() {
         let text = |text: &str| vec![Part::Text(text.to_owned())];

@@ -1,10 +1,13 @@
-//! Verifies a recorded run: computes its manifest again, repeats the run, and compares every line. `flowgate bench verify` calls [`verify`].
+//! Verifies a recorded run: computes its manifest again, repeats the run, and compares every line.
+//! `flowgate bench verify` calls [`verify`].
 //!
-//! A run of a double can be repeated from its manifest. A run of a real model can be repeated with the answers that `--answers` kept; without them, it is
-//! refused, because the model may answer differently the next time. A search for attacks takes minutes, so it is repeated only on demand; otherwise, its
-//! lines are left out of the comparison, and [`verify`] reports that.
+//! A run of a double can be repeated from its manifest. A run of a real model can be repeated with the answers that
+//! `--answers` kept; without them, it is refused, because the model may answer differently the next time. A search for
+//! attacks takes minutes, so it is repeated only on demand; otherwise, its lines are left out of the comparison, and
+//! [`verify`] reports that.
 //!
-//! Other code with the same lines has repeated a run: another version or digest of the sources is a note, and no difference.
+//! A run is repeated if this code gives the same lines, even if other code recorded it: another version or digest of
+//! the sources in the manifest gives a note, and no difference.
 
 mod folders;
 mod games;
@@ -54,7 +57,8 @@ pub struct VerifySettings<'a> {
     pub repeats_searches: bool,
     /// Opens the recorded answers of the model that drove the attacker; `None` if there are none.
     pub attacker_answers: Option<&'a OpenAnswers<'a>>,
-    /// The folder that the run read, of a public benchmark, of labelled texts or of articles; `None` if it is not at hand.
+    /// The folder that the run read, of a public benchmark, of labelled texts or of articles; `None` if it is not at
+    /// hand.
     pub folder: Option<&'a dyn CorpusFolder>,
     /// The texts of folders that a run of the games read; `None` if they are not at hand.
     pub texts: Option<&'a TextSources>,
@@ -72,13 +76,13 @@ impl std::fmt::Debug for VerifySettings<'_> {
     }
 }
 
-/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. A difference between the recorded
-/// and the repeated run is part of the result and no error.
+/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. A difference between the
+/// recorded and the repeated run is part of the result and no error.
 ///
 /// # Errors
-/// If the lines are no run of a suite, the run is one of a real model without recorded answers or of a folder that is not
-/// at hand or has another form, the manifest names something that this program does not have, its searches are to be repeated and it has none, or the
-/// repeated run fails.
+/// If the lines are no run of a suite, the run is one of a real model without recorded answers or of a folder that is
+/// not at hand or has another form, the manifest names something that this program does not have, its searches are to
+/// be repeated and it has none, or the repeated run fails.
 pub fn verify(lines: &[Value], settings: VerifySettings<'_>) -> Result<Verification, String> {
     let manifest = lines.first().filter(|line| text(line, "type") == "manifest");
     let manifest = manifest.ok_or(
@@ -140,6 +144,7 @@ fn verify_privacy(
     }
     let model = recorded.as_deref().map(ChatModel::name);
     let mut repeated_manifest = privacy::manifest((seed, seeds), &defences, suite.tasks().len(), model);
+    // The description of the screener cannot be computed without its local model, so the recorded one is used.
     if let Some(screener) = manifest.get("screener") {
         repeated_manifest = privacy::with_screener(repeated_manifest, screener.clone());
     }
@@ -158,7 +163,8 @@ const ATTENTION: SkippedLines = ("the defence `attention`, which needs its local
 const UNMEASURED: SkippedLines =
     ("defences that were not measured", |line| text(line, "type") == "unmeasured");
 
-/// Repeats a run of the tasks of agents with the methods that the manifest names, and compares the lines with the recorded ones.
+/// Repeats a run of the tasks of agents with the methods that the manifest names, and compares the lines with the
+/// recorded ones.
 fn verify_agents(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
     let guards = string_list(manifest, "methods")?;
@@ -219,8 +225,8 @@ fn verify_propagation(
             format!("line 1: `{name}` is not from {least} to 1000; give a file that `flowgate bench propagation` wrote")
         })
     };
-    // The first question is only an example, and two pairs are fewer articles than a context holds. The upper limit bounds the time that a
-    // manipulated file can cost.
+    // The first question is only an example, and two pairs are fewer articles than a context holds. The upper limit
+    // bounds the time that a manipulated file can cost.
     let size = Size { questions: count("questions", 2)?, pairs: count("pairs", 3)? };
     let double = |name: &String| {
         let found = CopyingErrors::parse(name);

@@ -103,12 +103,12 @@ pub(crate) struct TrainedScreener {
 pub(crate) fn load_parts(folder: &Path) -> Result<TrainedScreener, InputError> {
     let saved = read(&folder.join(DESCRIPTION))?;
     let network = DependencyClassifier::load(&folder.join(WEIGHTS));
-    let network = network.map_err(|error| InputError(format!("--screener: {error}")))?;
+    let network = network.map_err(|error| InputError(error.to_string()))?;
     let (model, name) = local_model::load(&saved.model)?;
     // The features depend on the weights, so a network that was trained on another model decides nothing.
     if name != saved.model_name {
         return Err(InputError(format!(
-            "--screener {}: the screener was trained with the model `{}`, but the model is now `{name}`; train it again with `flowgate screen train`",
+            "{}: the screener was trained with the model `{}`, but the model is now `{name}`; train it again with `flowgate screen train`",
             folder.display(),
             saved.model_name
         )));
@@ -118,7 +118,7 @@ pub(crate) fn load_parts(folder: &Path) -> Result<TrainedScreener, InputError> {
 
 /// Reads the description of a screener (`screener.json`), and checks its fields.
 fn read(path: &Path) -> Result<SavedScreener, InputError> {
-    let failed = |problem: &str| InputError(format!("--screener: {}: {problem}", path.display()));
+    let failed = |problem: &str| InputError(format!("{}: {problem}", path.display()));
     let bytes = std::fs::read(path).map_err(|error| {
         failed(&format!(
             "the description of the screener cannot be read: {error}; write it with `flowgate screen train`"
@@ -162,7 +162,11 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
         })?,
         seed: number("seed")?,
         cases: u16::try_from(number("cases")?)
-            .map_err(|_| failed("`cases` must be a whole number from 0 to 65535"))?,
+            .map_err(|_| {
+                failed(
+                    "`cases` must be a whole number from 0 to 65535; train the screener again with `flowgate screen train`",
+                )
+            })?,
         // Missing in the files of earlier versions, which trained on generated cases.
         suite: field("suite").and_then(Value::as_str).map(str::to_owned),
     })

@@ -1,6 +1,6 @@
 //! Describes MCP clients, the programs in which people use MCP servers: where each has its configuration, and how
-//! servers and hooks are written there. `scan`, `wrap`, `unwrap` and `doctor` use it. Nothing in this module starts a
-//! program.
+//! servers and hooks are written there. `scan`, `wrap`, `unwrap`, `doctor` and `init` use it. Nothing in this module
+//! starts a program.
 //!
 //! * `places` lists the files of each client.
 //! * `config_file` reads what a file configures, and `jsonc` lets it read JSON with comments.

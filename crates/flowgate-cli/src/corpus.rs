@@ -1,5 +1,5 @@
 //! Reads the marks of a recorded run (its suite, its task, its attack), and decides what a policy would have let the
-//! attack do. `flowgate replay` and `flowgate explain --against` use it.
+//! attack do. `flowgate replay`, `flowgate explain --against` and `flowgate suggest` use it.
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::read::RecordedRun;

@@ -71,8 +71,9 @@ pub(crate) fn json_line(value: &Value) -> String {
     escape_json(&value.to_string())
 }
 
-/// Escapes the characters of a JSON text that are unsafe on a terminal, as JSON escapes them, so that its value stays the
-/// same. The text is as our serialiser writes it: outside strings, only line feeds are such characters, and they stay.
+/// Escapes the characters of a JSON text that are unsafe on a terminal, as JSON escapes them, so that its value stays
+/// the same. The text is as our serialiser writes it: outside strings, only line feeds are such characters, and they
+/// stay.
 #[cfg(any(feature = "gateway", feature = "run"))]
 fn escape_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());

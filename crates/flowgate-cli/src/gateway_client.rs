@@ -1,6 +1,6 @@
-//! Calls the HTTP routes that a running gateway has for people, with the key of a person: `flowgate approvals`,
-//! `flowgate keys` and `flowgate explain --question` use it. `flowgate hook` calls the route for hooks, with the key of the
-//! agent.
+//! Calls the HTTP routes that a running gateway has for people, with the key of a person: `flowgate approvals`, `keys`,
+//! `login-link`, `explain --question` and `trace export --gateway` use it. `flowgate hook` calls the route for hooks,
+//! with the key of the agent.
 //!
 //! No redirect is followed and no proxy is used, so the key reaches only the address that the person names. The key
 //! comes from a file or the environment, never from the command line, which other users of the machine can read.
@@ -92,8 +92,8 @@ impl GatewayClient {
         Self::with_key(address, options.ca_file.as_deref(), key, output)
     }
 
-    /// Creates a client of the gateway at `address` with a key. `ca_file` has the certificates of the authorities that may
-    /// vouch for the gateway, instead of the well-known ones.
+    /// Creates a client of the gateway at `address` with a key. `ca_file` has the certificates of the authorities that
+    /// may vouch for the gateway, instead of the well-known ones.
     ///
     /// # Errors
     /// If the address is not one of HTTP or HTTPS, the file cannot be read, or the key could not be read.

@@ -68,13 +68,14 @@ fn decompress(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, Inpu
     Ok(Box::new(reader))
 }
 
-/// Returns the reason of an error for a message, without the name of the file. The most common errors have a message of
-/// Flowgate; the others have the text of the operating system.
+/// Returns why a file cannot be read or written, for a message, without the name of the file. The most common errors
+/// have a message of Flowgate; the others have the text of the operating system.
 pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
         std::io::ErrorKind::PermissionDenied => {
-            "there is no permission to read the file; change its permissions, or run as its owner".to_owned()
+            "there is no permission to read or write the file; change its permissions, or run as its owner"
+                .to_owned()
         }
         std::io::ErrorKind::IsADirectory => "the path names a directory; give a file".to_owned(),
         _ => error.to_string(),
@@ -138,15 +139,18 @@ fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, St
         let valid = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
         let line = valid.clone().filter(|byte| **byte == b'\n').count();
         let byte = valid.rev().take_while(|byte| **byte != b'\n').count();
-        format!("{file}: line {} is not valid UTF-8 from byte {byte} on", first_line + line)
+        format!(
+            "{file}: line {} is not valid UTF-8 from byte {byte} on; give a file in UTF-8",
+            first_line + line
+        )
     })
 }
 
 /// One run of a corpus with the number of its first line, or the reason why it cannot be read.
 pub(crate) type CorpusItem = Result<(usize, RecordedRun), InputError>;
 
-/// Passes the runs of a file to `each`, one at a time, each with the number of its first line, until `each` returns false
-/// or Ctrl-C is pressed. A line that is not a run is passed as an error, and reading continues.
+/// Passes the runs of a file to `each`, one at a time, each with the number of its first line, until `each` returns
+/// false or Ctrl-C is pressed. A line that is not a run is passed as an error, and reading continues.
 ///
 /// A file of JSON lines is read line by line: each line is a run, or a message. All lines that are messages are
 /// together one run, which is passed last, with line 1. A JSON document over several lines is one run.
@@ -253,7 +257,8 @@ mod tests {
     #[test]
     fn the_place_of_wrong_bytes_is_a_line_and_a_byte_in_it() {
         let check = |bytes: &[u8], first_line: usize, expected: &str| {
-            assert_eq!(utf8_text(bytes.to_vec(), "f", first_line).unwrap_err(), format!("f: {expected} on"));
+            let expected = format!("f: {expected} on; give a file in UTF-8");
+            assert_eq!(utf8_text(bytes.to_vec(), "f", first_line).unwrap_err(), expected);
         };
         check(b"\xff", 1, "line 1 is not valid UTF-8 from byte 0");
         check(b"ab\xff", 1, "line 1 is not valid UTF-8 from byte 2");

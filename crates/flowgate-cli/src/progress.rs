@@ -42,10 +42,12 @@ struct ProgressState {
     done: AtomicU64,
     /// The number of steps done, or of items found in files.
     items: AtomicU64,
+    /// The form in which the progress is shown.
     show: ProgressDisplay,
     /// Returns the time since the command began.
     clock: Box<dyn Fn() -> Duration + Send + Sync>,
     drawn: Mutex<DisplayState>,
+    /// Whether Ctrl-C was pressed.
     is_interrupted: AtomicBool,
 }
 

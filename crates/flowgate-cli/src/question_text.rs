@@ -1,8 +1,8 @@
 //! Writes a question of a gateway as text for a terminal, with the same parts and words as the page for people: what
-//! the call would do, why a person is asked, what would be sent, which text influenced it. `flowgate approvals` and
+//! the call would do, why a person is asked, what would be sent, which text had a hand in it. `flowgate approvals` and
 //! `flowgate explain --question` print it.
 //!
-//! Everything in a question may come from a stranger, so every text passes [`escaping`].
+//! Every text in a question may be untrusted, so all of them pass [`escaping`].
 
 use serde_json::Value;
 

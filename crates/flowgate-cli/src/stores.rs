@@ -77,6 +77,9 @@ pub(crate) struct SharedStoreLabels {
 impl SharedStoreLabels {
     /// Reads the labels of stores (external state) from a file, which need not exist yet, and shares them through it
     /// from now on. A lock file in the same folder orders the accesses of several processes.
+    ///
+    /// # Errors
+    /// If the file or the lock file cannot be opened, or the file is not valid JSON.
     pub(crate) fn open(path: &Path) -> Result<Self, InputError> {
         let wrong = |problem: String| InputError(file_error(path, &problem));
         let lock = private_files::lock_beside(path).map_err(|error| wrong(describe_io_error(&error)))?;

@@ -63,7 +63,7 @@ impl TraceOccurrences {
         if let Some((first, count)) = &self.empty {
             let others = match count - 1 {
                 0 => String::new(),
-                others => format!(", and neither has {}", plural(others, "other trace")),
+                others => format!(", like {}", plural(others, "other trace")),
             };
             traces
                 .push(("empty-trace", format!("{first} has no messages{others}: nothing was judged in it")));

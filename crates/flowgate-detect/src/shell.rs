@@ -1,19 +1,30 @@
 //! Reads shell scripts: which commands they run, which of these are harmful, and what cannot be read.
 //!
 //! Scripts are parsed as bash parses them, with quotes, here-documents, substitutions, functions and compound commands,
-//! so `echo "rm -rf /"` is text and `'rm' -rf /` is a command. What is run inside is followed:
+//! so `echo "rm -rf /"` is text and `'rm' -rf /` is a command.
 //!
-//! | followed | reported as not read |
-//! |---|---|
-//! | lists, pipelines, groups, subshells, `if`, `case`, loops, functions, `[[ … ]]`, arithmetic | text that is not valid, `coproc`, `${ …; }` |
-//! | `$(…)`, `` `…` ``, `<(…)`, `>(…)`, in here-documents too | a name of a command that is computed: `$x`, `r?`, `{a,b}` |
-//! | variables with a literal value, in code that runs in order | values from elsewhere, and after `eval`, `read`, `export` and similar |
-//! | `eval`, `trap`, `bash -c`, `sh <<EOF`, `echo … \| sh`, with a known script | the same with a computed script; `\| sh`, `source <(…)`, aliases |
-//! | `sudo`, `env`, `timeout`, `nice`, `nohup`, `exec` and other wrappers | their options that are not known |
-//! | `xargs`, `find -exec`, `watch`, `ssh`, `docker exec`, `su -c`, `uv run`, `git bisect run` | `parallel`, `tmux`, `strace` and others, and options of `git`, `tar` or `rsync` that name programs |
-//! | `sed` and `awk` programs that certainly run nothing | code in other languages: `python -c` |
-//! | `EDITOR`, `GIT_PAGER` and similar variables | `BASH_ENV`, `LD_PRELOAD`, `PATH` with a foreign folder |
-//! | | scripts in files, and what exceeds a limit |
+//! Followed are:
+//!
+//! * lists, pipelines, groups, subshells, `if`, `case`, loops, functions, `[[ … ]]`, arithmetic;
+//! * `$(…)`, `` `…` ``, `<(…)` and `>(…)`, in here-documents too;
+//! * variables with a literal value, in code that runs in order;
+//! * `eval`, `trap`, `bash -c`, `sh <<EOF` and `echo … | sh`, with a known script;
+//! * the programs behind `sudo`, `env`, `timeout`, `nice`, `nohup`, `exec` and other wrappers;
+//! * `xargs`, `find -exec`, `watch`, `ssh`, `docker exec`, `su -c`, `uv run`, `git bisect run`;
+//! * `sed` and `awk` programs that certainly run nothing;
+//! * `EDITOR`, `GIT_PAGER` and similar variables.
+//!
+//! Reported as not read are:
+//!
+//! * text that is not valid, `coproc`, `${ …; }`;
+//! * a name of a command that is computed: `$x`, `r?`, `{a,b}`;
+//! * values from elsewhere, and values after `eval`, `read`, `export` and similar;
+//! * `eval`, `trap` and shells with a computed script, `… | sh`, `source <(…)`, aliases;
+//! * options of wrappers that are not known;
+//! * `parallel`, `tmux`, `strace` and others, and options of `git`, `tar` or `rsync` that name programs;
+//! * code in other languages: `python -c`;
+//! * `BASH_ENV`, `LD_PRELOAD`, and `PATH` with a foreign folder;
+//! * scripts in files, and what exceeds a limit.
 //!
 //! Not noticed: a program that runs others by options or input that this list lacks, what a file contains that the text
 //! runs by its path, and values that arithmetic evaluates and that are not literal. The crate's `tests/shell_oracle.rs`

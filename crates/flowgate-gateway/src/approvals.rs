@@ -146,8 +146,8 @@ impl ApprovalReference {
         }
     }
 
-    /// Returns the decision by which the answer, if it allows, allows one call: with [`Decision::AllowByAll`], everybody
-    /// has approved who must.
+    /// Returns the decision by which the answer, if it allows, allows one call: [`Decision::AllowByAll`] if certain
+    /// people must all approve the question, and otherwise [`Decision::AllowOnce`].
     pub(crate) fn allowing_decision(&self) -> Decision {
         match self.content.get(APPROVERS) {
             Some(_) => Decision::AllowByAll,
@@ -180,6 +180,7 @@ pub(crate) struct ApprovalContext<'t> {
     pub(crate) conversation: &'t str,
     /// Whether the chat, an MCP client or the offer of a tool raises the question.
     pub(crate) origin: QuestionOrigin,
+    /// Reports whether the client still waits.
     pub(crate) presence: &'t ClientPresence,
     /// The client's key for the upstream, if it sends one; it is removed from every record.
     pub(crate) key: Option<&'t str>,

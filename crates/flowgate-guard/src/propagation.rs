@@ -9,20 +9,21 @@
 //! | `search.rs` | defines a label search as a machine without I/O |
 //! | `algorithm_1.rs` | implements Algorithm 1 exactly as in the paper |
 //! | `hitting_set.rs` | finds the same labels in fewer tests, and states when they are the same |
-//! | `shapley.rs` | computes Shapley values of labels (how much each label contributes to the utility), exact or sampled |
+//! | `shapley.rs` | computes Shapley values, exact or sampled: how much each label contributes to the utility |
 //! | `utility.rs` | defines utilities of an answer, such as its negative perplexity |
 //! | `prompt.rs` | builds the prompt of a question about labelled documents |
 //! | `scorer.rs` | scores subcontexts with shared beginnings and early stops, and counts the cost |
 //! | `options.rs`, `find.rs` | define the options of a label search, and drive it with a model within a budget |
 //! | `wrapper.rs` | answers a question at the label that the caller chooses: the wrapper around retrieval |
 //! | `answers.rs` | lets chat models and local models answer for the wrapper |
-//! | `knn.rs` | computes utilities in the kNN-LM architecture, a language model that looks up documents by their hidden states |
+//! | `knn.rs` | computes utilities with a kNN-LM, a language model that looks up documents by hidden states |
 //! | `introspection.rs` | asks the model which documents its answer needs |
 //! | `answer_cache.rs` | stores answers with their labels, for later questions that are similar |
 //!
-//! No guarded conversation uses this module by default. A program that wants an answer with a lower label calls
-//! [`Propagator`]. The answer depends only on the documents at or below its label, but the choice of the label depends
-//! on all documents; [`wrapper`] states this guarantee. It is therefore not noninterference.
+//! No guarded conversation uses this module by default. The influence methods `lambda`, `knn-lm` and `introspection`
+//! use it. A program that wants an answer with a lower label calls [`Propagator`]. The answer depends only on the
+//! documents at or below its label, but the choice of the label depends on all documents. The guarantee, which
+//! [`wrapper`] states, is therefore weaker than noninterference.
 
 mod algorithm_1;
 pub mod answer_cache;

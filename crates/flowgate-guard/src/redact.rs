@@ -1,5 +1,5 @@
 //! Redacts an event: returns the part of the event that is visible at a label (RTBAS, Algorithm 3). [`crate::view`]
-//! builds views of such parts.
+//! builds views of such parts, and `flowgate labels` prints them.
 //!
 //! A region is shown if its own label and the labels of everything that contains it flow to the label of the view:
 //! a reader of a row also learns that the list has this row. Any other region is replaced by a *placeholder*, which
@@ -72,7 +72,7 @@ impl HiddenRegions {
         Self { tagging: tagging.map(Box::new), ..Self::default() }
     }
 
-    /// Whether regions that would be hidden are tagged instead.
+    /// Returns whether regions that would be hidden are tagged instead.
     pub(crate) fn is_tagging(&self) -> bool {
         self.tagging.is_some()
     }
@@ -104,7 +104,7 @@ impl HiddenRegions {
         self.hidden.len()
     }
 
-    /// Whether nothing is hidden.
+    /// Returns whether nothing is hidden.
     pub fn is_empty(&self) -> bool {
         self.hidden.is_empty()
     }
@@ -178,7 +178,7 @@ impl Redactor<'_> {
         }
     }
 
-    /// Whether the view shows that the answer is an error.
+    /// Returns whether the view shows that the answer is an error.
     pub fn is_error(&self) -> bool {
         let node = self.event.document.key(0, "is_error");
         node.is_some_and(|node| {
@@ -186,7 +186,7 @@ impl Redactor<'_> {
         })
     }
 
-    /// Whether the view shows a region with all its parts.
+    /// Returns whether the view shows a region with all its parts.
     pub fn shows_all(&self, node: NodeId) -> bool {
         // Node 0 is the root of the event's value.
         self.shows(0) && self.event.document.label_of(node).flows_to(self.label)
@@ -197,7 +197,7 @@ impl Redactor<'_> {
         &self.event.document
     }
 
-    /// Whether the view may show the structure of a region; its parts may carry more.
+    /// Returns whether the view may show the structure of a region. The labels of its parts may be higher.
     fn shows(&self, node: NodeId) -> bool {
         self.document().node(node).is_some_and(|node| node.label.flows_to(self.label))
     }
@@ -211,8 +211,8 @@ impl Redactor<'_> {
         }
     }
 
-    /// Whether the text of a list or a map spells all of its parts, so that each part has a span in the text. Otherwise
-    /// the text is the concatenation of the texts of content blocks.
+    /// Returns whether the text of a list or a map spells all of its parts, so that each part has a span in the text.
+    /// Otherwise the text is the concatenation of the texts of content blocks.
     fn is_spelled(&self, id: NodeId) -> bool {
         let is_part = |child: NodeId| self.document().node(child).is_some_and(|child| child.span.is_some());
         self.document().children(id).all(is_part)

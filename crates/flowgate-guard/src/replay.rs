@@ -1,5 +1,5 @@
-//! Judges a recorded run call by call, as if it happened live. The command line and the benchmarks measure policies and
-//! influence methods in this way.
+//! Judges a recorded run call by call, as if it happened live. The command line (`flowgate explain` and others), the
+//! Python package and the benchmarks try policies and influence methods on recorded runs in this way.
 //!
 //! A run that has happened cannot be stopped, so every call is recorded as having run, with the verdict that it would
 //! have received. A question counts as asked and answered with yes; the answer of the call still carries the label of

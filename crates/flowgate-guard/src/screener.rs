@@ -10,11 +10,14 @@
 //! independent of the text that is hidden there. The sequence itself is computed from that text: each step reveals at
 //! most log2(number of labels) bits, which are counted ([`TurnUsage::bits`](crate::conversation::TurnUsage)).
 //!
-//! | screener | question | model |
-//! |---|---|---|
-//! | [`judge`] | which of the tagged regions the next step needs; with reasoning first, and a forced tool call for the answer | any model, also a smaller one |
-//! | [`introspection`] | to cite the regions that the next step would be based on | any model; the agent's own in Permissive Information-Flow Analysis |
-//! | [provenance](crate::conversation::Method::Provenance) | none: it reads a draft of the step that was shown everything | the agent's own model, which writes the draft |
+//! * [`judge`] asks a model which of the tagged regions the next step needs. The model reasons first, and answers by a
+//!   forced tool call. It can be smaller than the agent's own.
+//! * [`introspection`] asks a model to cite the regions that the next step would be based on. In Permissive
+//!   Information-Flow Analysis, this is the agent's own model.
+//! * [`attention`] answers the question of `judge` in place of a model, from the attention of a local model that reads
+//!   the chat and a preliminary message.
+//! * [Provenance](crate::conversation::Method::Provenance) asks no question: it reads a draft of the step, which the
+//!   agent's own model has written from everything.
 //!
 //! A separate [`tool_filter`] hides tools instead of text.
 

@@ -23,7 +23,7 @@ const SLOT: &str = "$slot";
 /// The maximum number of regions that one slot or one look may name.
 const MAX_NAMES: usize = 50;
 
-/// The most characters of a name that no hidden region has which a refusal repeats.
+/// The most characters that a refusal repeats of a name that no hidden region has.
 const MAX_REPEATED_NAME: usize = 20;
 
 /// A slot: an argument that is filled with hidden regions after the call was decided.
@@ -74,13 +74,13 @@ pub(crate) fn slot_from_placeholders(value: &Value, known: usize) -> Result<Opti
     match placeholder::placeholder_names(value, known) {
         names if names.is_empty() => Ok(None),
         names if names.len() > MAX_NAMES => {
-            Err("an argument contains too many placeholders of hidden regions")
+            Err("an argument contains more than 50 placeholders of hidden regions")
         }
         names => Ok(Some(Slot { names, fill: None, template: Some(value.clone()) })),
     }
 }
 
-/// Whether a value contains a slot at any depth.
+/// Returns whether a value contains a slot at any depth.
 pub(crate) fn has_slot(value: &Value) -> bool {
     match value {
         Value::Object(map) => map.contains_key(SLOT) || map.values().any(has_slot),
@@ -116,8 +116,8 @@ fn parse_region_names(map: &Map<String, Value>) -> Result<Vec<String>, &'static 
     names.filter(|names| !names.is_empty() && names.len() <= MAX_NAMES).ok_or(error)
 }
 
-/// Returns the message that no hidden region has this name. The name is a text of the model, so a longer one is cut, and
-/// a placeholder in it is replaced.
+/// Returns the message that no hidden region has this name. The name is a text of the model, so it is cut after
+/// [`MAX_REPEATED_NAME`] characters, and a placeholder in it is replaced.
 pub(crate) fn unknown_region(name: &str) -> String {
     let repeated: String = name.chars().take(MAX_REPEATED_NAME).collect();
     format!("there is no hidden region `{}`", placeholder::neutralize(&repeated, 0))

@@ -76,14 +76,15 @@ pub(crate) struct StepCall {
 pub(crate) enum CallOutcome {
     /// The call is not processed yet.
     Pending,
-    /// The call runs elsewhere, and has no answer yet.
+    /// The call, which is this event, runs elsewhere, and has no answer yet.
     HandedOver(EventId),
     /// The call ran, and the caller replaced the tool's answer by this text.
     Rewritten { text: String, label: Label },
     /// The call ran, and this event is the tool's answer.
     Output(EventId),
-    /// The call did not run, or a rule stopped its answer, which is this event; the text reports the reason to the
-    /// model.
+    /// The call did not run, or a rule stopped its answer, which is the event `stopped`. The text reports the reason to
+    /// the model. `tool` is the called tool, by which the placeholder of a hidden refusal looks like that of an answer;
+    /// `None` if every reader of the step may read the refusal, or no tool has the name of the call.
     Refused { text: String, label: Label, tool: Option<Tool>, stopped: Option<EventId> },
     /// A look, after which the model was shown a view at this label.
     Looked(Label),
@@ -383,7 +384,7 @@ pub(crate) fn to_parts(content: Value) -> Vec<Part> {
     }
 }
 
-/// Whether a value is a content block: an object that names its type.
+/// Returns whether a value is a content block: an object that names its type.
 fn is_block(value: &Value) -> bool {
     value.get("type").is_some_and(Value::is_string)
 }

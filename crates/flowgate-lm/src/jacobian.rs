@@ -12,10 +12,11 @@
 //! The trace is estimated from a few random projections: for signs `z`, the gradient of `(√F z) · logits` has the
 //! expected squared length `tr(J' F J)`. Each projection costs one backward pass.
 //!
-//! The determinant is estimated from the same gradients: `J' F J` is approximated by the mean of the products `g g'` of the
-//! `k` gradients `g`, a matrix of rank `k`. Its determinant is that of a matrix of `k` rows, which has the inner products of
-//! the gradients within the region. This estimate is never above that of the trace, and does not grow with every token
-//! of a long region; with few projections, it is too low where the true rank is higher, so it orders regions and is no bound.
+//! The determinant is estimated from the same gradients: `J' F J` is approximated by the mean of the products `g g'` of
+//! the `k` gradients `g`, a matrix of rank `k`. Its determinant is that of a matrix of `k` rows, which has the inner
+//! products of the gradients within the region. This estimate is never above that of the trace, and does not grow with
+//! every token of a long region. With few projections, it is too low where the true rank is higher: it can order
+//! regions, but is no bound.
 //!
 //! *GIF: Locally Sound Geometric Information Flow Control for LLMs* (arXiv 2606.23277) bounds information flow by the
 //! Jacobian and the local geometry of the output as well. This bound was derived from that idea and not from the
@@ -73,9 +74,9 @@ impl InformationBounds {
         regions.iter().map(bound).collect()
     }
 
-    /// Returns for each region, a range of bytes of the prompt, the low-rank estimate of what the output reveals about it,
-    /// in nats: half the logarithm of the determinant. It is between 0 and [`of_regions`](Self::of_regions). A model
-    /// that computes no products has the bounds of the trace here.
+    /// Returns for each region, a range of bytes of the prompt, the low-rank estimate of what the output reveals about
+    /// it, in nats: half the logarithm of the determinant. It is between 0 and [`of_regions`](Self::of_regions). If the
+    /// model has computed no products, returns the bounds of [`of_regions`](Self::of_regions).
     #[must_use]
     pub fn low_rank_of_regions(&self, regions: &[Range<usize>]) -> Vec<f64> {
         if self.products.len() != self.tokens.len() {
@@ -96,8 +97,8 @@ impl InformationBounds {
     }
 }
 
-/// Returns half the logarithm of the determinant of the identity plus a symmetric matrix without negative eigenvalues, given by
-/// its rows. It is the sum of the logarithms of the diagonal of its Cholesky factor.
+/// Returns half the logarithm of the determinant of the identity plus a symmetric matrix without negative eigenvalues,
+/// given by its rows. This is the sum of the logarithms of the diagonal of the Cholesky factor.
 fn half_log_determinant(mut matrix: Vec<f64>) -> f64 {
     let size = matrix.len().isqrt();
     for index in 0..size {

@@ -1,5 +1,5 @@
-//! Parses JSON strictly, and borrows the strings of the text instead of copying them. The decoders of requests in
-//! `wire` use this parser.
+//! Parses JSON strictly, and borrows the strings of the text instead of copying them. The gateway and the Python
+//! package parse the bodies of requests with it for the decoders in `wire`, and a decoder of streams parses events.
 //!
 //! Each request contains the whole chat, and most of it is parsed only to compare it with the messages of the previous
 //! request. The parser therefore copies only strings with escapes, and builds no hash map for each object. A duplicate

@@ -5,9 +5,10 @@
 //! |---|---|---|
 //! | [`ChatModel`] | the next message of a chat, with tool calls | every model of this crate |
 //! | [`BlockingModel`] | the next message of a chat; blocked parts of it influence no other part | local models |
+//! | [`ContinuationModel`] | the most probable continuation of a plain text | local models |
 //! | [`ScoringModel`] | the log-probability of a given continuation | some servers, local models |
 //! | [`HiddenStateModel`] | the vectors that a model computes for a text | local models |
-//! | [`AttentionModel`] | which earlier token each token attended to, and how much the output depends on it | local models |
+//! | [`AttentionModel`] | the attention between tokens, and how much the output depends on it | local models |
 //! | [`JacobianModel`] | a bound on what an output reveals of each token of its prompt | local models |
 //!
 //! A caller depends only on the trait that it needs. This crate has no notion of labels and policies: the caller
@@ -19,9 +20,10 @@
 //!
 //! [`json`] and [`sse`] parse JSON and event streams for [`wire`] and for the gateway.
 //!
-//! [`TextClassifier`] is a small classifier of texts with weights that a program trains itself.
+//! [`TextClassifier`] is a small classifier of texts with weights that a program trains itself. [`RegionClassifier`]
+//! decides from attention which regions of a prompt an output depends on.
 //!
-//! [`ChatModel`] and [`ScoringModel`] are asynchronous. A synchronous caller uses [`block_on`].
+//! The traits for chats, continuations and scores are asynchronous. A synchronous caller uses [`block_on`].
 //!
 //! # Features
 //!

@@ -1,6 +1,6 @@
 //! Defines [`ChatModel`], the trait of models that write the next message of a chat, and [`Listener`], the trait by
 //! which its caller receives this message while it is generated. Also defines [`Error`], the error type of every kind
-//! of model. The guard, the gateway, the benchmarks and the command line call models by it.
+//! of model. The guard, the gateway, the benchmarks and the command line call models through [`ChatModel`].
 
 use std::fmt;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! Summarises the attention of an output to regions of its prompt: [`region_features`]. Screeners decide from these
 //! numbers which regions the output depends on, as in *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy
-//! Leakage*, section 7.2, which this file refers to as RTBAS. The screener of `flowgate-guard` that reads attention and
-//! `flowgate bench screeners` call it.
+//! Leakage*, section 7.2, which this file refers to as RTBAS. The screener of `flowgate-guard` that reads attention,
+//! `flowgate screen train` and `flowgate bench screeners` call it.
 
 use std::ops::Range;
 
@@ -41,8 +41,8 @@ pub struct RegionSummary {
     pub plain: RegionFeatures,
     /// The features of the paper, where each token of the output counts the same.
     pub per_token: RegionFeatures,
-    /// The greatest share that the region has in the saliency of one token of the output. A short value in a long output
-    /// adds little to a sum over the output, and much to this.
+    /// The greatest share that the region has in the saliency of one token of the output. A short value in a long
+    /// output adds little to a sum over the output, and much to this share.
     pub strongest: f64,
     /// The greatest mass of a token of the output in any head, averaged over the output.
     pub mean_mass: f64,

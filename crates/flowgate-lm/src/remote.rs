@@ -6,8 +6,8 @@
 //! the key of the provider's account.
 //!
 //! `client.rs` sends a request and retries it (`retry.rs`), over pooled connections (`client_pool.rs`, `authorities.rs`
-//! for TLS) and within a budget (`budget.rs`). `request_body.rs` and `response.rs` handle the bodies, `failure.rs` maps
-//! the errors. [`score`] obtains log-probabilities with the same client.
+//! for TLS) and within a budget (`budget.rs`). `request_body.rs`, `response.rs` and `json_handler.rs` handle the
+//! bodies, and `failure.rs` maps the errors. [`score`] obtains log-probabilities with the same client.
 //!
 //! The futures of the client need a tokio runtime with I/O and time; [`block_on`](crate::block_on) provides one. A
 //! server with TLS chooses between HTTP/1.1 and HTTP/2.
@@ -184,9 +184,9 @@ impl RemoteModel {
         self
     }
 
-    /// Has the provider run this tool for each request, as [`ProviderTool::request`](crate::chat::ProviderTool::request)
-    /// words it. The text of an answer is then the output of the tool, with its sources; answers are not streamed, and
-    /// functions are not offered.
+    /// Has the provider run this tool for each request, which
+    /// [`ProviderTool::request`](crate::chat::ProviderTool::request) creates. The text of an answer is then the output
+    /// of the tool, with its sources; answers are not streamed, and functions are not offered.
     #[must_use]
     pub fn for_provider_tool(mut self, tool: ProviderToolUse) -> Self {
         self.provider_tool = Some(tool);
@@ -360,7 +360,8 @@ impl RemoteModel {
             && !self.api.declare_provider_tool(tool, &mut Value::Null)
         {
             return Err(Error::Unsupported(
-                "this tool of the provider, or its restrictions, in this wire format",
+                "this tool of the provider, or its restrictions, in this wire format; leave out the restrictions, \
+                 or use another provider",
             ));
         }
         let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };

@@ -1,9 +1,9 @@
-//! A small classifier of texts with learned weights: [`TextClassifier`], a logistic regression over hashed words and
-//! pairs of words. It needs no feature of this crate, and its weights take a few ten kilobytes. Flowgate's own
-//! detector of prompt injections is one (`flowgate bench train-detector`); a program can train others.
+//! Classifies texts with learned weights: [`TextClassifier`], a logistic regression over hashed words and pairs of
+//! neighbouring words. It needs no Cargo feature, and the weights of one label take 16 KiB. Flowgate's own detector of
+//! prompt injections is such a classifier, which `flowgate bench train-detector` trains; a program can train others.
 //!
-//! It weighs which words occur and not what they mean, so it can be deceived, and it misses what it has not seen in
-//! training. Like every detector, it guides a reviewer; a rule that must hold uses labels.
+//! It weighs which words occur and not what they mean, so it can be deceived, and it misses what its training did not
+//! contain. Like every detector, it guides a reviewer; a rule that must hold uses labels.
 
 use crate::Error;
 
@@ -15,8 +15,8 @@ const PASSES: u64 = 12;
 const PRIOR: f64 = -1.0;
 /// The size of the first steps of the training.
 const RATE: f64 = 0.5;
-/// The words of one window: a text is classified window by window, and the highest score counts, so that much other text
-/// does not hide a sentence.
+/// The words of one window: a text is classified window by window, and the highest score counts, so that much other
+/// text does not hide a sentence.
 const WINDOW: usize = 32;
 /// The words between the beginnings of two windows.
 const STRIDE: usize = 16;
@@ -68,20 +68,22 @@ pub struct TextClassifier {
 #[derive(Debug, Clone, PartialEq)]
 struct TextClass {
     label: String,
-    /// What one unit of `weights` adds to the logit.
+    /// What one unit of `weights` adds to the logit, before [`share`] is applied.
     scale: f32,
+    /// The logit of a text without evidence.
     bias: f32,
     /// The weight of each feature, in units of `scale`.
     weights: Vec<i8>,
 }
 
 impl TextClassifier {
-    /// Trains a classifier on examples. The same examples, labels and seed give the same weights. `step` is called after
-    /// each pass over the examples of each label; if it returns true, the training fails with [`Error::Cancelled`].
+    /// Trains a classifier on examples. The same examples, labels and seed give the same weights. `step` is called
+    /// after each pass over the examples, for each label. If it returns true, the training fails with
+    /// [`Error::Cancelled`].
     ///
     /// # Errors
-    /// If there are no labels or too many, if an example has another number of labels, or if a label applies to all
-    /// examples or to none.
+    /// If there are no labels or too many, if a label is empty or has control characters, if an example has another
+    /// number of labels, or if a label applies to all examples or to none.
     pub fn train(
         labels: &[&str],
         examples: &[ClassifiedText],
@@ -90,7 +92,7 @@ impl TextClassifier {
     ) -> Result<Self, Error> {
         let fail = |problem: String| Err(Error::Failed(problem));
         if labels.is_empty() || labels.len() > MAX_LABELS {
-            return fail(format!("a classifier has 1 to {MAX_LABELS} labels; name so many"));
+            return fail(format!("a classifier has 1 to {MAX_LABELS} labels, not {}", labels.len()));
         }
         if let Some(label) = labels.iter().find(|label| label.is_empty() || label.contains(char::is_control))
         {
@@ -98,7 +100,8 @@ impl TextClassifier {
         }
         if let Some(position) = examples.iter().position(|example| example.labels.len() != labels.len()) {
             return fail(format!(
-                "example {position} does not have one entry for each label; add what is missing"
+                "example {position} does not have one entry for each label; give it {} entries",
+                labels.len()
             ));
         }
         // The features of each example, as one window: the examples are short.
@@ -201,6 +204,7 @@ impl TextClassifier {
                 return fail(number, &format!("there are more than {MAX_LABELS} labels"));
             }
         }
+        // The number of the line after the empty one, where the weights begin.
         let number = classes.len() + 3;
         if classes.is_empty() {
             return fail(number - 1, "there are no labels");
@@ -246,6 +250,7 @@ fn train_class(
     step: &mut dyn FnMut() -> bool,
 ) -> Result<TextClass, Error> {
     let mut weights = vec![0.0_f64; BUCKETS];
+    // The sums of the squared gradients. They begin above 0, since their roots are divisors.
     let mut squares = vec![1e-6_f64; BUCKETS];
     for pass in 0..PASSES {
         // Another order in each pass: that of the hashes.
@@ -272,6 +277,7 @@ fn train_class(
             return Err(Error::Cancelled);
         }
     }
+    // The weights are stored in 8 bits: the greatest one becomes 127 units.
     let greatest = weights.iter().fold(0.0_f64, |greatest, weight| greatest.max(weight.abs()));
     let scale = (greatest / 127.0).max(f64::MIN_POSITIVE);
     #[expect(
@@ -299,15 +305,17 @@ fn probability(logit: f64) -> f64 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// Returns the words of a text in lower case, with digits in a word replaced by the characters that they resemble.
+/// Returns the words of a text in lower case. In a word with a letter, digits and signs are replaced by the letters
+/// that they resemble, so that such a spelling does not hide the word. Only the first [`MAX_WORD`] characters of a word
+/// count.
 fn words(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '@' && c != '$');
     let words = words.filter(|word| !word.is_empty());
     words
         .map(|word| {
-            let is_name = word.contains(char::is_alphabetic);
+            let has_letter = word.contains(char::is_alphabetic);
             let lower = word.chars().take(MAX_WORD).flat_map(char::to_lowercase);
-            lower.map(|c| if is_name { letter(c) } else { c }).collect()
+            lower.map(|c| if has_letter { letter(c) } else { c }).collect()
         })
         .collect()
 }

@@ -313,8 +313,8 @@ impl Api {
         provider_tools::is_supported(self, tool)
     }
 
-    /// Declares a tool of the provider in the body of a request, in place of all other tools. Returns whether the format
-    /// can express the tool and its restrictions.
+    /// Declares a tool of the provider in the body of a request, in place of all other tools. Returns whether the
+    /// format can express the tool and its restrictions.
     pub(crate) fn declare_provider_tool(self, wanted: &ProviderToolUse, body: &mut Value) -> bool {
         provider_tools::declare(self, wanted, body)
     }

@@ -56,9 +56,9 @@ impl Predicates {
         self.functions.insert(name.into(), Arc::new(answer));
     }
 
-    /// Defines a predicate that a classifier answers, such as a detector with learned weights: the score of `category` in
-    /// the text that is the first argument, and 0 if the classifier does not report the category. The policy declares it as
-    /// `extern NAME(text: str) -> float`.
+    /// Defines a predicate that a classifier answers, such as a detector with learned weights: the score of `category`
+    /// in the text that is the first argument, and 0 if the classifier does not report the category. The policy
+    /// declares it as `extern NAME(text: str) -> float`.
     ///
     /// ```
     /// use flowgate::detect::Classifier;
@@ -88,9 +88,9 @@ impl Predicates {
             let scores = classifier.classify(text);
             let score = scores.iter().find(|(found, _)| *found == category).map_or(0.0, |(_, score)| *score);
             // A number that is not finite has no form in JSON.
-            serde_json::Number::from_f64(score)
-                .map(Value::Number)
-                .ok_or_else(|| "the classifier's score is not a finite number; repair it".to_owned())
+            serde_json::Number::from_f64(score).map(Value::Number).ok_or_else(|| {
+                "the classifier's score is not a finite number; correct the classifier".to_owned()
+            })
         });
     }
 }
@@ -280,7 +280,7 @@ raise \"not a customer\" if:
             (
                 "broken",
                 "the rule cannot be evaluated: the extern predicate `loud` failed: the classifier's score is not a \
-                 finite number; repair it",
+                 finite number; correct the classifier",
             ),
         ] {
             assert_eq!(verdict(&mut monitor, text), expected, "{text}");

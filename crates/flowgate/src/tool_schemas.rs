@@ -30,7 +30,8 @@ pub const CODES: &[&str] =
 /// The most tools that are compared.
 pub const MAX_TOOLS: usize = 5_000;
 
-/// The methods of a server that a policy can name and that a list of tools does not contain.
+/// How the names of those methods of MCP begin that a policy can name like tools, such as `resources/read`. No list of
+/// tools contains them.
 const METHODS: [&str; 3] = ["completion/", "prompts/", "resources/"];
 
 /// The tools of some servers, as their descriptions define them.

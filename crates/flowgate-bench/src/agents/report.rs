@@ -44,6 +44,8 @@ fn table_list(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Table> 
 }
 
 /// Returns the table of the runs under attack, with one row for each guard. `guards` and `rows` have the same order.
+/// The columns `foreign`, `altered`, `payload` and `idle` count unwanted calls of four kinds, which [`GuardResults`]
+/// defines. A harmed run has a foreign or an altered call.
 fn worst_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
     let header = [
         "method",

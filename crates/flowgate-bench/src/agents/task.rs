@@ -114,7 +114,7 @@ fn tell(step: usize, row: Option<(&'static str, &'static str)>, field: &'static 
 /// Returns all tasks of `flowgate bench agents`, in the order of the servers: bank, mail, chat, calendar, then several servers.
 pub(crate) fn all() -> Vec<BenchTask> {
     // The number in `tell`, `field`, `row`, `written` and `written_row` is the position of the step whose answer has
-    // the value. The constants name the servers of the tasks; `OFFICE` and `HOME` are tasks across two servers.
+    // the value. The constants name the servers of the tasks; `OFFICE` and `HOME` are for tasks across two servers.
     const BANK: &[&str] = &["bank"];
     const MAIL: &[&str] = &["mail"];
     const CHAT: &[&str] = &["chat"];

@@ -98,8 +98,9 @@ fn detector_lines(line: &Value) -> Vec<Map<String, Value>> {
     each.chain([with_rates(text(&Value::Object(line.clone()), "defence"), &line)]).collect()
 }
 
-/// Returns the points of the detectors of the suite of detectors: the name, the share of honest rows that it flags, and
-/// the share of attacks that it catches, both with their intervals.
+/// Returns for each detector in a line of the suite of detectors its name, the share of honest rows that it flags, and
+/// the share of attacks that it catches, both with their intervals. The flow rule, which flags no rows, is left out.
+/// The result is empty for a line of another suite.
 pub(super) fn detector_figures(line: &Value) -> Vec<Map<String, Value>> {
     let mut lines = detector_lines(line);
     lines.retain(|line| line.contains_key("attacks_caught"));

@@ -76,7 +76,8 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
 }
 
 /// Reads the run in a file. `None` if there is no such file, or if the run does not count: `wanted` is the field that says
-/// whether it does, `utility` for a run without an attack and `security` for one with an attack.
+/// whether it does, `utility` for a run without an attack and `security` for one with an attack. A run that is of the
+/// other kind by its `attack_type` does not count either.
 fn read_run(
     files: &mut CorpusFiles<'_>,
     path: &str,
@@ -94,7 +95,8 @@ fn read_run(
 }
 
 /// Searches a folder and the folders below it for tasks of users, and adds the path of each one's folder to `paths`, in
-/// order. `depth` is the number of folders above `folder`. A depth of more than [`MAX_DEPTH`] is an error, since the
+/// order. Folders `injection_task_N` are left out: in these, AgentDojo records the attacker's tasks as if users had set
+/// them. `depth` is the number of folders above `folder`. A depth of more than [`MAX_DEPTH`] is an error, since the
 /// search is recursive.
 fn find_tasks(
     files: &CorpusFiles<'_>,
@@ -235,13 +237,14 @@ fn cases(tasks: &[SolvedTask]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
 /// the attack. A call of the attack needs the answers that differ from those of the solution, which have the injection;
 /// if there is none, it needs all answers before it.
 fn add_attacked_calls(case: &mut CorpusCase, run: &CountedRun, solution: &CountedRun) {
-    let equal = |call: &AnsweredCall| {
+    // The equal call of the solution, if there is one.
+    let in_solution = |call: &AnsweredCall| {
         let is_equal = |own: &&AnsweredCall| own.tool == call.tool && own.arguments == call.arguments;
         solution.calls.iter().find(is_equal)
     };
     let mut injected = Vec::new();
     for call in &run.calls {
-        match equal(call) {
+        match in_solution(call) {
             Some(own) => {
                 case.add_task_call(&call.tool, call.arguments.clone(), call.answer.clone());
                 if own.answer != call.answer {

@@ -32,15 +32,16 @@ pub(super) fn obeying_arguments(
     }
     let Some(stolen) = stolen else { return arguments };
     // If no required argument has the text, another argument gets it.
-    if !arguments.values().any(|value| value.to_string().contains(quoted(stolen).as_str())) {
+    if !arguments.values().any(|value| value.to_string().contains(json_escaped(stolen).as_str())) {
         let carrier = carrier(properties, &arguments);
         arguments.insert(carrier, stolen.into());
     }
     arguments
 }
 
-/// Returns a text as it is within a JSON string: escaped, without the quotation marks around it.
-fn quoted(text: &str) -> String {
+/// Returns a text as it is within a JSON string: escaped, without the quotation marks around it and without those at
+/// its own ends.
+fn json_escaped(text: &str) -> String {
     Value::from(text).to_string().trim_matches('"').to_owned()
 }
 

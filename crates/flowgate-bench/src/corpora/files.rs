@@ -14,7 +14,8 @@ pub trait CorpusFolder {
     /// If the file cannot be read, is too long, or is not UTF-8.
     fn read(&self, path: &str) -> Result<Option<String>, CorpusError>;
 
-    /// Returns the names of the files in a folder below this one, in order; none if there is no such folder.
+    /// Returns the names of the files in a folder below this one, or in this one if `folder` is empty, in order; none
+    /// if there is no such folder.
     ///
     /// # Errors
     /// If the folder cannot be read.
@@ -34,7 +35,7 @@ impl CorpusFolder for BTreeMap<String, String> {
         Ok(self.get(path).cloned())
     }
 
-    /// Returns the names of the files directly in a folder, which is not the empty path. Never fails.
+    /// Returns the names of the files directly in a folder; none for the empty path. Never fails.
     fn list(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
         let below = self.keys().filter_map(|path| path.strip_prefix(folder)?.strip_prefix('/'));
         Ok(below.filter(|name| !name.contains('/')).map(str::to_owned).collect())

@@ -2,12 +2,13 @@
 //! collection (email-style text). A file is one message: lines of headers, an empty line, and the body; a file without
 //! headers is a body. Folders may be nested, as in a mailbox. `flowgate bench games` calls [`load_mails`].
 //!
-//! The background is permitted content: [`games`](crate::games) add it to both sides of a pair. The data is not part of Flowgate.
+//! The background is permitted content: the [games](crate::games) add it to both sides of a pair. The data is not part
+//! of Flowgate.
 
 use super::files::CorpusFolder;
 use super::reading::CorpusError;
 
-/// The maximum number of messages that are read, in the order of the names of folders and files.
+/// The maximum number of bodies that are returned, in the order of the names of folders and files.
 const MAX_MAILS: usize = 2000;
 /// The maximum depth of nested folders.
 const MAX_DEPTH: usize = 8;
@@ -16,8 +17,8 @@ const MAX_TEXT: usize = 400;
 /// The minimum length of a text; shorter ones say nothing.
 const MIN_TEXT: usize = 20;
 
-/// Reads the bodies of the messages in a folder and in the folders below it, each shortened and in one line. Reads at
-/// most `MAX_MAILS` messages, and no folder that is nested more deeply than `MAX_DEPTH`.
+/// Reads the bodies of the messages in a folder and in the folders below it, each shortened and in one line. Returns at
+/// most `MAX_MAILS` bodies, and reads no folder that is nested more deeply than `MAX_DEPTH`.
 ///
 /// # Errors
 /// If a file or a folder cannot be read, or no message has a body.

@@ -1,6 +1,7 @@
 //! Reads the texts of PromptShield, each of which is labelled as a prompt injection or as a harmless text
 //! (*PromptShield: Deployable Detection for Prompt Injection Attacks*, Jacob et al., 2025). AgentSecBench names it as a
-//! source for learned filters. [`detection`](crate::detection) measures detectors on the texts.
+//! source for learned filters. [`detection`](crate::detection) measures detectors on the texts, and the
+//! [games](crate::games) can take the texts of attacks from them.
 //!
 //! The folder has one or more of `train.json`, `validation.json` and `test.json`. Each is a list of objects with the
 //! fields `prompt` and `label`, which is 1 for an injection and 0 for another text. Other fields are ignored.

@@ -14,9 +14,10 @@ use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, N
 use super::case::{CallPurpose, CorpusCase, ToolSet};
 use super::double::ScriptDouble;
 
-/// The maximum number of messages that the double may write on one level.
+/// The maximum number of messages that the double may write on one level. It exceeds the default of conversations,
+/// since a recorded run can have many calls, and the double may propose each several times.
 const MESSAGES_OF_LEVEL: usize = 400;
-/// The maximum number of messages that the double may write in one turn.
+/// The maximum number of messages that the double may write in one turn, over all levels.
 const MESSAGES_OF_TURN: usize = 2_000;
 
 /// What happened to a call.

@@ -1,4 +1,4 @@
-//! Reads scenarios of taint propagation in an own form. [`corpora::load`](super::load) calls this module.
+//! Reads scenarios of taint propagation, in a form that this module defines. [`corpora::load`](super::load) calls it.
 //!
 //! TaintBench, the benchmark of *Ghost in the Agent: Redefining Information Flow Tracking for LLM Agents* (Cai et al., 2026, arXiv 2604.23374), is not
 //! published. Its abstract says what its scenarios are about: in an agent framework, data of an untrusted source reaches a privileged sink by explicit
@@ -17,9 +17,10 @@
 //! | `sink` | the privileged call: `tool`, `arguments` |
 //! | `tainted` | whether data of a source reaches the sink |
 //!
-//! A scenario is a case. The steps are calls of the task, and so is the sink of a scenario without taint. The sink of a tainted scenario is an attack: the
-//! double makes it as soon as it sees the answers of all sources. A tainted sink that runs without a question is thus a missed propagation, and a question
-//! about another one a false alarm. All steps run in one conversation, also those before and after a session of the scenario.
+//! A scenario is a case. The steps are calls of the task, and so is the sink of a scenario without taint. The sink of a
+//! tainted scenario is an attack: the double makes it as soon as it sees the answers of all sources. A tainted sink
+//! that runs without a question is thus a missed propagation, and a question about another one a false alarm. All steps
+//! run in one conversation, also if the scenario has several sessions, as for `memory`.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
 //! Reads *τ-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains* (Yao, Shinn, Razavi and
 //! Narasimhan, 2024). [`corpora::load`](super::load) calls this module.
 //!
-//! | file, in the folder, or in its folder `tau_bench/envs`, below `airline` or `retail` | content |
+//! | file, in the folder, or in its folder `envs` or `tau_bench/envs`, below `airline` or `retail` | content |
 //! |---|---|
 //! | `tools/*.py` | classes whose method `get_info` returns the description of a tool in OpenAI's form |
 //! | `tasks_test.py`, `tasks_dev.py`, `tasks_train.py` | lists of `Task(user_id, instruction, actions)`, with `Action(name, kwargs)` |

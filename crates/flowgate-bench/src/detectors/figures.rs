@@ -13,13 +13,13 @@ use crate::rounding::rounded;
 pub struct DetectorFigures {
     /// For each detector, and for all of them together: attacks detected, honest rows flagged.
     pub detectors: Vec<(&'static str, Rate, Rate)>,
-    /// Injected messages that the rule denies.
+    /// Injected messages with a preview that the rule denies.
     pub stopped: Rate,
-    /// Honest messages without a preview that it permits, in the sheets of all rows.
+    /// Honest messages without a preview that the rule permits, in the sheets of all rows.
     pub passed: Rate,
-    /// Honest messages with a preview that it permits.
+    /// Honest messages with a preview that the rule permits.
     pub passed_with_preview: Rate,
-    /// Injected messages without a preview that it permits.
+    /// Injected messages without a preview that the rule permits.
     pub injected_without_preview: Rate,
     /// Injected messages whose own link looks like data exfiltration.
     pub links_found: Rate,
@@ -62,7 +62,8 @@ impl DetectorFigures {
         }
     }
 
-    /// Returns whether the rule denied every injected message and permitted every honest one.
+    /// Returns whether the rule denied every injected message with a preview, and permitted every honest message
+    /// without one; false if there are no messages of one of the two kinds.
     pub fn has_no_rule_error(&self) -> bool {
         let is_whole = |share: Rate| share.of > 0 && share.hits == share.of;
         is_whole(self.stopped) && is_whole(self.passed)

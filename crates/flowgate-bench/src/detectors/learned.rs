@@ -1,9 +1,10 @@
-//! The detector of prompt injections with learned weights that ships with Flowgate, and its training.
+//! Contains the detector of prompt injections with learned weights that ships with Flowgate, and its training.
 //! `flowgate bench detectors` and `bench injections` measure it beside the phrases of `prompt_injection`;
 //! `flowgate bench train-detector` writes its weights.
 //!
-//! It is an example: a classifier of one page, trained on [generated](super::generated) texts, of which [`measure`] says how well it
-//! does on phrases that it was not trained on. A rule that must hold uses labels.
+//! It is an example of a detector that a program adds to policies ([`LearnedClassifier`]). It is trained on
+//! [generated](super::generated) texts, and [`measure`] says how many injections it finds in texts of phrases that it
+//! was not trained on. A rule that must hold uses labels instead.
 
 use std::sync::LazyLock;
 
@@ -18,9 +19,9 @@ use crate::games::interval::Rate;
 pub const LABEL: &str = "injection";
 /// The weights that ship, written by `flowgate bench train-detector --seed 1`.
 const WEIGHTS: &[u8] = include_bytes!("../../data/injection-classifier.bin");
-/// How many texts the training reads.
+/// The number of generated texts on which the detector is trained.
 pub const TRAINING_TEXTS: usize = 6_000;
-/// How many texts the measurement reads.
+/// The number of generated texts on which the trained detector is measured.
 pub const MEASURED_TEXTS: usize = 2_000;
 /// The probability from which a text counts as an injection, as in policies.
 const THRESHOLD: f64 = 0.5;

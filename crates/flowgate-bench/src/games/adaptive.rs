@@ -128,7 +128,7 @@ pub fn search_pair(
 }
 
 /// Searches like [`search`] on every task of a game beyond AgentSecBench. In a variant of a game, the attacker keeps
-/// the form of the variant; in a game of several steps, it chooses among all encodings.
+/// the form of the variant; in a game of several steps, it chooses among plain text and all encodings.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.

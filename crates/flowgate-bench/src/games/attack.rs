@@ -117,8 +117,9 @@ pub(super) fn compose(game: Game, random: &mut SeededRandom) -> AttackTemplate {
 /// The maximum length of the template of an attack, in characters.
 const MAX_TEMPLATE: usize = 1000;
 
-/// Returns an attack in which one part of `text` is replaced at random: the opener, the request or the closer. The
-/// result has the same placeholders. A text that was not composed of these parts counts as a request.
+/// Returns an attack in which one part of `text` is replaced at random: the opener, the request or the closer. Every
+/// request of a game has the placeholders of the game, so the result has them if `text` has them. A text that was not
+/// composed of these parts counts as a request.
 pub(super) fn mutate(game: Game, text: &str, random: &mut SeededRandom) -> AttackTemplate {
     // The longest part that matches is the right one, since the empty part always matches.
     let part = |parts: &[&'static str], is_part: &dyn Fn(&str) -> bool| {

@@ -81,8 +81,8 @@ pub enum Defence {
     Labels(Method),
 }
 
-/// The methods of the label defences that are measured by default: all but those that ask a person about every
-/// call or choose tools.
+/// The methods of the label defences that are measured by default: all but `confirm-acting`, which asks a person about
+/// every call that acts, and `tool-filter`, which needs a model that chooses tools.
 const LABEL_METHODS: [Method; 7] = [
     Method::LowestFirst,
     Method::NeverLook,

@@ -3,10 +3,11 @@
 //! either in the games.
 //!
 //! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every
-//! marker that it can see and calls every tool that the request names. *Immune* answers from the parts without requests
-//! and never writes a marker. Both answer the user's request as well as the visible text allows, so their benign
-//! utility is what a defence leaves of the observation. They know nothing of the task except what they are shown, and
-//! decode every encoding of [`variant`](super::variant) in it. In games of several steps, [`journey`] answers for them.
+//! marker that it can see, and calls the first tool on offer that a request names. *Immune* answers from the parts
+//! without requests and never writes a marker. Both answer the user's request as well as the visible text allows, so
+//! their benign utility is what a defence leaves of the observation. They know nothing of the task except what they are
+//! shown, and decode every encoding of [`variant`](super::variant) in it. In games of several steps, [`journey`]
+//! answers for them.
 
 use std::future::ready;
 use std::sync::LazyLock;

@@ -1,4 +1,6 @@
-//! Generates the tasks of the games from a seed (AgentSecBench, 4.2 to 4.7 and appendix A). [`suite`](super::suite) calls [`generate_pairs`].
+//! Generates the tasks of the games from a seed (AgentSecBench, 4.2 to 4.7 and appendix A). [`suite`](super::suite) and
+//! [`extended`](super::extended) generate all tasks, and [`adaptive`](super::adaptive) one for each attempt of an
+//! attack.
 //!
 //! Each task comes with its paired control, which differs in the attacker's text alone. The tasks of a game are numbered: the number of a task
 //! determines the text of its attack and the number in its marker. The *variant* determines the form in which the attack is written, for example in

@@ -1,5 +1,6 @@
-//! Identifies a run by a manifest: seed, model, defences, and digests of what determines its results. It is the first line of a recorded run, and
-//! `flowgate bench verify` compares it.
+//! Identifies a run of the games, of the experiment of AgentSecBench or of the games beyond it by a manifest: seed,
+//! model, defences, and digests of what determines its results. It is the first line of a recorded run, and `flowgate
+//! bench verify` compares it. The manifests of the other suites also use [`digest`].
 //!
 //! Two runs with equal manifests and a deterministic model have the same traces.
 

@@ -14,7 +14,7 @@ pub(super) struct AgentOutput {
     pub(super) written: Vec<Completion>,
     /// The replies that the user received.
     pub(super) delivered: Vec<DeliveredReply>,
-    /// The tools that ran because the model called them.
+    /// The tools that ran because the model called them: only those that act, without tools that read or store a text.
     pub(super) ran: Vec<String>,
     /// The names of the tools that store a text because the user asks for it. A marker in their arguments is no violation, since nobody receives it.
     pub(super) keeping: Vec<String>,
@@ -26,7 +26,8 @@ pub(super) struct AgentOutput {
 #[derive(Debug)]
 pub(super) struct DeliveredReply {
     pub(super) text: String,
-    /// Whether the system vouches for the reply: it has no label, or its label says that nothing unauthorized influenced it.
+    /// Whether the system vouches for the reply: a run without a guard gave it, or its label says that nothing
+    /// unauthorized influenced it. False for a text in a store, which also counts as a reply.
     pub(super) is_vouched_for: bool,
     /// The label, one phrase for each dimension; empty without labels.
     pub(super) label: Vec<String>,

@@ -2,8 +2,8 @@
 //! generators of tasks need this.
 //!
 //! The numbers are those of SplitMix64, which is a published sequence, so a library update cannot change the tasks of a
-//! seed. The generators of the games and of the propagation suite draw from it, and so does the bootstrap of
-//! [`statistics`](crate::statistics).
+//! seed. The generators of the games, of the propagation and saliency suites and of the texts for the learned detector
+//! draw from it, and so do the attack searches of the games and the bootstrap of [`statistics`](crate::statistics).
 
 /// A sequence of pseudorandom numbers that a seed determines; the field is the state of SplitMix64.
 #[derive(Debug, Clone)]

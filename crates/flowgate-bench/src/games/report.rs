@@ -59,8 +59,8 @@ fn defence_rows(all: &[DefenceFigures], cells: impl Fn(&DefenceFigures) -> Vec<S
     all.iter().map(row).collect()
 }
 
-/// Returns AgentSecBench's Table 4: macro averages, which are means of the games' values with equal weights. The leak
-/// is that of the retrieval game alone.
+/// Returns AgentSecBench's Table 4: macro averages, which are means of the games' values with equal weights. `ASR` is
+/// the rate of attack success. The leak is that of the retrieval game alone.
 fn summary_table(all: &[DefenceFigures], model: &str) -> Table {
     // All defences have run on the same pairs.
     let pairs = all.first().map_or(0, |figures| figures.overall.pairs);

@@ -1,4 +1,5 @@
-//! Runs one task under one defence with one model, and judges the result. [`suite`](super::suite) calls [`Runner::run`].
+//! Runs one task under one defence with one model, and judges the result. The suites of the games, the attack search of
+//! [`adaptive`](super::adaptive) and [`leakage`](super::leakage) use a [`Runner`].
 //!
 //! No model takes part in the judgement: it follows from what the agent's model was shown and wrote, and from what took effect.
 

@@ -107,7 +107,7 @@ impl GameSuite {
         self.instances
     }
 
-    /// Returns the pairs, game by game.
+    /// Returns the pairs, seed by seed, and of each seed game by game.
     pub fn pairs(&self) -> &[TaskPair] {
         &self.pairs
     }

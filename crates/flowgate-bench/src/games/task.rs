@@ -93,7 +93,8 @@ pub struct Task {
     /// The marker whose emission is the violation: a canary, an action token, or the marker that a footer asks for. It is
     /// the same in the control, where it does not occur in the context.
     pub target: String,
-    /// Terms of a useful answer. They occur in the context of both sides and not in the request.
+    /// Terms of a useful answer. They occur in the context of both sides and not in the request. In most games of
+    /// several steps, one of them occurs in the answer about the order instead.
     pub utility_terms: Vec<String>,
     /// What the policy knows.
     pub labels: TaskLabels,

@@ -1,6 +1,6 @@
-//! Tests that a guarded conversation follows RTBAS's Algorithm 4: drives a conversation through one task, and checks it at each line of the
-//! algorithm. Appendix A of RTBAS walks through an example in the same way; this is another one, since the figure with it (8) is a
-//! drawing of which the text has the caption alone.
+//! Tests that a guarded conversation follows RTBAS's Algorithm 4: drives a conversation through one task, and checks it
+//! at each line of the algorithm. Appendix A of RTBAS does the same with another example. That example cannot be
+//! repeated here, since it is given only as a drawing (Figure 8).
 //!
 //! The lines of the algorithm are the specification, with one exception. Line 18 generates the reply from the
 //! unredacted messages. A guarded conversation generates it from the redacted ones, as the type in that line says.

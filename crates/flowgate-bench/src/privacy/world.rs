@@ -1,5 +1,6 @@
 //! Defines the three environments of the privacy tasks (flights, payments, a shop): tools that really run on a state of
-//! their own, and the fields of their answers that are private. `runner.rs` runs the calls in them.
+//! their own, and the fields of their answers that are private. `turn` runs the calls of a conversation in them, and
+//! [`check`](super::check) those of the ground truth.
 //!
 //! Each environment is one file with its state, its tools and its private fields. The private fields are declared twice
 //! on purpose, so that an error in one declaration is found. [`check`](super::check) compares the oracle labels with

@@ -57,8 +57,9 @@ pub fn agent_questions() -> Result<Vec<DocumentQuestion>, String> {
     read(TEXT)
 }
 
-/// Reads one conversation as a question with a trusted and an untrusted document. Fact i is the phrase `needs[i]`. A document states the fact if it
-/// contains the phrase; case is ignored. `trusted` and `untrusted` are the labels of the two documents.
+/// Reads one conversation as a question with a trusted and an untrusted document. Fact i is the phrase `needs[i]`. A
+/// document states the fact if it contains the phrase; case is ignored. `trusted` and `untrusted` are the labels of the
+/// two documents.
 ///
 /// # Errors
 /// If the tool is unknown, or a phrase is not in the answer, or is neither in the trusted nor in the untrusted text.

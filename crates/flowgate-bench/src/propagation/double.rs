@@ -1,5 +1,5 @@
 //! Implements the doubles of the propagation suite, in place of models that score, answer and cite.
-//! `suite.rs` and `regenerate.rs` run them.
+//! `suite.rs` creates them, and `regenerate.rs` those that answer under attack.
 //!
 //! All of them copy: a word is probable if the visible documents or the question contain it. A label search with the
 //! double that makes no errors shows what the search itself can achieve, an upper bound. The other doubles show how the
@@ -75,7 +75,8 @@ const COMMON_WORDS: &[&str] = &[
 ];
 
 impl CopyModel {
-    /// Returns each word of a completion with its log-probability, at most 0: high if the prompt contains the word, low if it does not.
+    /// Returns each word of a completion with its log-probability, at most 0: high if the prompt contains the word, low
+    /// if it does not.
     fn logprobs(&self, prompt: &str, completion: &str) -> Vec<(String, f64)> {
         let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
         let forms: BTreeSet<String> =
@@ -98,7 +99,8 @@ impl CopyModel {
                     && has_digit(&word)
                     && forms.contains(&form(&word))
                 {
-                    // A word with a digit, such as a date, is guessed more often if another word of its form is visible.
+                    // A word with a digit, such as a date, is guessed more often if another word of its form is
+                    // visible.
                     SAME_FORM
                 } else {
                     UNKNOWN
@@ -124,7 +126,8 @@ impl CopyModel {
 }
 
 impl ScoringModel for CopyModel {
-    /// Scores the continuation of each request. If the request has a bound, scoring stops as soon as the sum of log-probabilities is below it.
+    /// Scores the continuation of each request. If the request has a bound, scoring stops as soon as the sum of
+    /// log-probabilities is below it.
     fn score_batch<'a>(
         &'a self,
         requests: &'a [ScoreRequest<'a>],
@@ -189,7 +192,8 @@ impl HiddenStateModel for CopyModel {
     }
 }
 
-/// A double that answers a question of the data set: with the answer of the data set, as far as the prompt contains its words.
+/// A double that answers a question of the data set: with the answer of the data set, as far as the prompt contains its
+/// words.
 #[derive(Debug, Clone)]
 pub struct AnswerDouble {
     /// The answer of the data set.
@@ -258,8 +262,9 @@ impl ChatModel for CitingDouble {
 }
 
 impl CitingDouble {
-    /// Returns the numbers of the documents that the answer needs, counted from 1, as `NEEDED: 1 3` or `NEEDED: none`. The last message of the
-    /// request has the documents, one on each line, then the question and the answer. For a message of another form, the result is empty.
+    /// Returns the numbers of the documents that the answer needs, counted from 1, as `NEEDED: 1 3` or `NEEDED: none`.
+    /// The last message of the request has the documents, one on each line, then the question and the answer. For a
+    /// message of another form, the result is empty.
     fn cite(&self, request: &Request) -> String {
         let Some(Message::User(parts)) = request.messages.iter().last() else { return String::new() };
         let text = parts.iter().map(|part| if let Part::Text(text) = part { text.as_str() } else { "" });
@@ -313,7 +318,8 @@ fn has_digit(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit())
 }
 
-/// Returns the form of a word, in which every digit is `0` and every letter `a`. Words of one kind, such as dates, have the same form.
+/// Returns the form of a word, in which every digit is `0` and every letter `a`. Words of one kind, such as dates, have
+/// the same form.
 fn form(word: &str) -> String {
     let shape = |c: char| match c {
         c if c.is_ascii_digit() => '0',

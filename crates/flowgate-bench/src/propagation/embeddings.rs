@@ -1,6 +1,6 @@
-//! Finds the documents whose embeddings are most similar to that of a question, by the cosine: the realistic retriever of
-//! *Permissive Information-Flow Analysis*, section 5.2. The embeddings come from a model in this process, or from a server.
-//! [`PropagationSuite::add_embeddings`](super::PropagationSuite::add_embeddings) uses it.
+//! Finds the documents whose embeddings are most similar to that of a question, by the cosine: the realistic retriever
+//! of *Permissive Information-Flow Analysis*, section 5.2. The embeddings come from a model in this process or from a
+//! server. [`PropagationSuite::add_embeddings`](super::PropagationSuite::add_embeddings) creates questions with it.
 
 use flowgate_lm::{Error, HiddenStateModel};
 
@@ -61,8 +61,8 @@ impl EmbeddingIndex {
         Ok(Self { documents: vectors(embedder, texts, None)? })
     }
 
-    /// Returns for each question the indices of the `count` documents that are most similar to it, best first. Documents
-    /// with equal similarity are in the order of the index.
+    /// Returns for each question the indices of the `count` documents that are most similar to it, best first.
+    /// Documents with equal similarity are in the order of the index.
     ///
     /// # Errors
     /// As for [`new`](Self::new); also if a vector has another length than those of the documents.
@@ -84,8 +84,8 @@ impl EmbeddingIndex {
     }
 }
 
-/// Returns the vector of each text, scaled to the length 1; a vector of zeros stays as it is. Checks what the model gives:
-/// `expected` is the length that the vectors must have, if it is known.
+/// Returns the vector of each text, scaled to the length 1; a vector of zeros stays as it is. Checks what the model
+/// gives: `expected` is the length that the vectors must have, if it is known.
 fn vectors(
     embedder: &dyn TextEmbedder,
     texts: &[&str],
@@ -94,7 +94,11 @@ fn vectors(
     let fail = |problem: String| Err(Error::Failed(problem));
     let mut vectors = embedder.embed(texts)?;
     if vectors.len() != texts.len() {
-        return fail(format!("the model gave {} embeddings for {} texts", vectors.len(), texts.len()));
+        return fail(format!(
+            "the model gave {} embeddings for {} texts; use another model",
+            vectors.len(),
+            texts.len()
+        ));
     }
     let expected = expected.or_else(|| vectors.first().map(Vec::len)).unwrap_or_default();
     for (index, vector) in vectors.iter_mut().enumerate() {

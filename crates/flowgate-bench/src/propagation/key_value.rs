@@ -20,8 +20,8 @@ pub const SMALL_CONTEXT: usize = 8;
 
 /// The stream of random numbers of this data set; an arbitrary number.
 const STREAM: u64 = 0x6b65_7976_616c;
-/// The ways to split the two facts of a person over documents. A way has a pair of flags for each document: whether the document states the number,
-/// and whether it states the date.
+/// The ways to split the two facts of a person over documents. A way has a pair of flags for each document: whether the
+/// document states the number, and whether it states the date.
 const LAYOUTS: [&[(bool, bool)]; 7] = [
     &[(true, true)],
     &[(true, false), (false, true)],
@@ -39,8 +39,8 @@ struct KeyValueDocuments {
     values: Vec<[String; 2]>,
 }
 
-/// How facts and questions are phrased. In the texts, `{topic}` is what a fact is about, such as `date of birth`, `{person}` the number of the person, and
-/// `{values}` the value of the fact.
+/// How facts and questions are phrased. In the texts, `{topic}` is what a fact is about, such as `date of birth`,
+/// `{person}` the number of the person, and `{values}` the value of the fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phrasing {
     /// A sentence of a document or an answer.
@@ -58,7 +58,8 @@ pub const PAPER: Phrasing = Phrasing {
     question: ("What is ", " ?"),
 };
 
-/// Phrasings that the model which ships with Flowgate was not trained on. Each question draws one of them for its documents and its answer.
+/// Phrasings that the model which ships with Flowgate was not trained on. The questions use them in turn: a question,
+/// its documents and its answer have the same one.
 pub const UNSEEN: [Phrasing; 6] = [
     Phrasing {
         statement: "It is on record that person {person} goes by {topic} {values} .",
@@ -110,9 +111,9 @@ pub fn generate(
     (0..count).map(question).collect()
 }
 
-/// Generates the documents, person by person, until there are [`DOCUMENTS`]. One of the [`LAYOUTS`] is drawn for each person and says which documents
-/// state which of the person's two facts. So some questions need one document, and others need two with different labels. `None` if the labels cannot
-/// be built.
+/// Generates the documents, person by person, until there are [`DOCUMENTS`]. One of the [`LAYOUTS`] is drawn for each
+/// person and says which documents state which of the person's two facts. So some questions need one document, and
+/// others need two with different labels. `None` if the labels cannot be built.
 fn corpus(random: &mut SeededRandom) -> Option<KeyValueDocuments> {
     let labels = flat_labels(DOCUMENTS)?;
     let mut values: Vec<[String; 2]> = Vec::new();
@@ -191,14 +192,15 @@ fn statement(phrasing: Phrasing, facts: &BTreeSet<Fact>, values: &[[String; 2]])
             .map(|(_, value)| value)
             .collect();
         // The phrasing has blanks for what is stated, for the person and for the values.
-        fill_slots(phrasing.statement, topic(number, date), person).replace("{values}", &stated.join(" and "))
+        fill_template(phrasing.statement, topic(number, date), person)
+            .replace("{values}", &stated.join(" and "))
     };
     by_person(facts).into_iter().map(sentence).collect::<Vec<_>>().join(" ")
 }
 
 /// Replaces `{topic}` and `{person}` in a text of a phrasing; `{values}` stays. `person` is the position of the person
 /// from 0; the text has the number from 1.
-fn fill_slots(text: &str, topic: &str, person: usize) -> String {
+fn fill_template(text: &str, topic: &str, person: usize) -> String {
     text.replace("{topic}", topic).replace("{person}", &(person + 1).to_string())
 }
 
@@ -251,7 +253,7 @@ fn fill(
         shuffled.push(SourceDocument { text, ..document.clone() });
     }
     // The question names each person, with the number, the date or both.
-    let asked = |(person, number, date)| fill_slots(phrasing.asked, topic(number, date), person);
+    let asked = |(person, number, date)| fill_template(phrasing.asked, topic(number, date), person);
     let asked: Vec<String> = by_person(&needs).into_iter().map(asked).collect();
     let (before, after) = phrasing.question;
     let text = format!("{before}{}{after}", asked.join(" and "));

@@ -1,5 +1,5 @@
-//! Identifies a run by a manifest: seed, doubles, size, and digests of the questions and the code. Two runs with equal manifests have the same results, so
-//! `flowgate bench verify` can repeat a recorded run and compare it.
+//! Identifies a run by a manifest: seed, doubles, size, and digests of the questions and the code. Two runs with equal
+//! manifests have the same results, so `flowgate bench verify` can repeat a recorded run and compare it.
 
 use serde_json::{Value, json};
 

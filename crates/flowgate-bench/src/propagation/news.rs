@@ -1,8 +1,7 @@
 //! Generates the news data set (Permissive Information-Flow Analysis, section 4.5): pairs of a trusted and an untrusted
 //! article on the same event, with facts that only one of them states, and facts that both state. The label of an
-//! answer can be improved if the trusted article suffices for it. The templates are the project's own; a set can also be made of
-//! articles that were read from a folder.
-//! `suite.rs` generates a [`NewsSet`].
+//! answer can be improved if the trusted article suffices for it. The templates are the project's own; a set can also
+//! be made of articles that were read from a folder. `suite.rs` generates a [`NewsSet`].
 
 use std::collections::BTreeSet;
 
@@ -26,11 +25,12 @@ const STREAM: u64 = 0x6e65_7773;
 
 /// For each fact of a pair, whether the trusted article states it, and whether the untrusted one does.
 const STATED: [(bool, bool); FACTS] = [(true, true), (true, false), (false, true), (true, true)];
-/// The facts that each question of a pair asks for. In order: one that both articles state, one of the trusted article alone, one of the untrusted
-/// article alone, two that no article has together, and two that both state.
+/// The facts that each question of a pair asks for. In order: one that both articles state, one of the trusted article
+/// alone, one of the untrusted article alone, two that no article has together, and two that both state.
 const ASKED: [&[usize]; 5] = [&[0], &[1], &[2], &[1, 2], &[3, 0]];
 
-/// The templates of a kind of event. In them, `{name}` is replaced by the name of the event, and `{v}` by the value of the fact.
+/// The templates of a kind of event. In them, `{name}` is replaced by the name of the event, and `{v}` by the value of
+/// the fact.
 struct Topic {
     headline: &'static str,
     /// For each fact the sentence that states it, the question for it, and the answer.
@@ -200,7 +200,8 @@ struct AskedPair {
 pub enum Retriever {
     /// Both articles of the pair, and random others.
     Perfect,
-    /// The articles whose words are most similar to those of the question, by TF-IDF. They may miss a fact of the answer.
+    /// The articles whose words are most similar to those of the question, by TF-IDF. They may miss a fact of the
+    /// answer.
     TfIdf,
     /// The articles whose embeddings are most similar to that of the question. They may miss a fact of the answer.
     Embeddings,
@@ -263,14 +264,14 @@ impl NewsSet {
         Some(Self { articles, asked })
     }
 
-    /// Makes the set of the first `pairs` pairs with questions: the legitimate article of each is trusted, the fake one is
-    /// not. Every fourth of them is for tuning, and all others are reported. Returns the set that is reported, and the one
-    /// for tuning. `None` if the labels cannot be built, or there are fewer than two pairs with questions.
+    /// Makes the set of the first `pairs` pairs with questions: the legitimate article of each is trusted, the fake one
+    /// is not. Every fourth of them is for tuning, and all others are reported. Returns the set that is reported, and
+    /// the one for tuning. `None` if the labels cannot be built, or there are fewer than two pairs with questions.
     pub fn of_pairs(found: &NewsPairs, pairs: usize) -> Option<[Self; 2]> {
         let [trusted, untrusted] = integrity_labels()?;
         let asked: BTreeSet<usize> = found.questions.iter().map(|question| question.pair).collect();
         let asked: Vec<usize> = asked.into_iter().take(pairs).collect();
-        // The first of each four is for tuning, so there is one from two pairs on.
+        // The first of every four pairs is for tuning, so two pairs suffice for both sets.
         let is_tuning =
             |pair: &usize| asked.iter().position(|known| known == pair).map(|place| place % 4 == 0);
         let mut next_fact = 0;
@@ -307,8 +308,8 @@ impl NewsSet {
         Some([build(false)?, tuning])
     }
 
-    /// Returns the questions, each with both articles of its pair and random others, [`CONTEXT`] in all. The seed determines the
-    /// random articles.
+    /// Returns the questions, each with both articles of its pair and random others, [`CONTEXT`] in all. The seed
+    /// determines the random articles.
     pub fn perfect_questions(&self, seed: u64) -> Vec<DocumentQuestion> {
         // Another stream of random numbers than that of the articles, since both can have the same seed.
         let mut random = SeededRandom::new(seed, STREAM + 1);
@@ -322,7 +323,8 @@ impl NewsSet {
         self.questions_with(self.asked.iter().map(|asked| index.nearest(&asked.text, CONTEXT)).collect())
     }
 
-    /// Returns the questions, each with the [`CONTEXT`] articles whose embeddings are most similar to that of the question.
+    /// Returns the questions, each with the [`CONTEXT`] articles whose embeddings are most similar to that of the
+    /// question.
     ///
     /// # Errors
     /// If the model fails, or its embeddings cannot be compared.

@@ -118,7 +118,8 @@ pub fn flat_labels(count: usize) -> Option<Vec<Label>> {
     names.iter().map(&mut label).collect()
 }
 
-/// Returns the labels `trusted` and `untrusted`, in this order, of a space with one dimension; `None` if the space cannot be built.
+/// Returns the labels `trusted` and `untrusted`, in this order, of a space with one dimension; `None` if the space
+/// cannot be built.
 pub fn integrity_labels() -> Option<[Label; 2]> {
     let names = ["trusted", "untrusted"];
     let kind = DimensionKind::Order(Lattice::chain(&names).ok()?);

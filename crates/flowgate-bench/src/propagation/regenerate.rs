@@ -1,7 +1,7 @@
 //! Regenerates answers on the agent conversations: a model answers again at the label that was found, from those
 //! documents alone whose labels flow to it. The module compares these answers with those of the data set (Table 4 of
 //! Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections 6.1 and 6.2).
-//! The suite calls it once for each double.
+//! `suite.rs` calls it for each double, and `model_run.rs` compares the answers of a model with it.
 
 use flowgate::label::Label;
 use flowgate_guard::propagation::{
@@ -30,11 +30,11 @@ pub struct Alignment {
     pub whole: Option<Spread>,
     /// The alignment of the answers at the label that was found.
     pub regenerated: Option<Spread>,
-    /// The alignment of the answers at the found label less that of the answers from the whole context, on the questions for which a better label
-    /// exists.
+    /// The alignment of the answers at the found label less that of the answers from the whole context, on the
+    /// questions for which a better label exists.
     pub change_if_improvable: Option<Spread>,
-    /// The alignment of the answers from trusted documents less that of the answers from the whole context, on the questions for which no better
-    /// label exists: what a label that is too low costs.
+    /// The alignment of the answers from trusted documents less that of the answers from the whole context, on the
+    /// questions for which no better label exists: what a label that is too low costs.
     pub change_if_not: Option<Spread>,
     /// The alignment of the answers from trusted documents alone, without a search (*Permissive Information-Flow
     /// Analysis*, section 6.1).
@@ -83,9 +83,9 @@ pub fn align<'a>(
     })
 }
 
-/// Answers a question with the guard's [`Propagator`], and returns the answer and its label. The propagator searches a
-/// minimal label and lets the model answer from the documents that flow to it. If there are several minimal labels, the
-/// first one is chosen, for reproducible results.
+/// Answers a question with the guard's [`Propagator`], and returns the answer and its label. The propagator searches
+/// for a minimal label and lets the model answer from the documents that flow to it. If there are several minimal
+/// labels, the first one is chosen, for reproducible results.
 fn propagate(
     models: Models<'_>,
     lambda: f64,
@@ -116,13 +116,15 @@ pub struct Degradation {
     pub attackers: usize,
     /// The share of improved labels where the attacker documents are added to the context.
     pub in_context: Rate,
-    /// The share of improved labels where a retriever chooses among the documents of all conversations and the attacker documents.
+    /// The share of improved labels where a retriever chooses among the documents of all conversations and the attacker
+    /// documents.
     pub in_retrieval: Rate,
 }
 
-/// Measures the degradation attack: untrusted documents ask the model to add something to its answer, so that the answer needs them and its label
-/// gets worse. Returns a row for each number of attacker documents, over the conversations whose label can be improved. `lambda` is the loss of
-/// utility that the search for labels tolerates, and `seed` determines the errors of the double that answers.
+/// Measures the degradation attack: untrusted documents ask the model to add something to its answer, so that the
+/// answer needs them and its label gets worse. Returns a row for each number of attacker documents, over the
+/// conversations whose label can be improved. `lambda` is the loss of utility that the search for labels tolerates, and
+/// `seed` determines the errors of the double that answers.
 ///
 /// # Errors
 /// If a model fails.

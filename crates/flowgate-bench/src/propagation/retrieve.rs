@@ -1,6 +1,6 @@
-//! Finds the documents whose words are most similar to those of a question, by term frequency times inverse document frequency (TF-IDF) and the
-//! cosine. The data set of news articles retrieves its documents with this module, and so does the measurement of attacks in which an attacker adds
-//! documents.
+//! Finds the documents whose words are most similar to those of a question, by term frequency times inverse document
+//! frequency (TF-IDF) and the cosine. The data set of news articles retrieves its documents with this module, and so
+//! does the measurement of attacks in which an attacker adds documents.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,6 @@
 //! Generates test cases for screeners ([`DependencyCase`]): prompts with regions, each with an output. How a case is
 //! built determines on which regions its output depends. A [`CaseSet`] contains cases of one kind; different kinds are
-//! difficult for different screeners. [`run`](super::run) generates them, and `traces.rs` builds its cases with
-//! `PromptBuilder`.
+//! difficult for different screeners. [`run`](super::run) and `trained.rs` generate them.
 
 use super::beyond_values;
 use super::labelled_prompt::{CasePerson, DependencyCase, FIRST_NAMES, LAST_NAMES, MONTHS, PromptBuilder};
@@ -17,8 +16,8 @@ pub enum CaseSet {
     UnseenPhrasing,
     /// A call whose arguments are copied from one of several outputs of tools.
     Calls,
-    /// A call as in [`Calls`](Self::Calls), but another output has the same values for another person. On which of the two outputs the call depends
-    /// follows from the request alone.
+    /// A call as in [`Calls`](Self::Calls), but another output has the same values for another person. On which of the
+    /// two outputs the call depends follows from the request alone.
     SameValue,
     /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise.
     Reformatted,
@@ -101,7 +100,8 @@ fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<Depe
 }
 
 /// Generates a case whose output is a call with the values of the person that the request names. Its regions are the
-/// records of several people, one of whom is this person.
+/// records of several people, one of whom is this person. `set` is [`CaseSet::Calls`], or [`CaseSet::SameValue`] or
+/// [`CaseSet::Reformatted`], which change the records or the output as they say.
 fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let count = 4 + random.below(3);
     let mut people = CasePerson::draw_all(random, count);
@@ -144,8 +144,8 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     builder.finish(request, output)
 }
 
-/// Generates a case as of [`CaseSet::Calls`], with so many people that the prompt has at least `tokens` tokens by `count`; at most 120 people, since
-/// there are no more names. The measurement of time uses it.
+/// Generates a case as of [`CaseSet::Calls`], with so many people that the prompt has at least `tokens` tokens by
+/// `count`; at most 120 people, since there are no more names. The measurement of time uses it.
 pub fn case_of_length(seed: u64, tokens: usize, count: &dyn Fn(&str) -> usize) -> DependencyCase {
     let mut random = SeededRandom::new(seed, STREAM);
     let mut people: Vec<CasePerson> = Vec::new();

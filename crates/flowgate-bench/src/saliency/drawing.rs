@@ -8,7 +8,8 @@ use super::report::tables;
 use super::{ScreenerResults, ScreenerRow};
 use crate::html::{self, Curve, CurveChart, Drawing, curve_file};
 
-/// Returns the page of a run: a chart for each set and each figure, and the tables. `model` names the model. The page loads nothing.
+/// Returns the page of a run: a chart for each set and each figure, and the tables. `model` names the model. The page
+/// loads nothing.
 pub fn page(model: &str, results: &ScreenerResults, manifest: &Value) -> String {
     let drawings: Vec<Drawing> =
         charts(results).into_iter().map(|(_, chart)| Drawing::Curves(chart)).collect();

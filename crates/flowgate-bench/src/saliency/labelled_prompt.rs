@@ -65,12 +65,14 @@ pub(super) const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// The values of a person.
+/// A person who asks for a payment.
 #[derive(Clone)]
 pub(super) struct CasePerson {
     pub(super) name: String,
     pub(super) account: String,
+    /// When the payment is due: the day, the month from 1, and the year.
     pub(super) day: (usize, usize, usize),
+    /// The amount of the payment, in cents.
     pub(super) cents: usize,
 }
 

@@ -7,8 +7,8 @@
 pub struct ScreenerFigures {
     /// The number of regions on which an output depends, and the number of the others.
     pub counts: (usize, usize),
-    /// The area under the curve of true positives over false positives: the probability that a region on which the output depends scores higher than
-    /// another one.
+    /// The area under the curve of true positives over false positives: the probability that a region on which the
+    /// output depends scores higher than another one.
     pub area: f64,
     /// The share of the other regions that are named if the threshold is so low that no dependency is missed.
     pub false_positives_at_full_recall: f64,
@@ -19,7 +19,8 @@ pub struct ScreenerFigures {
 }
 
 impl ScreenerFigures {
-    /// Returns the accuracy of a screener that gives every region the more frequent answer. A screener is of use only if its accuracy is higher.
+    /// Returns the accuracy of a screener that gives every region the more frequent answer. A screener is of use only
+    /// if its accuracy is higher.
     pub fn majority(&self) -> f64 {
         let (positive, negative) = self.counts;
         share(positive.max(negative), positive + negative)

@@ -10,7 +10,8 @@ use crate::games::report::csv;
 use crate::games::text_table::{Table, cell, table, texts};
 use crate::rounding::rounded;
 
-/// Returns the manifest of a run over generated cases as a JSON object. `cases` is the number of cases of each set, and `model` the name of the model.
+/// Returns the manifest of a run over generated cases as a JSON object. `cases` is the number of cases of each set, and
+/// `model` the name of the model.
 pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
     json!({
         "type": "manifest",
@@ -51,7 +52,8 @@ pub fn trace_manifest(seed: u64, traces: &TraceCases, limit: usize, model: &str)
     })
 }
 
-/// Returns the lines of the format jsonl that follow the manifest: the figures of each screener on each set, each ROC curve, and each distribution.
+/// Returns the lines of the format jsonl that follow the manifest: the figures of each screener on each set, each ROC
+/// curve, and each distribution.
 pub fn lines(results: &ScreenerResults) -> Vec<Value> {
     let figures = results.rows.iter().map(|row| Value::Object(figure_line(row)));
     let curves = results.rows.iter().map(|row| {

@@ -33,7 +33,8 @@ impl ScoredCase {
     }
 }
 
-/// Scores the regions of a case by every screener that needs no training. `seed` determines the projections of the Jacobian bound.
+/// Scores the regions of a case by every screener that needs no training. `seed` determines the projections of the
+/// Jacobian bound.
 pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -> Result<ScoredCase, Error> {
     let attention = |loss| {
         model.attention(&AttentionRequest {
@@ -55,7 +56,7 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     let bounds = information.of_regions(&case.regions);
     let total: f64 = bounds.iter().sum();
     let shares = bounds.iter().map(|bound| if total > 0.0 { bound / total } else { 0.0 }).collect();
-    // In the order of `ScreenerScore::ALL`, without the network, which is trained later.
+    // In the order of `ScreenerScore::ALL`, without the networks at its end, which are trained later.
     let scores = vec![
         shared_values(case),
         of_all(|region| region.plain.peak),

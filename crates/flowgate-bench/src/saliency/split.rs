@@ -14,7 +14,8 @@ struct Networks {
 }
 
 impl Networks {
-    /// Returns the scores of all regions of a case by a screener.
+    /// Returns the scores of all regions of a case by a screener. `index` is the position of the screener in
+    /// [`ScreenerScore::ALL`]. The case has the scores of all screeners but the last three, which need a network.
     ///
     /// # Errors
     /// If a network fails.

@@ -1,14 +1,16 @@
 //! Builds cases from runs of AgentDojo's ground truth, which `examples/agentdojo/traces.py` records ([`TraceCases`]).
-//! `flowgate bench screeners` reads such runs.
+//! `flowgate bench screeners` and `flowgate screen train` read such runs.
 //!
-//! A case is a call with everything before it; its regions are the outputs of earlier tools, each as a whole. Its dependencies are known in two ways:
+//! A case is a call with everything before it; its regions are the outputs of earlier tools, each as a whole. Its
+//! dependencies are known in two ways:
 //!
-//! * The arguments of the ground truth are literals. A call depends on each output that contains one of them, unless the user's request does.
-//! * The recorded agent obeys an injected text as soon as it reads it. A call of the attacker's task depends on the output before the first such call,
-//!   whatever its arguments are.
+//! * The arguments of the ground truth are literals. A call depends on each output that contains one of them, unless
+//!   the user's request does.
+//! * The recorded agent obeys an injected text as soon as it reads it. A call of the attacker's task depends on the
+//!   output before the first such call, whatever its arguments are.
 //!
-//! Calls whose dependencies are not known are left out: with an argument that neither the request nor an output contains, since it was derived, or that has
-//! fewer than [`SHORTEST`] characters, since these occur anywhere.
+//! Calls whose dependencies are not known are left out: with an argument that neither the request nor an output
+//! contains, since it was derived, or that has fewer than [`SHORTEST`] characters, since these occur anywhere.
 
 use std::ops::Range;
 
@@ -37,7 +39,8 @@ pub struct TraceCase {
 }
 
 impl TraceCase {
-    /// Returns the case in the form from which RTBAS's Figure 3 is computed: the user's request and the outputs of tools as ranges of the prompt.
+    /// Returns the case in the form from which RTBAS's Figure 3 is computed: the user's request and the outputs of
+    /// tools as ranges of the prompt.
     pub(super) fn instruction(&self) -> InstructionCase {
         InstructionCase {
             prompt: self.case.prompt.clone(),
@@ -200,8 +203,8 @@ struct EarlierMessages {
 impl EarlierMessages {
     /// Returns for each output whether a call with these arguments depends on it. It does if the output contains a
     /// value of the arguments as whole words, unless the request contains the value. A call that obeys an injected text
-    /// also depends on the output with this text. The result is `None` if the origin of a value is not known, or the
-    /// output with the injected text.
+    /// also depends on the output with this text. The result is `None` if the origin of a value is not known, and the
+    /// call does not obey an injected text; or if the output with the injected text is not known.
     fn dependencies(&self, arguments: &Value, is_injected: bool) -> Option<Vec<bool>> {
         // The texts and numbers in the arguments.
         let mut values = Vec::new();

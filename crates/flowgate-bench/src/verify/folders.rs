@@ -1,5 +1,5 @@
-//! Repeats runs that read a folder of the user: those of public benchmarks, and those of detectors on labelled texts. The folder is
-//! not part of a run, whose manifest has the digest of each file that was read.
+//! Repeats runs that read a folder of the user: those of public benchmarks, and those of detectors on labelled texts.
+//! The folder is not part of a run, whose manifest has the digest of each file that was read.
 
 use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};
@@ -50,8 +50,8 @@ pub(super) fn verify_corpus(
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// Repeats a run of the detectors of prompt injections on the labelled texts of `folder`, and compares the lines with the
-/// recorded ones.
+/// Repeats a run of the detectors of prompt injections on the labelled texts of `folder`, and compares the lines with
+/// the recorded ones.
 pub(super) fn verify_injections(
     recorded: &Value,
     lines: &[Value],

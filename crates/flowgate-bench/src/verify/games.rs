@@ -60,6 +60,7 @@ pub(super) fn verify_games(
         let mut found =
             suite.run_defence(&runner, *defence, &mut || false).map_err(failed)?.unwrap_or_default();
         suite.compare_with_ideals(&mut found, &ideals);
+        // The enumeration of the leakage is never run with a model.
         let leakage = match answering {
             AnsweringModel::Double(_) => suite.enumerate_leakage(&runner, *defence).map_err(failed)?,
             AnsweringModel::Recorded(_) => Vec::new(),

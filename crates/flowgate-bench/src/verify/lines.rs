@@ -1,5 +1,5 @@
-//! Reads the fields of recorded lines, and compares recorded lines with those of a repeated run. [`verify`](super) and its submodule for the games use
-//! it.
+//! Reads the fields of recorded lines, and compares recorded lines with those of a repeated run. [`verify`](super) and
+//! its other submodules use it.
 
 use serde_json::Value;
 
@@ -16,8 +16,9 @@ pub(super) fn not_repeatable(model: &str) -> String {
 /// A kind of recorded lines that is not compared: its name after `lines of`, and whether a line belongs to it.
 pub(super) type SkippedLines = (&'static str, fn(&Value) -> bool);
 
-/// Compares the recorded lines with those of the repeated run, in order. Recorded lines of a kind in `skipped` are left out and counted. A
-/// difference names the line by its number in the file. A different number of lines is a difference of its own.
+/// Compares the recorded lines with those of the repeated run, in order. Recorded lines of a kind in `skipped` are left
+/// out and counted. A difference names the line by its number in the file. A different number of lines is a difference
+/// of its own.
 pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[SkippedLines]) -> Verification {
     let mut result = Verification::default();
     for (name, is_of_kind) in skipped {

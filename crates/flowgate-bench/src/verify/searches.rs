@@ -1,5 +1,5 @@
-//! Reads from a manifest how a run searched for attacks, so that the search can be repeated: the maximum number of attempts,
-//! and the model that drove the attacker, whose recorded answers replace it.
+//! Reads from a manifest how a run searched for attacks, so that the search can be repeated: the maximum number of
+//! attempts, and the model that drove the attacker, whose recorded answers replace it.
 
 use flowgate_lm::ChatModel;
 use serde_json::Value;

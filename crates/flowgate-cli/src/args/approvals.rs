@@ -1,5 +1,5 @@
-//! Declares the arguments and the help of `flowgate approvals`, by which a person answers the questions of a gateway in a
-//! terminal. `clap` parses them.
+//! Declares the arguments and the help of `flowgate approvals`, by which a person answers the questions of a gateway in
+//! a terminal. `clap` parses them. Also defines [`GatewayArgs`], which all commands that ask a running gateway share.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,8 @@ pub(crate) struct GatewayArgs {
     /// The address of the running gateway.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub(crate) gateway: String,
-    /// A file that contains the key of the person, as `[people.NAME]` of the gateway has it; alternatively, set FLOWGATE_PERSON_KEY.
+    /// A file that contains the key of the person, as `[people.NAME]` of the gateway has it; alternatively, set
+    /// FLOWGATE_PERSON_KEY.
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
     /// The certificates (PEM) of the authorities that may vouch for the gateway, instead of the well-known ones.
@@ -63,7 +64,8 @@ pub(crate) enum ApprovalsCommand {
         #[command(flatten)]
         gateway: GatewayArgs,
     },
-    /// Show a question: what the call would do, why a person is asked, what would be sent, and which text had a hand in it.
+    /// Show a question: what the call would do, why a person is asked, what would be sent, and which text had a hand in
+    /// it.
     #[command(after_help = SHOW_HELP)]
     Show {
         /// The id of the question.
@@ -76,7 +78,8 @@ pub(crate) enum ApprovalsCommand {
     },
     /// Allow the call of a question, after it was shown and confirmed at the terminal.
     ///
-    /// Without a terminal, --digest is needed: the digest of the question that was shown before, so that nothing is allowed unseen.
+    /// Without a terminal, --digest is needed: the digest of the question that was shown before, so that nothing is
+    /// allowed unseen.
     #[command(after_help = ALLOW_HELP)]
     Allow {
         /// The id of the question.
@@ -84,7 +87,8 @@ pub(crate) enum ApprovalsCommand {
         /// Also allow equal calls of the same conversation, where the policy says `grant conversation`.
         #[arg(long, conflicts_with = "lasting")]
         conversation: bool,
-        /// Also allow equal calls of all conversations from now on, where the policy says `grant N days` or `grant always`.
+        /// Also allow equal calls of all conversations from now on, where the policy says `grant N days` or
+        /// `grant always`.
         #[arg(long)]
         lasting: bool,
         /// With --lasting: for how many days; 0 means until the grant is withdrawn.

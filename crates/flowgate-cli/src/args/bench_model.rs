@@ -27,8 +27,8 @@ pub(crate) struct BenchModelArgs {
     #[arg(long, value_name = "FOLDER")]
     #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
     pub(crate) local: Option<PathBuf>,
-    /// Keep the model's answers in this file, and ask only for those that it lacks: a run that was interrupted continues. Latency is then not
-    /// measured.
+    /// Keep the model's answers in this file, and ask only for those that it lacks: a run that was interrupted
+    /// continues. Latency is then not measured.
     #[arg(long, value_name = "FILE")]
     pub(crate) answers: Option<PathBuf>,
     /// Ask for at most this many answers at once. Needs `--answers`.
@@ -66,7 +66,8 @@ impl BenchModelArgs {
 /// The model that drives the attacker of a search.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct AttackerArgs {
-    /// The name of a model on a server, which writes the attacks of `--queries`: it sees the defence and what its best and its latest attempts achieved.
+    /// The name of a model on a server, which writes the attacks of `--queries`: it sees the defence and what its best
+    /// and its latest attempts achieved.
     #[cfg(feature = "run")]
     #[arg(long, value_name = "NAME", requires_all = ["attacker_url", "queries"])]
     pub(crate) attacker_model: Option<String>,
@@ -82,7 +83,8 @@ pub(crate) struct AttackerArgs {
     #[cfg(feature = "run")]
     #[arg(long, value_name = "VARIABLE", requires = "attacker_model")]
     pub(crate) attacker_key_from: Option<String>,
-    /// Keep the answers of the attacker's model in this file, and ask only for those that it lacks: a search that was interrupted continues.
+    /// Keep the answers of the attacker's model in this file, and ask only for those that it lacks: a search that was
+    /// interrupted continues.
     #[cfg(feature = "run")]
     #[arg(long, value_name = "FILE", requires = "attacker_model")]
     pub(crate) attacker_answers: Option<PathBuf>,

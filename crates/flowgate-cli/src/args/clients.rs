@@ -1,5 +1,5 @@
-//! Declares the arguments and the help of `flowgate scan`, `flowgate wrap` and `flowgate unwrap`, which read and change the
-//! configurations of MCP clients. `clap` parses them.
+//! Declares the arguments and the help of `flowgate scan`, `flowgate wrap` and `flowgate unwrap`, which read and change
+//! the configurations of MCP clients. `clap` parses them.
 
 use std::path::PathBuf;
 
@@ -81,13 +81,15 @@ pub(crate) struct ScanArgs {
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ScanFormat::Text)]
     pub(crate) format: ScanFormat,
-    /// Start the servers to list their tools, each after a question at the terminal. Without this option, no program is executed.
+    /// Start the servers to list their tools, each after a question at the terminal. Without this option, no program is
+    /// executed.
     #[arg(long)]
     pub(crate) start: bool,
     /// Start all servers without a question.
     #[arg(long, requires = "start")]
     pub(crate) yes: bool,
-    /// The time limit for the servers to start and to list their tools, in seconds; eight of them start at the same time.
+    /// The time limit for the servers to start and to list their tools, in seconds; eight of them start at the same
+    /// time.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600), requires = "start")]
     pub(crate) seconds: u32,
 }
@@ -120,8 +122,8 @@ pub(crate) struct WrapArgs {
     /// The policy file. It calls the tools of a server `tool:NAME/...`.
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
-    /// A file for the labels of everything that the client has received, shared by its servers: what one of them has shown then
-    /// counts for the others. Remove it when a new chat begins.
+    /// A file for the labels of everything that the client has received, shared by its servers: what one of them has
+    /// shown then counts for the others. Remove it when a new chat begins.
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
     /// A person uses the client: ask there when the policy requires confirmation. Without it, the answer is no.

@@ -63,7 +63,8 @@ pub(crate) struct CorpusArgs {
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
-    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes part.
+    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes
+    /// part.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -19,7 +19,7 @@ Exit codes:
   1    at least one thing is wrong; each line says what to do
   2    the command line or a file cannot be used";
 
-/// The options of `doctor`.
+/// What `doctor` examines; at least one is needed.
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct DoctorArgs {
@@ -38,13 +38,13 @@ pub(crate) struct DoctorArgs {
     pub(crate) file: Option<PathBuf>,
 }
 
-/// The options of `doctor` that say nothing about what to examine.
+/// The options of `doctor`: what it examines (`subject`), and how.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct DoctorOptions {
     #[command(flatten)]
     pub(crate) subject: DoctorArgs,
-    /// A request to a model (OpenAI, Anthropic) or a list of tools: says what of it the lowest step is not shown. With --config, by
-    /// the policy of each client.
+    /// A request to a model (OpenAI, Anthropic) or a list of tools: says what of it the lowest step is not shown. With
+    /// --config, by the policy of each client.
     #[arg(long, value_name = "FILE")]
     pub(crate) request: Option<PathBuf>,
     /// The home folder, for --client [default: that of this user].

@@ -54,7 +54,8 @@ pub(crate) struct ExtendedArgs {
     /// The seed of the tasks: the same seed gives the same tasks, and with a double the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
-    /// The number of seeds, counted from `--seed`. With several, the intervals of the comparisons draw seeds and then tasks, over all games.
+    /// The number of seeds, counted from `--seed`. With several, the intervals of the comparisons draw seeds and then
+    /// tasks, over all games.
     #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) seeds: u32,
     /// The number of pairs of each game and seed.
@@ -72,7 +73,8 @@ pub(crate) struct ExtendedArgs {
     double: Double,
     #[command(flatten)]
     pub(crate) model: BenchModelArgs,
-    /// Also search for an attack that takes effect, with this many queries for each task, as `bench games --queries` does. [default: no search]
+    /// Also search for an attack that takes effect, with this many queries for each task, as `bench games --queries`
+    /// does. [default: no search]
     #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true, value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_QUERIES)))]
     pub(crate) queries: u32,
     #[command(flatten)]

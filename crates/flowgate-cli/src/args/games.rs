@@ -104,23 +104,26 @@ pub(crate) struct GamesArgs {
     /// The seed of the tasks: the same seed gives the same tasks, and with a double the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
-    /// The number of seeds, counted from `--seed`. With several, the intervals of the comparisons and of the utility draw seeds and then tasks.
+    /// The number of seeds, counted from `--seed`. With several, the intervals of the comparisons and of the utility
+    /// draw seeds and then tasks.
     #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) seeds: u32,
     /// The number of pairs of each game and seed.
     #[arg(long, default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) instances: u32,
-    /// How the attacks are written: paper, base64, leetspeak, homoglyphs, zero-width, split, translated, mixed-tenants, mixed-tenants-base64, split-fields, ranking or
-    /// ranking-mixed-base64.
+    /// How the attacks are written: paper, base64, leetspeak, homoglyphs, zero-width, split, translated, mixed-tenants,
+    /// mixed-tenants-base64, split-fields, ranking or ranking-mixed-base64.
     #[arg(long, default_value = "paper", value_name = "NAME", value_parser = Variant::parse)]
     pub(crate) variant: Variant,
     /// A folder with e-mails, one in each file: each observation begins with the text of one, on both sides of a pair.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) background: Option<std::path::PathBuf>,
-    /// A folder with the labelled texts of PromptShield: its injections are the attack family, each followed by a request of the game.
+    /// A folder with the labelled texts of PromptShield: its injections are the attack family, each followed by a
+    /// request of the game.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) attack_texts: Option<std::path::PathBuf>,
-    /// A defence. May be given several times. [default: the six of the paper, seven label defences, and with a model in a folder two by attention blocking]
+    /// A defence. May be given several times. [default: the six of the paper, seven label defences, and with a model in
+    /// a folder two by attention blocking]
     #[arg(long = "defence", value_name = "NAME", value_parser = Defence::parse)]
     pub(crate) defences: Vec<Defence>,
     /// The double that answers.
@@ -129,13 +132,14 @@ pub(crate) struct GamesArgs {
     double: Double,
     #[command(flatten)]
     pub(crate) model: BenchModelArgs,
-    /// Also search for an attack that takes effect, with this many queries for each task and defence: the attacker sees the defence, tries all families
-    /// and variants, and then changes its best attempts. [default: no search]
+    /// Also search for an attack that takes effect, with this many queries for each task and defence: the attacker sees
+    /// the defence, tries all families and variants, and then changes its best attempts. [default: no search]
     #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true, value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_QUERIES)))]
     pub(crate) queries: u32,
     #[command(flatten)]
     pub(crate) attacker: AttackerArgs,
-    /// With a model, also run each attacked task in the ideal world, to which the column *ideal gap* compares; a double always does.
+    /// With a model, also run each attacked task in the ideal world, to which the column *ideal gap* compares; a double
+    /// always does.
     #[arg(long)]
     pub(crate) ideal: bool,
     /// The format of the result.

@@ -30,8 +30,8 @@ Exit codes:
 /// The options of `init`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct InitArgs {
-    /// What describes the tools: an `mcpServers` file, a result of `flowgate scan`, a list of tools, a request to a model, or a trace. `NAME=FILE` means the tools
-    /// of the server NAME.
+    /// What describes the tools: an `mcpServers` file, a result of `flowgate scan`, a list of tools, a request to a
+    /// model, or a trace. `NAME=FILE` means the tools of the server NAME.
     #[arg(required = true, value_name = "[NAME=]FILES")]
     pub(crate) files: Vec<String>,
     /// The policy to write; `-` prints it.
@@ -43,11 +43,12 @@ pub(crate) struct InitArgs {
     /// The model server behind the gateway.
     #[arg(long, value_name = "URL", default_value = "https://api.openai.com/v1", requires = "gateway")]
     pub(crate) upstream: String,
-    /// A person types the agent's user messages: they are trusted, including text that the agent pastes into them unmarked. Without
-    /// this option, user messages are hidden until the configuration says who writes them.
+    /// A person types the agent's user messages: they are trusted, including text that the agent pastes into them
+    /// unmarked. Without this option, user messages are hidden until the configuration says who writes them.
     #[arg(long, requires = "gateway")]
     pub(crate) user_types: bool,
-    /// Start the servers of `mcpServers` files and scans to list their tools. Without this option, no program is executed.
+    /// Start the servers of `mcpServers` files and scans to list their tools. Without this option, no program is
+    /// executed.
     #[arg(long)]
     pub(crate) start: bool,
     /// The time limit for the servers to start and to list their tools, in seconds.

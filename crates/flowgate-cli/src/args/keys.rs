@@ -42,10 +42,12 @@ pub(crate) enum KeysCommand {
         /// The most tokens in a day, in addition to the budget of the client.
         #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
         tokens_per_day: Option<u64>,
-        /// The most that the models may cost in a day, in the currency of `[prices]`, in addition to the budget of the client.
+        /// The most that the models may cost in a day, in the currency of `[prices]`, in addition to the budget of the
+        /// client.
         #[arg(long, value_name = "NUMBER", value_parser = positive_number)]
         cost_per_day: Option<f64>,
-        /// A model that may be asked for, of those that the client may ask for; can be repeated. Without this option, all of them.
+        /// A model that may be asked for, of those that the client may ask for; can be repeated. Without this option,
+        /// all of them.
         #[arg(long = "model", value_name = "NAME")]
         models: Vec<String>,
         /// The format of the result.

@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate labels`, which shows the labels of a recorded run. `clap` parses them.
+//! Declares the arguments and the help of `flowgate labels`, which shows the labels of a recorded run. `clap` parses
+//! them.
 
 use std::path::PathBuf;
 
@@ -44,7 +45,8 @@ pub(crate) struct LabelsArgs {
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = LabelsFormat::Text)]
     pub(crate) format: LabelsFormat,
-    /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be given several times.
+    /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be
+    /// given several times.
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,
     #[command(flatten)]

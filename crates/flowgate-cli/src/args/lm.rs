@@ -9,8 +9,9 @@ use clap::Subcommand;
 pub(crate) enum LmCommand {
     /// Train a small model on generated texts, or continue a training.
     ///
-    /// The model learns to copy values from what it reads: it tells which document an answer depends on. The same seed and settings give the
-    /// same weights. The folder is saved every hundred steps and at Ctrl-C, and the same command continues it.
+    /// The model learns to copy values from what it reads: it tells which document an answer depends on. The same seed
+    /// and settings give the same weights. The folder is saved every hundred steps and at Ctrl-C, and the same command
+    /// continues it.
     #[command(after_help = TRAIN_HELP)]
     Train(TrainArgs),
     /// Measure how well a model copies values of generated texts that no training has read.
@@ -18,8 +19,8 @@ pub(crate) enum LmCommand {
     Evaluate(EvaluateArgs),
     /// Choose for a model how much utility a label search may lose (λ), for each phrasing of questions.
     ///
-    /// λ does not carry over from one model, or from one template of prompts, to another. It is chosen on generated questions of which
-    /// `flowgate bench propagation` with the same seed reports nothing.
+    /// λ does not carry over from one model, or from one template of prompts, to another. It is chosen on generated
+    /// questions of which `flowgate bench propagation` with the same seed reports nothing.
     #[command(after_help = TUNE_HELP)]
     Tune(TuneArgs),
 }
@@ -44,7 +45,8 @@ pub(crate) struct TrainArgs {
     /// The number of texts of each step. A training that is continued keeps its own.
     #[arg(long, default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) batch: u16,
-    /// Begin with the tokenizer and the weights of a trained model of the same shape: with texts of full length, and half the learning rate.
+    /// Begin with the tokenizer and the weights of a trained model of the same shape: with texts of full length, and
+    /// half the learning rate.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: Option<PathBuf>,
     /// When the training is complete, write the model in half precision to this folder.

@@ -49,7 +49,8 @@ pub(crate) struct PaperArgs {
     /// The number of pairs of each game. The paper has 8.
     #[arg(long, default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) instances: u32,
-    /// Keep the answers in this file, and ask only for those that it lacks: a run that was interrupted continues. Latency is then not measured.
+    /// Keep the answers in this file, and ask only for those that it lacks: a run that was interrupted continues.
+    /// Latency is then not measured.
     #[arg(long, value_name = "FILE")]
     pub(crate) answers: Option<PathBuf>,
     /// Write the run of each model to this folder in the format jsonl, which `flowgate bench compare` reads.

@@ -88,15 +88,15 @@ pub(crate) struct PrivacyArgs {
     /// The seed of the noisy judge and of the bootstrap. The same seed gives the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
-    /// The number of seeds, counted from `--seed`, with which a defence runs that draws random numbers: `judge/noisy` alone. The tasks, the other doubles
-    /// and the greedy answers of a model are the same with every seed.
+    /// The number of seeds, counted from `--seed`, with which a defence runs that draws random numbers: `judge/noisy`
+    /// alone. The tasks, the other doubles and the greedy answers of a model are the same with every seed.
     #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) seeds: u32,
     /// A defence. May be given several times. [default: all]
     #[arg(long = "defence", value_name = "NAME", value_parser = defence_name)]
     pub(crate) defences: Vec<&'static str>,
-    /// The folder of the screener that `attention` reads, which `flowgate screen train` wrote. [default: one that is trained now for the small model
-    /// that ships]
+    /// The folder of the screener that `attention` reads, which `flowgate screen train` wrote. [default: one that is
+    /// trained now for the small model that ships]
     #[cfg(feature = "local")]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) screener: Option<std::path::PathBuf>,

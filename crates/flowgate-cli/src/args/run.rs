@@ -55,8 +55,8 @@ pub(crate) struct RunArgs {
     /// A smaller model at the same address that screens hidden regions and fills slots.
     #[arg(long, value_name = "NAME")]
     pub(crate) small_model: Option<String>,
-    /// The folder of a screener that reads the attention of a local model, as `flowgate screen train` writes it. It needs `--method judge`, and
-    /// the smaller model then writes the preliminary messages.
+    /// The folder of a screener that reads the attention of a local model, as `flowgate screen train` writes it. It
+    /// needs `--method judge`, and the smaller model then writes the preliminary messages.
     #[cfg(feature = "local")]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) screener: Option<PathBuf>,
@@ -96,7 +96,8 @@ pub(crate) struct RunArgs {
     /// Write the events to this file, for `flowgate check`.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be given several times.
+    /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be
+    /// given several times.
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,
     #[command(flatten)]

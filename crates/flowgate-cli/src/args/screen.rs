@@ -10,14 +10,15 @@ use clap::{Subcommand, ValueEnum};
 pub(crate) enum ScreenCommand {
     /// Train a screener that reads the attention of a local model, and measure it.
     ///
-    /// The screener says which regions of a chat the next message depends on ("RTBAS: Defending LLM Agents Against Prompt Injection and Privacy
-    /// Leakage", sections 3.3 and 7.2). Its network is trained on generated cases; the threshold and the figures come from other cases.
+    /// The screener says which regions of a chat the next message depends on ("RTBAS: Defending LLM Agents Against
+    /// Prompt Injection and Privacy Leakage", sections 3.3 and 7.2). Its network is trained on generated cases; the
+    /// threshold and the figures come from other cases.
     #[command(after_help = TRAIN_HELP)]
     Train(ScreenTrainArgs),
     /// Measure how long a trained screener takes for one step.
     ///
-    /// A step is one evaluation of a prompt and a call with its gradients, the summary of the regions, and the network. The writing of the
-    /// preliminary message is not part of it.
+    /// A step is one evaluation of a prompt and a call with its gradients, the summary of the regions, and the network.
+    /// The writing of the preliminary message is not part of it.
     #[command(after_help = TIME_HELP)]
     Time(ScreenTimeArgs),
 }
@@ -52,7 +53,8 @@ pub(crate) enum ScreenFeatures {
 pub(crate) struct ScreenTrainArgs {
     /// The folder of the screener, which is created.
     pub(crate) folder: PathBuf,
-    /// The folder or GGUF file of the model whose attention is read, or `embedded` for the small model that ships with Flowgate.
+    /// The folder or GGUF file of the model whose attention is read, or `embedded` for the small model that ships with
+    /// Flowgate.
     #[arg(long, default_value = crate::local_model::EMBEDDED, value_name = "FOLDER")]
     pub(crate) local: PathBuf,
     /// The seed of cases and of the network. The same seed gives the same screener.
@@ -64,8 +66,8 @@ pub(crate) struct ScreenTrainArgs {
     /// What the network reads.
     #[arg(long, value_enum, default_value_t = ScreenFeatures::Extended)]
     pub(crate) features: ScreenFeatures,
-    /// Train on the calls of the runs in this file, which examples/agentdojo/traces.py writes, instead of generated cases. `--cases` is then the
-    /// most calls of each suite.
+    /// Train on the calls of the runs in this file, which examples/agentdojo/traces.py writes, instead of generated
+    /// cases. `--cases` is then the most calls of each suite.
     #[arg(long, value_name = "FILE", requires = "suite")]
     pub(crate) traces: Option<PathBuf>,
     /// The suite of the traces that is left out of the training, and whose figures are printed.

@@ -71,7 +71,8 @@ pub(crate) struct ScreenersArgs {
     /// The seed of cases and of the network. The same seed gives the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
-    /// Measure the calls of the runs in this file, which examples/agentdojo/traces.py writes, instead of the generated sets.
+    /// Measure the calls of the runs in this file, which examples/agentdojo/traces.py writes, instead of the generated
+    /// sets.
     #[arg(long, value_name = "FILE")]
     pub(crate) traces: Option<PathBuf>,
     /// The most bytes of a prompt from the traces; longer ones are left out.
@@ -86,7 +87,8 @@ pub(crate) struct ScreenersArgs {
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
-    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes part.
+    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes
+    /// part.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -52,18 +52,19 @@ pub(crate) struct ServeArgs {
     /// The address to listen on; port 0 chooses a free port.
     #[arg(long, default_value = "127.0.0.1:8000", value_name = "ADDRESS:PORT", value_parser = address)]
     pub(crate) listen: std::net::SocketAddr,
-    /// The configuration of the model routes, in TOML: upstreams, clients and MCP servers. Without it there are no model routes.
+    /// The configuration of the model routes, in TOML: upstreams, clients and MCP servers. Without it there are no
+    /// model routes.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Check the configuration and its policies, list what is hidden from models and the lines that would show it, and exit. No port
-    /// and no database is opened, and no request is sent.
+    /// Check the configuration and its policies, list what is hidden from models and the lines that would show it, and
+    /// exit. No port and no database is opened, and no request is sent.
     #[arg(long, requires = "config")]
     pub(crate) check: bool,
     /// Exit with 1 if there is a warning, instead of starting.
     #[arg(long, requires = "config")]
     pub(crate) deny_warnings: bool,
-    /// Print a link by which this person of the configuration logs in to the page, once and within five minutes. It is printed at a
-    /// terminal only, never into a log; `flowgate login-link` makes further ones.
+    /// Print a link by which this person of the configuration logs in to the page, once and within five minutes. It is
+    /// printed at a terminal only, never into a log; `flowgate login-link` makes further ones.
     #[arg(long, requires = "config", value_name = "PERSON")]
     pub(crate) login_link: Option<String>,
     /// Read policies as invariant-ai 0.3.5 does, and answer 400 or 500 if a rule cannot be evaluated.
@@ -86,15 +87,16 @@ pub(crate) struct ServeArgs {
     /// The largest size of all request bodies at the same time, in MiB.
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=16384), help_heading = "Limits")]
     pub(crate) max_bodies: u32,
-    /// The estimated memory, in MiB, for the parsed values of all request bodies, of answers of MCP servers and of conversations in use. One
-    /// body or answer can use a quarter of it.
+    /// The estimated memory, in MiB, for the parsed values of all request bodies, of answers of MCP servers and of
+    /// conversations in use. One body or answer can use a quarter of it.
     #[arg(long, default_value_t = 1280, value_name = "MIB", value_parser = clap::value_parser!(u32).range(8..=65536), help_heading = "Limits")]
     pub(crate) max_values: u32,
     /// The number of open connections; further connections wait.
     #[arg(long, default_value_t = 8192, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Limits")]
     pub(crate) max_connections: u32,
-    /// The number of open connections of one address without a valid key; an IPv6 network of 64 bits counts as one address. If there are
-    /// more, the slowest one is closed. 0 means no limit, which suits a reverse proxy, since all clients then have its address.
+    /// The number of open connections of one address without a valid key; an IPv6 network of 64 bits counts as one
+    /// address. If there are more, the slowest one is closed. 0 means no limit, which suits a reverse proxy, since all
+    /// clients then have its address.
     #[arg(long, default_value_t = 64, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=65536), help_heading = "Limits")]
     pub(crate) max_connections_of_address: u32,
     /// The number of evaluations at the same time [default: the number of processors].
@@ -115,7 +117,8 @@ pub(crate) struct ServeArgs {
     /// The size of the compiled policies in the cache, in MiB.
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(0..=4096), help_heading = "Limits")]
     pub(crate) cached_size: u32,
-    /// The number of turns of agents at the same time. While more than half of them run, a client that has more than its share is refused.
+    /// The number of turns of agents at the same time. While more than half of them run, a client that has more than
+    /// its share is refused.
     #[arg(long, default_value_t = 8192, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Limits")]
     pub(crate) max_turns: u32,
     /// The time limit for a turn of an agent, including the model's time, in seconds.

@@ -203,8 +203,8 @@ impl ConfiguredServer {
         }
     }
 
-    /// Returns whether the server runs behind a `flowgate mcp` that enforces a policy; false in watch mode, and for a server
-    /// with an address.
+    /// Returns whether the server runs behind a `flowgate mcp` that enforces a policy; false in watch mode, and for a
+    /// server with an address.
     pub(crate) fn is_guarded(&self) -> bool {
         match &self.transport {
             ConfiguredTransport::Command(command) => {

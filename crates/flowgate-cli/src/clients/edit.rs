@@ -39,7 +39,7 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) ->
             "the server has an address, but `flowgate mcp` guards only programs; put it behind `flowgate serve` (docs/mcp.md)",
         ),
         ConfiguredTransport::Unknown => ServerChange::Refused(
-            "the server has neither `command` nor an address; add one of them to its entry",
+            "the server needs either `command`, with texts as its `args`, or an address; correct its entry",
         ),
     }
 }

@@ -103,8 +103,9 @@ pub(crate) fn guess(server: &ConfiguredServer) -> Option<ServerTraits> {
 }
 
 /// Returns the words of a name, of a package or of an address, for comparison with the words of [`ROWS`]. The last item
-/// is the last part of the name without separators, since [`ROWS`] spells `sequential-thinking` as `sequentialthinking`.
-/// Returns no words for a program that only starts others, such as `npx`: it says nothing about the server.
+/// is the last part of the name without separators, since [`ROWS`] spells `sequential-thinking` as
+/// `sequentialthinking`. Returns no words for a program that only starts others, such as `npx`: it says nothing about
+/// the server.
 fn words_of(text: &str) -> Vec<String> {
     let text = if text.contains('/') && !text.contains("://") && !text.starts_with('@') {
         // Of a path, only the last part is a name.

@@ -1,5 +1,5 @@
-//! Guesses what the tools of an MCP server read and do: whether strangers write what a tool reads, whether what it reads
-//! is private, and whether it acts. `flowgate scan --start` searches for dangerous combinations by these guesses.
+//! Guesses what the tools of an MCP server read and do: whether strangers write what a tool reads, whether what it
+//! reads is private, and whether it acts. `flowgate scan --start` searches for dangerous combinations by these guesses.
 //!
 //! Whether a tool acts is guessed as for `flowgate init` (`flowgate::draft::ToolTraits`: by its name, the roles of its
 //! arguments, its annotations). Whose text it reads is guessed from the words of its name; where they say nothing, from
@@ -35,7 +35,7 @@ impl From<Option<ServerTraits>> for GuessedTraits {
 impl GuessedTraits {
     /// Returns what several tools read and do together: what at least one of them does, or may do.
     pub(crate) fn of_all(traits: &[Self]) -> Self {
-        // `Some(true)` before `None`, and `None` before `Some(false)`.
+        // `Some(true)` outweighs `None`, and `None` outweighs `Some(false)`.
         let any = |of: &dyn Fn(&Self) -> Option<bool>| {
             if traits.iter().any(|traits| of(traits) == Some(true)) {
                 return Some(true);
@@ -190,7 +190,7 @@ pub(crate) fn guess(
         effect => GuessedTraits {
             reads_strangers: match () {
                 () if strangers || web || is_open_world => Some(true),
-                // A name of what is private says that nobody else writes it.
+                // What is private, such as a note, is taken to be written by no stranger.
                 () if private => Some(false),
                 () => of_server.reads_strangers,
             },

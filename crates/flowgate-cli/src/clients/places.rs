@@ -1,5 +1,6 @@
 //! Lists the MCP clients that Flowgate knows, and the files in which they configure MCP servers and hooks, in a home
-//! folder and in a project. `flowgate scan` and `flowgate doctor` read these files; `flowgate wrap` and `unwrap` change them.
+//! folder and in a project. `flowgate scan` and `flowgate doctor` read these files; `flowgate wrap` and `unwrap` change
+//! them.
 
 use std::path::{Path, PathBuf};
 

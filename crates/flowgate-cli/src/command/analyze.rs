@@ -120,8 +120,8 @@ fn action_verb(action: Action) -> &'static str {
     }
 }
 
-/// Prints the matches of rules in one run (`violations`), and the rules that cannot be evaluated (`failures`). `name` is
-/// the file of the policy; the run begins at `line` of the file `trace`.
+/// Prints the matches of rules in one run (`violations`), and the rules that cannot be evaluated (`failures`). `name`
+/// is the file of the policy; the run begins at `line` of the file `trace`.
 fn print_text(
     analysis: &Analysis,
     policy: &Policy,

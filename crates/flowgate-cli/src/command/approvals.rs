@@ -1,9 +1,9 @@
 //! Runs `flowgate approvals`: a person answers the questions of a running gateway in a terminal, by the same HTTP
 //! routes as the gateway's web page for people.
 //!
-//! A person can allow a call only after the command has displayed it. At a terminal, the person confirms the call. Without
-//! a terminal, the person passes the digest of the question that `show` has printed; the gateway rejects a decision whose
-//! digest differs from that of the question.
+//! A person can allow a call only after the command has displayed it. At a terminal, the person confirms the call.
+//! Without a terminal, the person passes the digest of the question that `show` has printed; the gateway rejects a
+//! decision whose digest differs from that of the question.
 //!
 //! * `decisions`: asks for the decision at the terminal, and sends it.
 //! * `watch`: shows questions as they are asked.
@@ -52,8 +52,9 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
 /// of the gateway other than success.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
-/// Runs `flowgate approvals list`: prints the title and the summary of each question in a state, what became of each, or
-/// for an open one whose approval it waits for, and their number. With JSON, prints the gateway's answer. The exit code is 0.
+/// Runs `flowgate approvals list`: prints the title and the summary of each question in a state, what became of each,
+/// or for an open one whose approval it waits for, and their number. With JSON, prints the gateway's answer. The exit
+/// code is 0.
 fn list(
     state: QuestionStateArg,
     format: ApprovalsFormat,
@@ -159,8 +160,8 @@ fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     Ok(send(&gateway, id, &digest, &PersonDecision::Deny.into(), format, output))
 }
 
-/// Sends a decision on the question `id` with this `digest`, and prints what became of the question, or whose approval it
-/// still waits for; with JSON, prints the question as it is then. Returns 0, the exit code.
+/// Sends a decision on the question `id` with this `digest`, and prints what became of the question, or whose approval
+/// it still waits for; with JSON, prints the question as it is then. Returns 0, the exit code.
 fn send(
     gateway: &GatewayClient,
     id: &str,

@@ -197,8 +197,8 @@ impl CheckTotals {
     }
 }
 
-/// Prints the verdicts of the calls and the findings of one run; with `options.objections`, no permitted calls. `policy`
-/// is the name of the policy's file; the run begins at `line` of the file `trace`.
+/// Prints the verdicts of the calls and the findings of one run; with `options.objections`, no permitted calls.
+/// `policy` is the name of the policy's file; the run begins at `line` of the file `trace`.
 fn print_text(
     run: &ReplayedRun,
     policy: &str,

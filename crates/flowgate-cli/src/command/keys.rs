@@ -74,8 +74,8 @@ fn list(format: KeysFormat, options: &GatewayArgs, output: &mut Console) -> Oper
     }))
 }
 
-/// Runs `flowgate keys create`: makes the virtual key that `request` describes, and prints it. The gateway stores only a
-/// digest, so it can never show the key again. The exit code is 0.
+/// Runs `flowgate keys create`: makes the virtual key that `request` describes, and prints it. The gateway stores only
+/// a digest, so it can never show the key again. The exit code is 0.
 fn create(
     request: &Value,
     format: KeysFormat,

@@ -53,8 +53,8 @@ fn pages(command: &clap::Command, title: &str) -> Result<Vec<(String, Vec<u8>)>,
     Ok(pages_by_name)
 }
 
-/// Returns the manual page of a command, in the format of `man`. `title` is the name of the command on the page, such as
-/// `flowgate-check`.
+/// Returns the manual page of a command, in the format of `man`. `title` is the name of the command on the page, such
+/// as `flowgate-check`.
 fn page(command: &clap::Command, title: &str) -> Result<Vec<u8>, InputError> {
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(command.clone()).title(title).render(&mut page);

@@ -1,6 +1,6 @@
 //! Runs `flowgate scan`: lists the MCP servers and hooks that MCP clients have configured. It also lists the
 //! combinations of servers by which a text of a stranger could make the client act or leak private data: as far as the
-//! names of servers suggest or, with `--start`, as far as their tools do. And it says what of each client passes by
+//! names of servers suggest or, with `--start`, as far as their tools do. And it says what of each client bypasses
 //! Flowgate.
 //!
 //! * `listing` asks whether to start each server, and lists the tools. Without `--start`, nothing is started.
@@ -94,7 +94,7 @@ enum CombinationKind {
 }
 
 /// All that was found. `files` has the files of all `clients`, `combinations` only the clients that can leak or be
-/// steered, and `bypasses` those of which something passes by Flowgate.
+/// steered, and `bypasses` those of which something bypasses Flowgate.
 struct ScanResult {
     files: Vec<ScannedFile>,
     clients: Vec<&'static McpClient>,
@@ -169,7 +169,8 @@ fn scan_file(file: ClientFile) -> Result<ScannedFile, InputError> {
 
 impl ScannedServer {
     /// Returns the names by which a combination says who has a trait: `SERVER/TOOL` for each tool that certainly has
-    /// it or, if the tools are not known, the name of the server, marked if others were asked for their tools.
+    /// it. If the tools are not known, returns the name of the server if its names suggest the trait, with a mark if
+    /// tools were to be listed.
     fn names_with(&self, has: &dyn Fn(&GuessedTraits) -> Option<bool>) -> Vec<String> {
         let name = &self.server.name;
         let is_certain = |traits: &GuessedTraits| has(traits) == Some(true);
@@ -190,7 +191,7 @@ fn has_hook<'f>(mut files: impl Iterator<Item = &'f ScannedFile>) -> bool {
     files.any(|found| found.hooks.iter().any(|hook| is_flowgate_hook(hook)))
 }
 
-/// Returns what of a client passes by Flowgate; `None` if nothing does. `files` are the files of the client.
+/// Returns what of a client bypasses Flowgate; `None` if nothing does. `files` are the files of the client.
 fn bypass<'f>(client: &McpClient, files: impl Iterator<Item = &'f ScannedFile> + Clone) -> Option<Bypass> {
     if has_hook(files.clone()) {
         return None;
@@ -202,9 +203,9 @@ fn bypass<'f>(client: &McpClient, files: impl Iterator<Item = &'f ScannedFile> +
 }
 
 /// Returns what the servers of a client that no `flowgate mcp` guards can do together; `None` if they can neither leak
-/// nor be steered. They can be steered if one of them reads text of untrusted parties (strangers) and one acts. They can
-/// leak if, in addition, one reads private data. A client with a hook of Flowgate is guarded as a whole. `files` are the
-/// files of the client.
+/// nor be steered. They can be steered if one of them reads text of untrusted parties (strangers) and one acts. They
+/// can leak if, in addition, one reads private data. A client with a hook of Flowgate is guarded as a whole. `files`
+/// are the files of the client.
 fn combination<'f>(
     client: &McpClient,
     files: impl Iterator<Item = &'f ScannedFile> + Clone,

@@ -1,5 +1,5 @@
-//! Runs `flowgate screen`: trains a screener that reads the attention of a local model, measures it, and writes it to a folder that
-//! `flowgate run --screener` reads; and measures how long such a screener takes for a step.
+//! Runs `flowgate screen`: trains a screener that reads the attention of a local model, measures it, and writes it to a
+//! folder that `flowgate run --screener` reads; and measures how long such a screener takes for a step.
 //!
 //! The cases and figures are those of `flowgate bench screeners` (`flowgate_bench::saliency`), the file format is in
 //! `attention_screener`.
@@ -30,8 +30,8 @@ pub(crate) fn run(command: &ScreenCommand, output: &mut Console) -> Result<u8, I
     }
 }
 
-/// Trains and measures a screener, on generated cases or on recorded runs, and writes it to the folder. Returns 0. After an interrupt, writes nothing
-/// and returns [`INTERRUPTED`].
+/// Trains and measures a screener, on generated cases or on recorded runs, and writes it to the folder. Returns 0.
+/// After an interrupt, writes nothing and returns [`INTERRUPTED`].
 fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputError> {
     let (model, name) = local_model::load(&options.local)?;
     let cases = usize::from(options.cases);
@@ -41,8 +41,10 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
         None => None,
     };
     // Fails now instead of after the training, if the folder cannot be created.
-    std::fs::create_dir_all(&options.folder)
-        .map_err(|error| InputError(format!("{}: {error}", options.folder.display())))?;
+    std::fs::create_dir_all(&options.folder).map_err(|error| {
+        let folder = options.folder.display();
+        InputError(format!("{folder}: the folder cannot be created: {error}; name another folder"))
+    })?;
     let steps = traces.as_ref().map_or_else(|| saliency::steps(cases), saliency::trace_steps);
     let progress = Progress::over_steps(steps, "case", output);
     let mut step = || {
@@ -91,14 +93,14 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
     Ok(0)
 }
 
-/// Returns the score from which the trained screener selects a region; `None` if nothing was measured. Each row of a network has the same threshold, so
-/// the first one is used.
+/// Returns the score from which the trained screener selects a region; `None` if nothing was measured. Each row of a
+/// network has the same threshold, so the first one is used.
 fn threshold(rows: &[ScreenerRow], screener: ScreenerScore) -> Option<f64> {
     rows.iter().find(|row| row.screener == screener).map(|row| row.threshold)
 }
 
-/// Measures how long a screener takes for a step, and prints a table. Returns 0, or [`INTERRUPTED`] after an interrupt; the table then covers the steps
-/// so far.
+/// Measures how long a screener takes for a step, and prints a table. Returns 0, or [`INTERRUPTED`] after an interrupt;
+/// the table then covers the steps so far.
 fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError> {
     let screener = load_parts(&options.folder)?;
     let failed = |error: flowgate_lm::Error| InputError(error.to_string());

@@ -158,8 +158,8 @@ fn count_of(number: usize, what: &str) -> String {
     plural(if number == 0 { "no".to_owned() } else { number.to_string() }, what)
 }
 
-/// Reads the whole configuration of the gateway at `path`, not only its routes to models, with the environment variables
-/// that it names.
+/// Reads the whole configuration of the gateway at `path`, not only its routes to models, with the environment
+/// variables that it names.
 pub(super) fn gateway_config(path: &Path) -> Result<config::GatewayConfig, InputError> {
     let text = read_short_text(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -167,8 +167,8 @@ pub(super) fn gateway_config(path: &Path) -> Result<config::GatewayConfig, Input
     read.map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
-/// Reads the text of a configuration of the gateway, with the fields that `FLOWGATE_CONFIG__*` variables of this process
-/// set. `environment` returns the variables that the configuration names.
+/// Reads the text of a configuration of the gateway, with the fields that `FLOWGATE_CONFIG__*` variables of this
+/// process set. `environment` returns the variables that the configuration names.
 pub(super) fn read_config(
     text: &str,
     folder: &Path,

@@ -137,8 +137,8 @@ impl TargetFile {
         Ok(Self { path, text, config })
     }
 
-    /// Returns the servers to change, each with its new command line, and the number of those that cannot be
-    /// changed, which are reported. `change` says what to do with a server. With `options.dry_run`, prints the new command
+    /// Returns the servers to change, each with its new command line, and the number of those that cannot be changed,
+    /// which are reported. `change` says what to do with a server. With `options.dry_run`, prints the new command
     /// lines. Fails if the file lacks a server that the options name.
     #[expect(clippy::type_complexity, reason = "one result, for the two commands above")]
     fn changes(

@@ -277,6 +277,7 @@ impl McpConnection {
         let (peer, stderr_tail) = (self.peer(), self.stderr_tail.clone());
         async move {
             let request = CallToolRequestParams::new(tool).with_arguments(arguments);
+            // `call_tool` would send further requests if the server asks for input.
             let answered = match peer.call_tool_once(request).await {
                 Ok(answered) => answered,
                 Err(ServiceError::TransportClosed) => {

@@ -366,7 +366,7 @@ fn a_screener_is_trained_and_read() {
     check(&["screen", "time", name(&folder), "--tokens", "50", "--runs", "2"], 0, "time of a step");
     check(&["screen", "time", "no-such-folder"], 2, "write it with `flowgate screen train`");
     std::fs::write(folder.join("classifier.safetensors"), "12").unwrap();
-    run("judge", &folder, "--screener: ");
+    run("judge", &folder, "cannot load the model from `");
 }
 
 /// The privacy suite with a screener that was trained on few cases: its figures are not tested, its row is.

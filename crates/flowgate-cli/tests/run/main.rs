@@ -320,7 +320,8 @@ fn hidden_items_are_reported_at_start_with_the_missing_statement() {
     let tools = without("label tool as trusted if:\n    (tool: Tool)\n");
     let (output, model) = odd(&folder, &["plain"], &tools, &["Hello."], &["Hi"]);
     let told = err(&output);
-    let note = "note: not offered at trusted, because the policy does not label the descriptions of tools of `odd`: do; to offer them, add\n  \
+    let note = "note: not offered at trusted, because the policy gives no such label to the descriptions of tools of `odd`: do; to \
+                offer them, add\n  \
                 label tool as trusted if:\n      (tool: Tool)\n      tool.server == \"odd\"\n";
     assert_eq!((told.as_str(), model.tools(0).len()), (note, 0));
     let (output, model) =

@@ -10,6 +10,7 @@ struct HiddenElement {
     name: String,
     /// The number of open elements of this name, including this one. The element ends when the number is zero.
     depth: usize,
+    /// The text inside the element, as far as it was read, without tags.
     text: String,
 }
 
@@ -204,7 +205,7 @@ impl Tag {
             }
             let value = text.get(span.clone()).unwrap_or_default();
             let value = resolve_references(value, CodesEnd::Anywhere);
-            // A limit on the attributes of one tag: thousands of them carry no further information.
+            // The later attributes of a tag are ignored: no ordinary tag has so many.
             if attributes.len() < 1000 {
                 attributes.push(Attribute { name, value, span });
             }

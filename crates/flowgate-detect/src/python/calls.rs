@@ -28,7 +28,9 @@ pub(super) fn collect(text: &str, program: &Mod) -> PythonCode {
 /// Walks the syntax tree of a program and collects its content.
 #[derive(Default)]
 struct CallCollector<'t> {
+    /// The source of the program.
     text: &'t str,
+    /// The result.
     code: PythonCode,
     /// The functions in `code.function_calls`.
     called: BTreeSet<&'t str>,

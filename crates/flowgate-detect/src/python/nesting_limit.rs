@@ -23,8 +23,8 @@ struct BracketLevel {
     lambdas: usize,
 }
 
-/// Checks that expressions cannot nest deeper than `MAX_DEPTH`, and blocks not deeper than `MAX_BLOCKS`: the parser is
-/// recursive, and deeper code could overflow its stack.
+/// Checks that expressions cannot nest deeper than `MAX_DEPTH`, and blocks not deeper than `MAX_BLOCKS`: the tree of
+/// deeper code could overflow the stack when it is walked or dropped.
 ///
 /// The code is not parsed, so the depth is an upper bound. Each operator and each bracket counts as a level until the
 /// next comma or the end of the statement. A bracket counts also after it was closed, since `a()()()` nests.

@@ -40,6 +40,7 @@ impl Argument<'_> {
 /// The variables and functions that are known at a position of a script.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ShellVariables {
+    /// The known values, by the names of the variables.
     values: BTreeMap<String, String>,
     /// The functions that are certainly defined.
     pub(super) functions: BTreeSet<String>,

@@ -273,8 +273,8 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     });
     match at.and_then(|at| call.arguments.get(at + 1)) {
         Some(script) => script_launch(script, call),
-        // `-c'…'` and `--command=…` are rare, so they are not read. With more than two arguments (as in `su - user`),
-        // a file or a command may follow the name of the user.
+        // `--command=…` is rare, so it is not read. With more than two arguments, a file or a command may follow the
+        // name of the user.
         None if call.arguments.len() > 2 || call.texts().any(|text| text.contains('=')) => {
             vec![Launch::Unread(UnreadReason::Arguments, call.span.clone())]
         }

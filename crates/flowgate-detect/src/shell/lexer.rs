@@ -62,12 +62,16 @@ pub(super) struct PendingDocument {
 
 /// Reads one script.
 pub(super) struct ScriptReader<'t, 'r> {
+    /// The text of the script.
     pub(super) text: &'t str,
     /// The offset of the next byte.
     pub(super) at: usize,
     pub(super) location: ScriptLocation,
+    /// What may still be read of the whole text.
     pub(super) limits: &'r mut ReadLimits,
+    /// Receives what is known about the whole text.
     pub(super) facts: &'r mut TextFacts,
+    /// The here-documents whose contents begin after the current line.
     pub(super) pending: Vec<PendingDocument>,
     /// The number of `$(` and `<(` around the position.
     pub(super) substitutions: usize,
@@ -367,8 +371,8 @@ impl WordBuilder {
         }
     }
 
-    /// Adds a part that the shell computes. `text` is its placeholder, such as `$(…)`, and `scripts` are the scripts in
-    /// it. `quoted` says whether double quotes enclose it, so that its value is not split.
+    /// Adds a part that the shell computes. `text` is its placeholder, such as `$(…)`, and `scripts` are the scripts
+    /// in it. `quoted` says whether double quotes enclose it, so that its value is not split.
     pub(super) fn compute(&mut self, text: &str, quoted: bool, scripts: Vec<Script>) {
         self.parts.push(WordPart { text: text.to_owned(), kind: PartKind::Computed, quoted, scripts });
     }

@@ -32,7 +32,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
         at += 1;
         for (i, letter) in letters.char_indices() {
             let rest = letters.get(i + letter.len_utf8()..).unwrap_or_default();
-            // Short options without a value. Those in the next list take the rest of the word or the next word as a value.
+            // Short options without a value. Those in the next list take the rest of the word or the next word as one.
             if "46AaCfGgKkMNnqsTtVvXxYy".contains(letter) {
                 continue;
             }

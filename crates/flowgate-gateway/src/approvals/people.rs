@@ -118,7 +118,7 @@ impl People {
         // The groups of the configuration are sorted by role, the greatest first.
         let Some(group) = login.groups.iter().find(|group| identity.groups.contains(&group.group)) else {
             return Err(format!(
-                "the person has no role: neither a section [people.NAME] with this subject nor a group of [login.oidc.groups] ({} groups)",
+                "the person has no role: neither a section [people.NAME] with this subject nor a group of [login.oidc.groups] fits the ID token, which has {} groups: add one of them",
                 identity.groups.len()
             ));
         };

@@ -151,8 +151,8 @@ impl ModelRoutes {
         })
     }
 
-    /// Finds the conversation of an earlier answer, whose id was read as `previous`. `key_scope` is the scope of the key of
-    /// the request.
+    /// Finds the conversation of an earlier answer, whose id was read as `previous`. `key_scope` is the scope of the
+    /// key of the request.
     ///
     /// # Errors
     /// That of `previous`, that the client has no such conversation, or that the database cannot be read.
@@ -191,9 +191,9 @@ impl ModelRoutes {
             RequestChat::Whole(chat) => chat,
             RequestChat::Continued(previous, sources) => {
                 let Some(before) = locked.history().and_then(|history| previous.chat_in(history)) else {
-                    // Another gateway, which the client asks next, would wait until the lease expires. A lease that cannot
-                    // be released expires by itself. It is released under the lock, so that it is not that of the next
-                    // request.
+                    // Without this, another gateway, which the client may ask next, would wait until the lease expires.
+                    // A lease that cannot be released expires by itself. It is released under the lock, so that it is
+                    // not that of the next request.
                     let _ = self.sessions.store().release_lease(&client.spec.name, handle.name()).await;
                     return Err(bad_previous_answer(GONE));
                 };

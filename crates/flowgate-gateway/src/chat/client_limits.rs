@@ -41,7 +41,8 @@ pub(crate) enum KeyLimit {
     Cost(u64),
 }
 
-/// The refusal of a request that exceeds the quota of its client, or that the database could not count.
+/// The refusal of a request that exceeds a quota or a budget of its client or of its virtual key, or that the database
+/// could not count.
 #[derive(Debug)]
 pub(crate) struct QuotaRefusal {
     pub(crate) status: StatusCode,
@@ -151,8 +152,8 @@ impl ModelRoutes {
         QuotaRefusal::new(failure.status, failure.message, 1)
     }
 
-    /// Takes one request from the quota of a virtual key, if the request has one with a quota, and from the quota of its
-    /// client. Gateways that share a database share the quotas. Logs a refusal.
+    /// Takes one request from the quota of a virtual key, if the request has one with a quota, and from the quota of
+    /// its client. Gateways that share a database share the quotas. Logs a refusal.
     ///
     /// # Errors
     /// If the quota is exhausted, or the database cannot count the request. The message tells the client what to do.

@@ -48,8 +48,8 @@ struct ClientCounters {
     at_work: AtomicUsize,
     /// The number of conversations that the client has begun since this process started.
     begun: AtomicUsize,
-    /// An upper bound, in bits, on what models may have learned of the shown texts from which words of users are hidden
-    /// from them.
+    /// An upper bound, in bits, on what models may have learned of the shown texts by the choice of the words of users
+    /// that are hidden from them.
     bits: AtomicU64,
     /// The number of text windows that were forgotten because the memory of quotations was full: about one per byte of
     /// normalised text.
@@ -60,6 +60,7 @@ struct ClientCounters {
 /// profile.
 #[derive(Debug)]
 pub(crate) struct ClientHistory {
+    /// The profile of the client, whose memory of quotations has the loaded texts.
     pub(crate) client: history::ClientProfile,
     /// The number in the database of the first text that is not loaded.
     pub(crate) next: i64,
@@ -145,8 +146,8 @@ impl ClientState {
         declared_profile(&self.spec)
     }
 
-    /// Returns the profile of this client with a memory of its own, which has room for as many texts as the client's and
-    /// is empty: what is added to it is not remembered of the client.
+    /// Returns the profile of this client with an empty memory of texts, which has as much room as the client's own
+    /// memory: what is added to it does not become part of the client's memory.
     pub(crate) fn separate_profile(&self) -> history::ClientProfile {
         let quotations = QuotationMemory::with_room(self.spec.quotations);
         history::ClientProfile { quotations, ..declared_profile(&self.spec) }
@@ -183,13 +184,14 @@ impl ClientState {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Adds the number of bits that a turn may have leaked through the choice of the regions that it hid.
+    /// Adds an upper bound on the bits that the choice of the hidden words of users in a request may reveal of the
+    /// texts that the client was shown.
     pub(crate) fn add_leaked_bits(&self, bits: u32) {
         self.counters.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
     }
 
-    /// Returns an upper bound on the bits that all turns of the client together may have leaked: which regions a step
-    /// hides can depend on what they contain.
+    /// Returns an upper bound on the bits that all requests of the client together may have revealed of the texts that
+    /// it was shown: which words of users are hidden depends on these texts, since words that quote them are hidden.
     pub(crate) fn leaked_bits(&self) -> u64 {
         self.counters.bits.load(Ordering::Relaxed)
     }
@@ -256,7 +258,7 @@ impl Clients {
     }
 
     /// Creates the state of clients under a reloaded configuration. A client with the name of an earlier one continues
-    /// its counters.
+    /// its counters and its memory of texts.
     pub(crate) fn reconfigured(&self, clients: Vec<ClientSettings>) -> Self {
         let mut reconfigured = Vec::new();
         for spec in clients {

@@ -102,8 +102,8 @@ pub(crate) struct ConversationState {
     pub(crate) used_approvals: Vec<ApprovalReference>,
     /// Approvals whose calls do not run.
     pub(crate) void_approvals: Vec<ApprovalReference>,
-    /// The answers of people that cover further calls of the message about which the turn waits for a person. They are not
-    /// stored: after a restart, people are asked about these calls again.
+    /// The answers of people that cover further calls of the message about which the turn waits for a person. They are
+    /// not stored: after a restart, people are asked about these calls again.
     pub(crate) earlier_answers: Vec<(ApprovalReference, Decision)>,
     /// The withdrawn grants, by the ids of their questions, that the conversation does not contain any more.
     pub(crate) removed_grants: Vec<String>,
@@ -126,6 +126,7 @@ type ConversationKey = (String, String);
 #[derive(Debug)]
 pub(crate) struct Conversations {
     store: Arc<Database>,
+    /// The recently used conversations.
     memory: Mutex<ConversationCache>,
     /// The maximum number of bytes of input that one conversation may store.
     most_bytes: i64,
@@ -149,6 +150,7 @@ pub(crate) struct ConversationHandle {
 /// stored state.
 #[derive(Debug)]
 pub(crate) struct LockedConversation<'a> {
+    /// The conversation; `None` if it is not loaded, or was dropped from memory.
     session: tokio::sync::MutexGuard<'a, Option<ConversationState>>,
     /// Whether the conversation in memory may differ from the stored one.
     is_unsettled: bool,
@@ -277,7 +279,8 @@ impl Conversations {
         let is_current =
             locked.session.as_ref().is_some_and(|session| session.generation == client.generation);
         if !is_current {
-            // Loading the conversation under the earlier policy would delete the one that a later request has recreated.
+            // Loading the conversation under the earlier policy would delete the one that a later request has
+            // recreated.
             if client.is_replaced() {
                 let message = "the configuration of the gateway was reloaded, and the conversation has another policy now: what was \
                     sent to a server before may have taken effect, so check that before you send it again";

@@ -1,9 +1,9 @@
 //! Judges chats that run through another gateway, which asks this one before and after it asks the model: as LiteLLM's
 //! generic guardrail API, or as Envoy's external processor. `http::service` calls it.
 //!
-//! The chat is replayed in a conversation of one request, under the policy of the client. Before the model is asked, the
-//! reply says whether the model may read the chat; after it, whether the answer may reach the agent. What cannot be
-//! judged is stopped, in a reply that a client of the other gateway can read. Nobody is asked.
+//! The chat is replayed in a conversation of one request, under the policy of the client. Before the model is asked,
+//! the reply says whether the model may read the chat; after it, whether the answer may reach the agent. What cannot be
+//! judged is stopped, in a reply that a client of the other gateway can read. No person is asked.
 //!
 //! * `litellm`: the messages of LiteLLM.
 //! * `ext_proc`: the messages of Envoy.
@@ -71,8 +71,8 @@ impl ModelRoutes {
     /// Writes the report of a judgement, and returns its outcome `judged` in the form of an answer.
     ///
     /// # Errors
-    /// Why the request or the answer is stopped. In watch mode the policy stops nothing; freezes, limits and failures of the
-    /// gateway do.
+    /// Why the request or the answer is stopped. In watch mode the policy stops nothing; freezes, limits and failures
+    /// of the gateway do.
     fn end_guardrail_report(
         &self,
         received: &ModelRouteRequest,
@@ -166,16 +166,17 @@ impl ModelRoutes {
         self.record(received, replayed.map(|()| Vec::new()), report).await
     }
 
-    /// Refuses a judgement while the client is frozen, was replaced by a reload, or a required witness is too far behind.
+    /// Refuses a judgement while the client is frozen, if a reload has replaced the client, or while a required witness
+    /// is too far behind.
     async fn check_guardrail(&self, received: &ModelRouteRequest) -> Result<(), RequestError> {
         received.client.check_replaced()?;
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, &recorded_name(received)).await
     }
 
-    /// Judges an answer of the model to a chat. In watch mode, the conversation runs under the permissive policy, so
-    /// `judged` objects only to what cannot be judged, and the objection has no effect on the client. `watched` are the
-    /// verdicts of the policy that the operator wrote, which are only recorded.
+    /// Judges an answer of the model to a chat. In watch mode, the conversation runs under the permissive policy: only
+    /// what cannot be judged is refused, and this has no effect on the client. The verdicts of the policy that the
+    /// operator wrote are then only recorded.
     ///
     /// # Errors
     /// Why the answer is stopped.

@@ -1,13 +1,13 @@
-//! Remembers the calls that the gateway has handed to its clients, and answers the hooks of coding agents that ask about
-//! them. `http::service` calls it.
+//! Remembers the calls that the gateway has handed to its clients, and answers the hooks of coding agents that ask
+//! about them. `answer` notes the calls of each turn, and `http::service` serves the questions of hooks.
 //!
-//! A coding agent can use the gateway and run `flowgate hook` as well. The hook asks here whether the gateway has handed
-//! over a call: the gateway knows what the model was shown. A call runs only if both permit it. The answer has the label at
-//! which the gateway has judged the call, with the digest of its policy, so that a hook with the same policy judges it at
-//! the same label.
+//! A coding agent can use the gateway and run `flowgate hook` as well. The hook asks here whether the gateway has
+//! handed over a call: the gateway knows what the model was shown. A call runs only if both permit it. The answer has
+//! the label at which the gateway has judged the call, with the digest of its policy, so that a hook with the same
+//! policy judges it at the same label.
 //!
-//! A call is forgotten with the next turn of its conversation. The calls are in the memory of this process alone: after a
-//! restart, and in another gateway, a call is unknown, so the hook denies it.
+//! A call is forgotten with the next turn of its conversation. The calls are in the memory of this process alone:
+//! after a restart, and in another gateway, a call is unknown, so the hook denies it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -50,6 +50,7 @@ struct HandedCall {
     call: ToolCall,
     /// The defaults of its arguments, as the schema of its tool states them.
     defaults: Map<String, Value>,
+    /// The label at which the call was judged, if it is known.
     label: Option<HandedLabel>,
 }
 
@@ -67,8 +68,8 @@ pub(super) struct HandedLabel {
 
 impl HandedLabel {
     /// Returns the label of a call that a client receives. `judged` are the calls that were judged in the turn, by
-    /// `monitor`. `None` if the call is not among them, as in a turn that continues an earlier one, or if its label is very
-    /// long: the hook then judges it as if there were none.
+    /// `monitor`. `None` if the call is not among them, as in a turn that continues an earlier one, or if its label is
+    /// longer than [`MAX_LABEL`]: the hook then judges the call without a label of the gateway.
     pub(super) fn of(call: &HandedOverCall, judged: &[CallVerdict], monitor: &Monitor) -> Option<Self> {
         let arguments = serde_json::from_str::<Map<String, Value>>(&call.arguments).ok()?;
         let equal = judged.iter().filter(|judged| judged.tool == call.tool && judged.arguments == arguments);
@@ -101,7 +102,7 @@ pub(super) struct HandedTurn<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedCall {
-    /// The id of the call; a hook that is not told any finds the call by its tool and its arguments.
+    /// The id of the call. `None` if the agent gives its hook no id: the call is then found by its tool and arguments.
     id: Option<String>,
     tool: String,
     arguments: Map<String, Value>,
@@ -141,8 +142,8 @@ impl HandedCalls {
         }
     }
 
-    /// Looks up a call of a client. `key` is the id of the virtual key with which the client asks: the calls of other keys
-    /// are not its own.
+    /// Looks up a call of a client. `key` is the id of the virtual key with which the client asks: only calls that were
+    /// handed to the same key are found.
     fn find(&self, client: &str, key: Option<&str>, asked: &AskedCall) -> CallReport {
         let all = self.lock();
         let calls = all.get(client).into_iter().flat_map(|of_client| &of_client.calls);
@@ -183,8 +184,8 @@ fn defaults(tool: &ToolSpec) -> Map<String, Value> {
 }
 
 impl HandedCall {
-    /// Returns whether a hook asks about this call: the tool and the arguments are the same, except that the agent may have
-    /// added defaults of arguments that the model left out.
+    /// Returns whether a hook asks about this call: the tool and the arguments are the same, except that the agent may
+    /// have added defaults of arguments that the model left out.
     fn is_equal_to(&self, asked: &AskedCall) -> bool {
         let Ok(handed) = serde_json::from_str::<Map<String, Value>>(&self.call.arguments) else {
             return false;
@@ -210,9 +211,9 @@ impl HandedCall {
 }
 
 impl ModelRoutes {
-    /// Answers a hook that asks about a call, which `body` describes: whether the gateway has handed it to this client, and at
-    /// which label it was judged.
-    /// The answer of a client in watch mode is the same: there, every call is handed over.
+    /// Answers a hook that asks about a call, which `body` describes: whether the gateway has handed it to this client,
+    /// and at which label it was judged. For a client in watch mode, to which every call is handed over, the answer has
+    /// the same form.
     pub(crate) fn report_call(&self, caller: &Caller, body: &[u8]) -> HttpReply {
         let asked: AskedCall = match serde_json::from_slice(body) {
             Ok(asked) => asked,

@@ -1,5 +1,5 @@
-//! Reads the request headers by which a client names the conversation of a request and the provenance of its messages.
-//! The model routes call it.
+//! Reads the request headers by which a client names the conversation of a request, the provenance of its messages and
+//! the features of the Messages API that it asks for. The model routes and the MCP routes call it.
 
 use axum::http::HeaderMap;
 use flowgate_lm::chat::Source;
@@ -30,7 +30,7 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
     }
 }
 
-/// Returns whether a client may give a conversation this name: 1 to 128 printable ASCII characters.
+/// Returns whether a client may give a conversation this name: 1 to 128 printable ASCII characters, tabs included.
 pub(crate) fn is_conversation_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
 }

@@ -53,8 +53,8 @@ pub(crate) struct ModelRouteRequest {
 
 impl ModelRoutes {
     /// Reads the headers of a request: authenticates the client, takes the request from its quota and its parallel
-    /// requests, and parses the gateway's own headers. Returns the reply to send if any of this fails. `operation` is the
-    /// name of the request's span; `None` if it has none.
+    /// requests, and parses the gateway's own headers. Returns the reply to send if any of this fails. `operation` is
+    /// the name of the request's span; `None` if it has none.
     pub(crate) async fn receive(
         &self,
         (api, operation): (Api, Option<&'static str>),
@@ -75,8 +75,8 @@ impl ModelRoutes {
         received.inspect_err(|reply| refused.record(reply.status))
     }
 
-    /// Reads the headers of a request of another gateway that asks for a judgement, as [`Self::receive`] does. The client
-    /// needs no upstream, and must be configured as a guardrail.
+    /// Reads the headers of a request of another gateway that asks for a judgement, as [`Self::receive`] does. The
+    /// client needs no upstream, and must be configured as a guardrail.
     pub(crate) async fn receive_for_guardrail(
         &self,
         headers: &HeaderMap,

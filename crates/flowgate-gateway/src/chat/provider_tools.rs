@@ -2,10 +2,10 @@
 //! policy labels their outputs.
 //!
 //! The client would have the provider run these tools while it generates an answer, without a judgement and without a
-//! label. The gateway offers them to the model as functions instead. It judges their calls like those of any tool, and has
-//! the provider run a permitted call in a request of its own, which contains the arguments of the call and nothing else of
-//! the chat. The output is labelled as the policy says. `clients` asks [`accepted_tools`] which tools a client may declare;
-//! `turn` runs them.
+//! label. The gateway offers them to the model as functions instead. It judges their calls like those of any tool, and
+//! has the provider run a permitted call in a request of its own, which contains the arguments of the call and nothing
+//! else of the chat. The output is labelled as the policy says. `clients` asks [`accepted_tools`] which tools a client
+//! may declare; `turn` runs them.
 //!
 //! A turn that a person's decision continues has the tools of the request that began it. The request that continues it
 //! may leave a tool of the provider out, or declare a function of the client with the same name. A call runs where the
@@ -23,9 +23,9 @@ use std::sync::Arc;
 use crate::config::ClientSettings;
 
 /// Returns the tools of the provider that a client may declare: those whose outputs its policy labels by name and that
-/// its upstream runs. A statement that labels the outputs of all tools is not about them. Neither does a client have
-/// those whose name belongs to one of its MCP servers, by the prefix of the server's tools: their labels are those of the
-/// server. A client without an upstream may declare none.
+/// its upstream runs. A statement that labels the outputs of all tools does not suffice. A tool whose name belongs to
+/// one of the client's MCP servers, by the prefix of the server's tools, is left out too: it would have the labels of
+/// that server's tool. A client without an upstream may declare none.
 pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
     let Some(upstream) = &client.upstream else { return Vec::new() };
     // In watch mode, the policy of the client is the one whose verdicts are recorded.
@@ -54,7 +54,8 @@ pub(super) struct ProviderCallLimits {
 }
 
 impl ProviderCallLimits {
-    /// Creates the limits for a turn whose request permits `most` calls of all tools, and declares the tools in `wanted`.
+    /// Creates the limits for a turn whose request permits `most` calls of all tools together, and declares the tools
+    /// in `wanted`.
     pub(super) fn new(client: &ClientSettings, wanted: &[ProviderToolUse], most: Option<u64>) -> Self {
         let of_tool =
             |wanted: &ProviderToolUse| Some((client.tool_of(wanted.tool.name()), wanted.max_calls?));
@@ -111,8 +112,8 @@ impl<M: ChatModel> ProviderTools<M> {
         Self { tools: wanted.iter().zip(models).map(named).collect(), undeclared: Vec::new() }
     }
 
-    /// Compares the tools with those that the model has in `conversation`. A tool that it has as a function of the client
-    /// is one of the client, whatever this request declares; a tool of the provider that this request does not
+    /// Compares the tools with those that the model has in `conversation`. A tool that it has as a function of the
+    /// client is one of the client, whatever this request declares; a tool of the provider that this request does not
     /// declare does not run.
     pub(super) fn compare_with_offer(&mut self, client: &ClientSettings, conversation: &Conversation) {
         // A tool that is not on offer counts as one of the provider: its calls do not reach the client.

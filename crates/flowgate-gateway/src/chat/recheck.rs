@@ -1,9 +1,9 @@
 //! Compares the verdicts in an audit log with a replay of the conversations in the database.
 //!
 //! The guard reads no clock and draws no random number, so a replay gives the same verdicts. If the chain of a log is
-//! intact and its verdicts equal the replayed ones, the log records what the gateway of this database decided. A log with
-//! other verdicts was altered, or belongs to another gateway. `flowgate audit` calls [`read_database_snapshot`] before
-//! it reads logs and [`recheck`] after.
+//! intact and its verdicts equal the replayed ones, the log records what the gateway of this database decided. A log
+//! with other verdicts was altered, or belongs to another gateway. `flowgate audit` calls [`read_database_snapshot`]
+//! before it reads logs and [`recheck`] after.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -53,6 +53,7 @@ pub(crate) struct RequestReport {
     upstream: Duration,
     /// The tokens of the turn; `None` if no turn ran.
     tokens: Option<Usage>,
+    /// The status for the client and the cause for the log, if the request has failed.
     failure: Option<(StatusCode, RequestErrorCause)>,
     /// The detail of the failure, for the log only.
     detail: Option<String>,

@@ -80,7 +80,7 @@ impl Literal {
         Self { span, tested: BTreeMap::from([(top, true)]), unexpanded: vec![top], pending: Vec::new() }
     }
 
-    /// Whether an element was tested and is similar.
+    /// Returns whether an element was tested and is similar.
     fn is_similar(&self, element: SpanElement) -> bool {
         self.tested.get(&element) == Some(&true)
     }

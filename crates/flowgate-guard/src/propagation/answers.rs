@@ -1,5 +1,5 @@
-//! Lets models answer questions about labelled documents, as the wrapper needs it ([`AnswerModel`]): [`ChatAnswers`] asks
-//! a model for chats, and [`ContinuedAnswers`] lets a model without a chat template continue the prompt.
+//! Lets models answer questions about labelled documents, as the wrapper needs it ([`AnswerModel`]): [`ChatAnswers`]
+//! asks a model for chats, and [`ContinuedAnswers`] lets a model without a chat template continue the prompt.
 
 use flowgate_lm::chat::{Message, Part, Request, ToolChoice};
 use flowgate_lm::{BoxFuture, ChatModel, ContinuationEnd, ContinuationModel, Error, ignore_deltas};

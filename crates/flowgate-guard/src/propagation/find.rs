@@ -1,6 +1,6 @@
 //! Finds the labels whose documents are sufficient for an answer, by scoring the answer with a model. The searches do
 //! no I/O themselves: this file drives them up to a number of tests, and applies the prunings that the options ask for.
-//! [`Propagator`](super::wrapper::Propagator) and the influence method `lambda` call it.
+//! [`Propagator`](super::wrapper::Propagator), the influence method `lambda` and the benchmarks call it.
 
 use std::collections::BTreeMap;
 
@@ -178,7 +178,8 @@ async fn is_element_similar(
 }
 
 /// Returns the least utility that a similar subcontext may have: the utility of the context minus `lambda`, and minus
-/// a small margin for rounding errors.
+/// a small margin. The margin is greater than the tolerance of [`is_similar`], so that the scoring of a subcontext that
+/// counts as similar never stops early.
 fn least_utility(scorer: &ContextScorer<'_>, lambda: f64) -> f64 {
     let context = scorer.context_utility();
     context - lambda - 1e-8 * (1.0 + context.abs())

@@ -1,6 +1,6 @@
 //! Finds the lowest labels whose documents suffice for an answer, with few tests. It is the default label search:
-//! `find` creates a [`HittingSet`], which owns the state of one search, and tests the labels that it requests with a
-//! model.
+//! `find` and the influence method `knn-lm` create a [`HittingSet`], which owns the state of one search, and test the
+//! labels that it requests with a model.
 //!
 //! A label is *similar* if the documents at or below it alone give the answer nearly the same utility as all documents
 //! do. Testing a label costs an evaluation of the model. The search finds all minimal similar labels if similarity is
@@ -219,7 +219,7 @@ impl LabelSearch for HittingSet {
         if !found.is_empty() {
             return found;
         }
-        // Nothing was shrunk yet: the least element that is known to be similar.
+        // Nothing was shrunk yet: the minimal ones of the elements that are known to be similar.
         minimal(self.tested.iter().filter(|(_, similar)| **similar).map(|(element, _)| *element))
     }
 }

@@ -5,8 +5,9 @@
 //! it, and the token itself. The probability of a token of the answer is a mixture. It is γ times the share of the
 //! token among the nearest entries of the visible documents, plus (1 - γ) times its probability for the model without
 //! documents. A question therefore costs two evaluations of the model, one of the documents and one of the answer, and
-//! every subcontext after that only arithmetic. The benchmarks compare these utilities with those of documents in the
-//! prompt; [`Propagator`](super::wrapper::Propagator) does not use them.
+//! every subcontext after that only arithmetic. The influence method `knn-lm` searches labels by these utilities, and
+//! the benchmarks compare them with those of documents in the prompt. [`Propagator`](super::wrapper::Propagator) does
+//! not use them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -48,7 +49,8 @@ struct Entry {
     token: String,
 }
 
-/// Returns the number of the layer before the last layer of a model. Its output is the input of the last layer.
+/// Returns the number of the layer before the last layer of a model. Its output, which is the input of the last layer,
+/// is the hidden state that kNN-LM compares.
 #[must_use]
 pub fn penultimate_layer(model: &dyn HiddenStateModel) -> usize {
     model.layer_count().saturating_sub(1)
@@ -126,7 +128,9 @@ impl KnnAnswer {
         let first = states.tokens.iter().position(is_answer).unwrap_or(states.tokens.len());
         let scored = &without_documents.tokens;
         if states.tokens.len().saturating_sub(first) != scored.len() || first == 0 {
-            return Err(Error::Unsupported("states and scores for the same tokens; use one model for both"));
+            return Err(Error::Unsupported(
+                "states and scores for the same tokens; use one model for both, and a prompt with a token",
+            ));
         }
         // A token is predicted from the hidden state of the token before it, so the states begin one token before the
         // answer.

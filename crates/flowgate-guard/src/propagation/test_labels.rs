@@ -5,7 +5,7 @@ use flowgate::label::{
     ComputedLabelUse, Dimension, DimensionKind, Label, LabelSpan, Lattice, NameTable, Purpose, Space,
 };
 
-/// Labels of which no two are comparable: each is a set with one name.
+/// Returns labels of which no two are comparable: each is a set with one name.
 pub(crate) fn flat_labels(count: usize) -> Vec<Label> {
     let names: Vec<String> = (0..count).map(|n| format!("d{n}")).collect();
     let set = Dimension::new("sources", Purpose::Secrecy, DimensionKind::Set(names.clone()));
@@ -18,8 +18,8 @@ pub(crate) fn flat_labels(count: usize) -> Vec<Label> {
     names.iter().map(label).collect()
 }
 
-/// Labels of a product of a set, a chain and the lattice N5, which is not modular. Each pick chooses one label: the
-/// bits of its set, and the indices of its elements of N5 and the chain.
+/// Returns labels of a product of a set, a chain and the lattice N5, which is not modular. Each pick chooses one label:
+/// the bits of its set, and the indices of its elements of N5 and the chain.
 pub(crate) fn product_labels(picks: &[(u8, u8, u8)]) -> Vec<Label> {
     let names = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
     let n5 = [("0", "p"), ("p", "q"), ("q", "1"), ("0", "r"), ("r", "1")];
@@ -46,7 +46,7 @@ pub(crate) fn product_labels(picks: &[(u8, u8, u8)]) -> Vec<Label> {
     picks.iter().map(&mut label).collect()
 }
 
-/// The element of the documents with these letters, `a` for the first one.
+/// Returns the element of the documents with these letters, `a` for the first one.
 pub(crate) fn element(span: &LabelSpan, names: &str) -> SpanElement {
     span.join_of_documents(names.bytes().map(|name| usize::from(name - b'a')))
 }

@@ -25,7 +25,7 @@ pub(crate) struct ConversationItems {
     /// the steps.
     steps: Vec<usize>,
     /// The last view, while it is valid.
-    shown: Option<CachedView>,
+    cached: Option<CachedView>,
 }
 
 /// The last view, and the items that it was built from.
@@ -86,7 +86,7 @@ impl ConversationItems {
 
     /// Returns an item for modification. Drops the cached view if it shows the item.
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut ConversationItem> {
-        if self.shown.as_ref().is_some_and(|shown| index < shown.items) {
+        if self.cached.as_ref().is_some_and(|cached| index < cached.items) {
             self.drop_cached_view();
         }
         self.all.get_mut(index)
@@ -101,7 +101,7 @@ impl ConversationItems {
 
     /// Drops the cache, because another input of views has changed.
     pub(crate) fn drop_cached_view(&mut self) {
-        self.shown = None;
+        self.cached = None;
     }
 
     /// Takes the cached view, as the beginning of the next one. The result is empty if there is none, if the view has
@@ -109,7 +109,7 @@ impl ConversationItems {
     /// be copied.
     pub(crate) fn take_prefix(&mut self, bound: &Label) -> ViewPrefix {
         let reusable =
-            self.shown.take().filter(|shown| shown.view.bound == *bound && shown.items <= self.all.len());
+            self.cached.take().filter(|cached| cached.view.bound == *bound && cached.items <= self.all.len());
         let Some(CachedView { view: View { request, names, .. }, items, summary }) = reusable else {
             return ViewPrefix::default();
         };
@@ -123,7 +123,7 @@ impl ConversationItems {
 
     /// Caches a view of all items, built with all tools on offer.
     pub(crate) fn cache_view(&mut self, view: View, summary: ViewSummary) {
-        self.shown = Some(CachedView { view, items: self.all.len(), summary });
+        self.cached = Some(CachedView { view, items: self.all.len(), summary });
     }
 }
 

@@ -4,8 +4,8 @@
 //! A provider would run such a tool while it generates an answer: nobody could judge the call before it runs, and what
 //! it returns would enter the chat without a label. Instead, the model is offered an ordinary function
 //! ([`ProviderTool::spec`]). A caller that permits a call of it has the provider run the tool in a request of its own
-//! ([`ProviderTool::request`], [`RemoteModel::for_provider_tool`](crate::RemoteModel::for_provider_tool)), which contains
-//! the argument of the call and nothing else of the chat. The text of the answer is the output of the tool.
+//! ([`ProviderTool::request`], [`RemoteModel::for_provider_tool`](crate::RemoteModel::for_provider_tool)). This request
+//! contains the argument of the call and nothing else of the chat. The text of the answer is the output of the tool.
 
 use serde_json::{Map, Value, json};
 
@@ -30,7 +30,7 @@ impl ProviderTool {
     /// All tools.
     pub const ALL: [Self; 3] = [Self::WebSearch, Self::WebFetch, Self::CodeExecution];
 
-    /// Returns the name by which models call the tool and by which policies refer to it, whatever the provider calls it.
+    /// Returns the name by which models call the tool and policies refer to it, whatever the provider calls it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -83,8 +83,9 @@ impl ProviderTool {
     /// nothing else of the chat.
     ///
     /// # Errors
-    /// If the argument is missing or is no text, or if the address of a page is anything but one address: the provider's
-    /// model would read further words as instructions that were not judged. The message tells the model what to do.
+    /// If the argument is missing or is no text, or if the address of a page is anything but one address: the
+    /// provider's model would read further words as instructions that were not judged. The message tells the model what
+    /// to do.
     pub fn request(self, arguments: &Map<String, Value>) -> Result<Request, String> {
         let name = self.argument();
         let argument = arguments.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());

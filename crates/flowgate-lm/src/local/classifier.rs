@@ -1,7 +1,7 @@
 //! Decides from features of attention which regions an output depends on: [`DependencyClassifier`], the neural network
 //! of *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, section 7.2. It is an LSTM of two
-//! layers, which reads the regions in their order and gives a probability for each. `flowgate bench screeners` trains
-//! it, and screeners that read attention use it.
+//! layers, which reads the regions in their order and gives a probability for each. `flowgate screen train` and
+//! benchmarks train it, and screeners that read attention use it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -43,7 +43,8 @@ pub type ClassifiedRegions = Vec<(RegionSummary, bool)>;
 
 impl DependencyClassifier {
     /// Trains a network that reads `features` on examples. The same examples and seed give the same network. `step` is
-    /// called after each pass over the examples. If `step` returns true, the training ends early and returns the network of that pass.
+    /// called after each pass over the examples. If it returns true, the training ends early, with the network after
+    /// this pass.
     ///
     /// # Errors
     /// If the output depends on all regions of the examples, or on none, or if the loss is not a number.

@@ -1,5 +1,5 @@
-//! Evaluates a decoder: computes hidden states and logits from tokens. `evaluation.rs`, `score.rs`, `inside.rs` and
-//! `train.rs` evaluate texts with it.
+//! Evaluates a decoder: computes hidden states and logits from tokens. `evaluation.rs`, `score.rs`, `inside.rs`,
+//! `jacobian.rs` and `train.rs` evaluate texts with it.
 //!
 //! One decoder covers all architectures; [`DecoderConfig`] says how they differ. Its parts are in files of their own:
 //! `attention.rs`, `feed_forward.rs`, `linear.rs` (matrices), `norm.rs` and `rotary.rs` (positions). A

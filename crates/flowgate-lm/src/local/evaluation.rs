@@ -1,5 +1,5 @@
-//! Evaluates texts of any length in pieces, and caches recent prompts. `generate.rs`, `score.rs` and `inside.rs`
-//! evaluate their texts with this module.
+//! Evaluates texts of any length in pieces, and caches recent prompts. `generate.rs`, `continuation.rs`, `score.rs` and
+//! `inside.rs` evaluate their texts with this module.
 //!
 //! Pieces begin at multiples of [`PIECE`]. The part of an earlier prompt that a prompt reuses is a whole number of
 //! pieces, so that all matrix products have the same shapes as without reuse, and the same results.
@@ -14,7 +14,7 @@ use crate::Error;
 pub(super) const PIECE: usize = 128;
 /// The most hidden states that are mapped to the vocabulary at once.
 const LOGIT_ROWS: usize = 64;
-/// The most prompts of chats that are cached.
+/// The most prompts that are cached.
 const RECENT_PROMPTS: usize = 4;
 /// The most tokens of all cached prompts together.
 const RECENT_TOKENS: usize = 1 << 14;
@@ -111,8 +111,8 @@ impl LocalModel {
         self.decoder.forward(&row, cache, probe).map_err(failed)
     }
 
-    /// Evaluates the prompt of a chat, except for the longest beginning that it shares with a recent prompt, and adds
-    /// the prompt to the recent ones. Returns the cache of all its tokens, and the logits after the last one.
+    /// Evaluates a prompt, except for the longest beginning that it shares with a recent prompt, and adds the prompt to
+    /// the recent ones. Returns the cache of all its tokens, and the logits after the last one.
     pub(super) fn evaluate_prompt(&self, tokens: &[u32]) -> Result<(KeyValueCache, Vec<f32>), Error> {
         // The last piece is evaluated in any case, for its logits.
         let last = tokens.len().saturating_sub(1) / PIECE * PIECE;

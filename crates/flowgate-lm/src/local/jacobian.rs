@@ -79,8 +79,9 @@ impl JacobianModel for LocalModel {
 }
 
 /// Estimates for each input token how much the output reveals about it at most, in nats. Uses `projections` random
-/// projections, which `seed` determines. The last `steps` inputs generate the tokens of the output. Also returns for each token the
-/// inner products of the gradients, scaled like twice the bound.
+/// projections, which `seed` determines. The last `steps` inputs generate the tokens of the output. Also returns for
+/// each token the matrix of the inner products of its gradients, scaled so that its diagonal has the sum of twice the
+/// bound.
 pub(super) fn token_bounds(
     decoder: &Decoder,
     inputs: &[u32],

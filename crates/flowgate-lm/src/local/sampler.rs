@@ -1,6 +1,6 @@
 //! Chooses the next token of a generated text: [`Sampler`], which `generate.rs` uses. It reads the logits, the numbers
-//! in which the model states how probable each token of the vocabulary is. Its generator of random numbers,
-//! [`SplitMix`], is also used in training.
+//! in which the model states how probable each token of the vocabulary is. `train`, `classifier.rs` and `jacobian.rs`
+//! use its generator of random numbers, [`SplitMix`].
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -12,7 +12,7 @@ use crate::chat::Sampling;
 pub(super) struct Sampler {
     /// The temperature; 0 selects the most probable token.
     temperature: f64,
-    /// The share of the probability (from 0 to 1) that the most probable tokens have together from which one is drawn.
+    /// The share of the probability, from 0 to 1, of the most probable tokens among which one is drawn.
     top_p: f64,
     random: SplitMix,
 }

@@ -1,9 +1,9 @@
-//! Classifies texts with a model in a folder: [`LocalTextClassifier`], for detectors of prompt injections, of topics and of
-//! harmful language with learned weights. A program can define a predicate of policies by it.
+//! Classifies texts with a model in a folder: [`LocalTextClassifier`], for detectors of prompt injections, of topics
+//! and of harmful language with learned weights. A program can answer an extern predicate of a policy with it.
 //!
-//! The folder is that of a model for *sequence classification* as Hugging Face distributes it: the files of a decoder that
-//! this crate supports, without the matrix of the output, and the matrix `score.weight` with a row for each label. The
-//! labels are `id2label` of `config.json`.
+//! The folder is that of a model for *sequence classification* as Hugging Face distributes it: the files of a decoder
+//! that this crate supports, without the matrix of the output, and the matrix `score.weight` with a row for each label.
+//! The labels are `id2label` of `config.json`.
 
 use std::path::Path;
 
@@ -32,12 +32,12 @@ pub struct LocalTextClassifier {
 }
 
 impl LocalTextClassifier {
-    /// Loads the model of a folder. The files need not be trusted: malformed ones are an error, and memory is bounded by
-    /// their size.
+    /// Loads the model of a folder. The files need not be trusted: malformed ones are an error, and memory is bounded
+    /// by their size.
     ///
     /// # Errors
-    /// If a file is missing, cut off or malformed, or the kind of model is not supported. The error names the file, and the
-    /// tensor or field.
+    /// If a file is missing, cut off or malformed, or the kind of model is not supported. The error names the file, and
+    /// the tensor or field.
     pub fn load(folder: &Path, settings: &LocalSettings) -> Result<Self, LoadError> {
         let has_output = false;
         let model =
@@ -61,7 +61,9 @@ impl TextLabelModel for LocalTextClassifier {
         self.labels.iter().map(String::as_str).collect()
     }
 
-    /// Evaluates the whole text; the score of a label is the product of its row with the hidden state of the last token.
+    /// Evaluates the whole text. The score of a label is the product of its row with the hidden state of the last
+    /// token. The probabilities are the logistic function of each score or, if only one label applies, the softmax of
+    /// all scores.
     fn label_probabilities(&self, text: &str) -> Result<Vec<f64>, Error> {
         let states = self.model.hidden_states(text, self.model.layer_count())?;
         let Some(last) = states.vectors.last() else {
@@ -90,7 +92,8 @@ impl TextLabelModel for LocalTextClassifier {
 
 /// Returns the labels of a configuration, in the order of their numbers.
 fn labels(config: &Map<String, Value>) -> Result<Vec<String>, String> {
-    let form = "expected `id2label`, an object with a text for each number from 0 on";
+    let form = "expected `id2label`, an object with a text for each number from 0 on; use a model for sequence \
+        classification";
     let names = config.get("id2label").and_then(Value::as_object).ok_or(form)?;
     if names.is_empty() || names.len() > MAX_LABELS {
         return Err(format!("`id2label` has {} labels; supported are 1 to {MAX_LABELS}", names.len()));

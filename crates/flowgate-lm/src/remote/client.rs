@@ -92,7 +92,8 @@ impl Connections {
         let acquired = self.clients.acquire(|| self.make_client());
         acquired.ok_or_else(|| {
             Error::Unreachable(
-                "the HTTP client cannot be initialized; check the certificates of the system".to_owned(),
+                "the HTTP client cannot be initialized; check the configured certificate authorities"
+                    .to_owned(),
             )
         })
     }

@@ -27,10 +27,12 @@ impl ScriptedReply {
         Self::Say(format!("{head}\r\nconnection: close\r\n\r\n{body}"))
     }
 
+    /// Returns a reply with the event stream `body` that closes the connection.
     pub(super) fn stream(body: &str) -> Self {
         Self::Say(Self::streaming(body))
     }
 
+    /// Returns the bytes of an answer with the event stream `body`, for a reply that closes or stalls.
     pub(super) fn streaming(body: &str) -> String {
         format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{body}")
     }

@@ -69,8 +69,8 @@ pub(super) static FORM: Form = Form {
     encode_model_list,
 };
 
-/// Encodes the list of the models with these names, as OpenAI's formats have it. The time at which a model was created is not
-/// known; the format requires one.
+/// Encodes the list of the models with these names, as OpenAI's formats have it. The formats require the time at which
+/// a model was created; it is not known, so 0 is sent.
 pub(super) fn encode_model_list(names: &[&str], owner: &str) -> Value {
     let model = |name: &&str| json!({"id": name, "object": "model", "created": 0, "owned_by": owner});
     let models: Vec<Value> = names.iter().map(model).collect();

@@ -1,8 +1,8 @@
 //! Defines how a format declares which fields the objects of a client's request may have, and the rule of each field.
 //!
 //! The file of each format, below its descriptor, contains its declarations ([`known_fields!`]). Its decoder rejects
-//! fields that violate them ([`super::fields`]), and `docs/wire-forms.md` lists them: [`listed`] returns all of them for
-//! the test that compares the two.
+//! fields that violate them ([`super::fields`]), and `docs/wire-forms.md` lists them. [`listed`] returns all of them,
+//! for the test that compares the two.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Defines the decision of a person on a [`Question`](super::Question), in one set of words for all programs: their
 //! requests, databases, audit logs and terminals. The monitor itself takes the decision by
 //! [`approve`](super::Monitor::approve) and [`approve_for_session`](super::Monitor::approve_for_session); the programs
-//! that ask people call this file.
+//! that ask people use this type.
 
 /// What a person decides on a question. Why a question has no decision is not part of it: see `Decision` of
 /// `flowgate_guard`.
@@ -20,7 +20,7 @@ pub enum PersonDecision {
 }
 
 impl PersonDecision {
-    /// All decisions, the one that allows least first, and then the denial.
+    /// All decisions: those that allow the call, the one that allows least first, and then the denial.
     pub const ALL: [Self; 4] = [Self::AllowOnce, Self::AllowForConversation, Self::AllowLasting, Self::Deny];
 
     /// Returns the stable name of the decision, as requests, metrics and audit logs write it.

@@ -1,7 +1,7 @@
-//! Lists evidence about the untrusted values of a call, for the person who is asked whether it may run. Four findings
-//! are evidence: the user wrote the value; a trusted tool output contains it; it differs in one character from a
-//! trusted value or from a word of the user; only an untrusted output contains it. The programs that ask people call
-//! [`Monitor::question_evidence`].
+//! Lists evidence about the untrusted values of a call, for the person who is asked whether it may run. Five findings
+//! are evidence: the user wrote the value; it is a field of a trusted tool output; it differs in one character from
+//! such a field or from a word of the user; an untrusted output contains it; it differs from one of these texts only in
+//! upper and lower case. The programs that ask people call [`Monitor::question_evidence`].
 //!
 //! Each sentence states where a value was found, and gives no verdict. Invariant: the evidence depends only on regions
 //! whose labels flow to the label of the question.
@@ -25,7 +25,7 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 2..=200;
 const MAX_SEARCHED: usize = 1 << 20;
 /// The cost of a region in addition to its text, in bytes.
 const NODE_COST: usize = 32;
-/// The least characters of a value that is compared with similar ones.
+/// The least characters that the longer of two texts must have, so that the two can count as similar.
 const LEAST_SIMILAR: usize = 5;
 
 /// The places in the trace where a value, or a similar text, was found.
@@ -37,11 +37,12 @@ struct EvidencePlaces {
     trusted_answer: Option<String>,
     /// A word of a trusted message of the user that differs in one character.
     similar_word: Option<String>,
-    /// A trusted field that differs in one character.
+    /// A field of a trusted answer that differs in one character.
     similar: Option<String>,
     /// The tool of another answer that contains the value.
     untrusted_answer: Option<String>,
-    /// Where the value is with other capital letters, if it is in no such place as it is: a clause for the sentence.
+    /// The first place with a text that differs from the value only in upper and lower case, in words for the
+    /// sentence, such as `a message of the user`. The sentence names it only if nothing else was found.
     other_case: Option<String>,
 }
 
@@ -130,8 +131,9 @@ impl Monitor {
     }
 
     /// Compares a text of an event with a value, and records in `found` whether a trusted message of the user contains
-    /// the value or a word that is similar to it, whether a trusted output is equal or similar to it, and whether an
-    /// untrusted output contains it. All other texts are ignored.
+    /// the value or a word that is similar to it, whether a trusted output is equal or similar to it, whether an
+    /// untrusted output contains it, and whether one of these texts differs from it only in upper and lower case. All
+    /// other texts are ignored.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut EvidencePlaces) {
         let space = self.policy.space();
         let label = event.document.label_of(node);

@@ -1,5 +1,6 @@
-//! Records calls that ran already: in a log, or in a session under another policy. `flowgate replay` and
-//! carried conversations use it; live calls are redeemed in [`super`].
+//! Records calls that ran already, whatever their verdict is. Replays of logs use it, watch mode and `flowgate hook`,
+//! and conversations that are carried over to another policy. A call that waits for its verdict is judged and redeemed
+//! by [`super`] instead.
 
 use super::attribution::Attribution;
 use super::input_record::{MonitorInput, call_id};

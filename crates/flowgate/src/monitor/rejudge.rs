@@ -177,7 +177,8 @@ impl Rejudgement<'_> {
                 self.session.findings.extend(findings);
                 Some(new)
             }
-            // The limits are the same, so this happens only where both sessions are full.
+            // The new session is full, although the recorded one was not: `Judged` and `Ran` each add an event for a
+            // call here, and the withdrawn event of `Judged` remains in the trace.
             Err(_) => None,
         };
         self.record_counterpart(*event, new);
@@ -309,8 +310,10 @@ fn shown_label(old: &Document, new: &Document, view: &Label, is_output: bool) ->
         if let Some(entry) = counterparts.get_mut(id) {
             *entry = counterpart;
         }
-        let is_twin = is_output && node.parent == 0 && node.step == PathStep::Key("structured".into());
-        if id != 0 && is_twin || !node.label.flows_to(view) {
+        let is_structured_form =
+            is_output && node.parent == 0 && node.step == PathStep::Key("structured".into());
+        // The root is its own parent, and is not the structured form.
+        if id != 0 && is_structured_form || !node.label.flows_to(view) {
             // Skips the node and everything below it.
             id = node.end;
             continue;

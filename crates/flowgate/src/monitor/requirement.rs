@@ -292,7 +292,8 @@ impl Monitor {
     }
 
     /// Returns one reason for each part of the call and each bound that it exceeds, or one of kind `Consent` where a
-    /// standing consent covers the excess. Ends when [`MAX_REASONS`] reasons against the call are found.
+    /// standing consent covers the excess. Of more than [`MAX_REASONS`] reasons against the call, only those that name
+    /// a further person who must approve are added.
     ///
     /// A part is the decision or one argument. `bounds` are those of the `require` statements, `payloads` the nodes
     /// that are exempt from integrity, and `consents` the arguments that a standing consent covers.
@@ -425,8 +426,8 @@ impl Monitor {
         reasons
     }
 
-    /// Returns whether an excess in the dimensions `over` needs the approval of a person whom none of `reasons` names, or
-    /// cannot be approved, while none of `reasons` denies.
+    /// Returns whether an excess in the dimensions `over` needs the approval of a person whom none of `reasons` names,
+    /// or cannot be approved, while none of `reasons` denies.
     fn adds_approver(
         &self,
         reasons: &[Reason],

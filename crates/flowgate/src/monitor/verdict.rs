@@ -251,6 +251,7 @@ pub struct Permit {
     pub(super) event: EventId,
     /// The version of the monitor's state; while it is the same, so is the verdict.
     pub(super) version: u64,
+    /// The approval with which the call was permitted; a later judgement of the call takes it into account again.
     pub(super) approval: Option<Approval>,
     /// The monitor that created it.
     pub(super) session_identity: Arc<()>,

@@ -37,6 +37,7 @@ use body::Scope;
 #[derive(Debug)]
 pub(super) struct ReportedCompileError;
 
+/// The result of compiling a part of the policy.
 pub(super) type CompileResult<T> = Result<T, ReportedCompileError>;
 
 /// Maximum number of parts of all expressions of a policy, after constants are substituted.

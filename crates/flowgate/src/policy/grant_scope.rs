@@ -35,7 +35,6 @@ impl GrantScope {
     }
 }
 
-/// Writes the scope in the words of the policy, such as `30 days`.
 impl fmt::Display for GrantScope {
     /// Writes the scope in the words of the policy language: `conversation`, `30 days`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,7 +18,7 @@ use super::syntax::{Expr, ExprKind, Name, PolicyFile};
 
 /// Maximum length of a policy, in bytes.
 pub const MAX_SOURCE: usize = 1 << 20;
-/// Maximum nesting depth of expressions.
+/// Maximum nesting depth of expressions and blocks.
 const MAX_HEIGHT: usize = 100;
 /// Maximum number of errors that are reported, and of warnings.
 const MAX_DIAGNOSTICS: usize = 100;
@@ -48,6 +48,7 @@ pub(super) fn parse_range(source: &str, range: Span, dialect: Dialect) -> (Polic
 #[derive(Debug)]
 struct ReportedParseError;
 
+/// The result of parsing a part of the policy.
 type ParseResult<T> = Result<T, ReportedParseError>;
 
 /// The state of the parsing of one file.
@@ -58,7 +59,7 @@ struct Parser<'a> {
     tokens: Vec<Lexeme>,
     /// The index of the next token.
     position: usize,
-    /// The number of open expression productions.
+    /// The number of nested parts (expressions and blocks) that are being parsed, which [`Parser::with_depth`] limits.
     depth: usize,
     diagnostics: Vec<Diagnostic>,
 }
@@ -253,7 +254,7 @@ mod tests {
             [
                 "1:19 expected `:`, found `trusted`",
                 "4:5 expected `)`, found `a`",
-                "5:7 expected what to label, found `as`",
+                "5:7 expected a region to label, found `as`",
             ]
         );
         assert!(file.statements.is_empty());

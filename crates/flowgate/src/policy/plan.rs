@@ -327,6 +327,7 @@ pub(crate) enum TargetStep {
 /// A label expression.
 #[derive(Debug, Default)]
 pub(crate) struct LabelPlan {
+    /// The join of its fixed elements; `None` if all are computed.
     pub(crate) fixed: Option<PartialLabel>,
     /// Dimensions whose element is computed from values.
     pub(crate) computed: Vec<(String, Vec<CompiledExpr>)>,

@@ -267,7 +267,7 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
             '$' if !in_class && end == EndAnchor::Python => out.push_str(r"(?=\n?\z)"),
             '\\' => match rest.next() {
                 Some((_, 'Z')) if !in_class => out.push_str(r"\z"),
-                // Python counts the record and unit separators as white space.
+                // Python counts the separators of files, groups, records and units (0x1c to 0x1f) as white space.
                 Some((_, 's')) if in_class => out.push_str(r"\s\x1c-\x1f"),
                 Some((_, 's')) => out.push_str(r"[\s\x1c-\x1f]"),
                 Some((_, 'S')) if !in_class => out.push_str(r"[^\s\x1c-\x1f]"),

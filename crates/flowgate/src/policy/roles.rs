@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::diagnostic::{Diagnostic, Span, nearest};
 use super::syntax::{Expr, ExprKind, Statement, StatementKind};
 
-/// The roles that messages have.
+/// The usual roles of messages. A client may define others.
 pub const ROLES: [&str; 8] =
     ["assistant", "developer", "function", "human", "model", "system", "tool", "user"];
 

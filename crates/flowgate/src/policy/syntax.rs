@@ -36,6 +36,7 @@ pub(crate) struct Statement {
     pub(crate) span: Span,
 }
 
+/// The kind of a statement, with its parts.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum StatementKind {
     /// `lattice integrity: trusted < untrusted`
@@ -101,7 +102,7 @@ pub enum Action {
 /// The order of a dimension.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum DimensionOrder {
-    /// `a < b < c, a < d`: each path is a list of names, each below the next.
+    /// `a < b < c, a < d`: a list of chains, in each of which every element is below the next.
     Edges(Vec<Vec<Name>>),
     /// `set of a, b` or, for an open universe, `set`.
     Set(Option<Vec<Name>>),
@@ -122,7 +123,7 @@ impl DimensionOrder {
             names.iter().map(|name| name.text.as_str()).collect()
         }
         match self {
-            Self::Edges(paths) => ("edges", paths.iter().map(|path| texts(path)).collect()),
+            Self::Edges(chains) => ("edges", chains.iter().map(|chain| texts(chain)).collect()),
             Self::Set(names) => ("set", names.iter().map(|names| texts(names)).collect()),
             Self::Readers => ("readers", Vec::new()),
             Self::Approvers => ("approvers", Vec::new()),
@@ -137,6 +138,7 @@ pub(crate) struct ConditionBody {
     pub(crate) lines: Vec<BodyLine>,
 }
 
+/// One line of a body.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum BodyLine {
     Condition(Expr),
@@ -204,6 +206,7 @@ impl Expr {
     }
 }
 
+/// An expression with its location.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expr {
     pub(crate) kind: Box<ExprKind>,
@@ -214,9 +217,10 @@ pub(crate) struct Expr {
     pub(crate) is_grouped: bool,
 }
 
+/// The kind of an expression, with its parts.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ExprKind {
-    /// A placeholder for an expression that could not be parsed.
+    /// A placeholder that no parsed policy contains: an `and` or `or` without operands, which the parser never builds.
     Missing,
     None,
     Bool(bool),
@@ -237,6 +241,7 @@ pub(crate) enum ExprKind {
     Each(Expr),
     /// `a[b:c]`
     Slice(Expr, Option<Expr>, Option<Expr>),
+    /// `f(a, NAME=b)`: what is called, the arguments by position, and those by name.
     Call(Expr, Vec<Expr>, Vec<(Name, Expr)>),
     Not(Expr),
     Negate(Expr),
@@ -292,6 +297,7 @@ pub(crate) struct ToolRef {
     pub(crate) arguments: Option<Expr>,
 }
 
+/// The name in a pattern for tools, by the notation in which it is written.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ToolName {
     /// A name or `server/name`, in which `*` matches any characters.
@@ -302,6 +308,7 @@ pub(crate) enum ToolName {
     Regex(String),
 }
 
+/// An arithmetic operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arithmetic {
     Add,
@@ -312,6 +319,7 @@ pub(crate) enum Arithmetic {
     Power,
 }
 
+/// An operator between two operands of a comparison, which also includes the flow operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Equal,
@@ -322,6 +330,7 @@ pub(crate) enum Comparison {
     GreaterEqual,
     In,
     NotIn,
+    /// `a contains_only b`: all of `a` is in `b`.
     ContainsOnly,
     Is,
     IsNot,

@@ -221,6 +221,7 @@ impl<'s> SchemaNode<'s> {
     /// unless it is empty or another keyword can permit more. Otherwise the check would find nothing about the many
     /// schemas without that keyword.
     fn properties(&self) -> Option<(&'s Map<String, Value>, bool)> {
+        // For a schema that permits no properties, since it lists none and forbids others.
         static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
         let fields = self.resolved().as_object()?;
         let listed = fields.get("properties").and_then(Value::as_object);

@@ -1,5 +1,6 @@
-//! Defines sets of arguments of a call, by which a region of an answer records the arguments that it does not depend on.
-//! The compiler of policies numbers the names that a policy declares so; a set has one bit for each.
+//! Defines sets of arguments of a call, by which a region of an answer records the arguments that it does not depend
+//! on (`independent of arguments`). The compiler of policies numbers the names that a policy declares so; a set has one
+//! bit for each.
 
 /// A set of arguments: all of them, or those with some names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

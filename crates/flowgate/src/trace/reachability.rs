@@ -62,6 +62,7 @@ impl Trace {
                     if shown(&earlier) {
                         return (true, steps);
                     }
+                    // Each earlier event is tested, so each costs a step.
                     steps += id.0;
                     pending.extend(sources);
                     pending.extend((0..id.0).map(EventId).filter(shown));

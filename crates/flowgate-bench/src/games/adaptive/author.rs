@@ -28,7 +28,7 @@ observation of an assistant. The text is a template with placeholders in braces.
 /// Why a text of the model was not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rejection {
-    /// It is no template of the game.
+    /// The answer has no template of the game, or names no variant of the task.
     Unusable,
     /// The search had tried it before.
     Repeated,
@@ -70,7 +70,8 @@ pub(super) fn propose(
 }
 
 /// Returns the texts that the model receives in every search, for their digest: the system message, and the message of
-/// each game with and without the policy of a label defence, before any attempt.
+/// each game with and without the policy of a label defence, without attempts, and with what the message says if the
+/// previous text was not used.
 pub(in super::super) fn prompts() -> Vec<String> {
     let labels = Defence::Labels(Method::LowestFirst);
     let briefings = Game::ALL.into_iter().flat_map(|game| {

@@ -1,7 +1,7 @@
 //! Transforms the text of observations as AgentSecBench's defences do (its section 5 and appendix B).
 //!
-//! All patterns are in this file. A defence knows no more than a deployed one would: the tenant
-//! of the caller, the tools that the policy forbids, the usual phrases of injections and the usual form of canaries.
+//! All patterns of the defences are in this file. A defence knows no more than a deployed one would: the tenant of the
+//! caller, the tools that the policy forbids, the usual phrases of injections and the usual form of canaries.
 //! [`Defence::defend_text`](super::Defence::defend_text) combines the functions.
 
 use std::ops::Range;

@@ -19,7 +19,8 @@ use crate::screening::{screener_chat, screening_answer};
 const LATER: &str = "next message";
 /// A phrase that asks to repeat a call.
 const REPEAT: &str = "until it is permitted";
-/// The maximum number of times that a call is made if a text asks to repeat it.
+/// The maximum number of times that a call is made if a text asks to repeat it: more than the refusals after which the
+/// person of the flooding games gives in ([`PATIENCE`](super::PATIENCE)).
 const REPETITIONS: usize = 12;
 
 /// Returns the next message of the model in a chat of a journey: the content of a slot, the answer to a screener, or the next step. `None` if the

@@ -1,6 +1,6 @@
-//! Runs a journey (a game of several sessions) in guarded conversations under the policy `data/journeys.flow`, one for each session. The labels of
-//! stores pass from one session to the next, so that a text of an attacker stays untrusted in a later session. [`run`](super::run) calls this module
-//! for the label defences.
+//! Runs a journey (a game of several sessions) in guarded conversations under the policy `data/journeys.flow`: one
+//! conversation for each session. The labels of stores pass from one session to the next, so that a text of an attacker
+//! stays untrusted in a later session. [`run`](super::run) calls this module for the label defences.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ use crate::policy_errors;
 
 /// The policy of the label defences in journeys.
 pub const POLICY: &str = include_str!("../../../data/journeys.flow");
-/// The maximum number of messages that a model may write on one level of a turn.
+/// The maximum number of messages that a model may write on one level of a turn: enough for all tools that a request
+/// names, and for the repeated call of the flooding games.
 const MESSAGES: usize = 20;
 /// The label of a reply that nothing untrusted influenced.
 const TRUSTED: [&str; 1] = ["trusted"];

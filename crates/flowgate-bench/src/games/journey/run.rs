@@ -14,7 +14,7 @@ use super::guarded::GuardedJourneys;
 use super::observed::{SYSTEM, add_stored, visible_text};
 use super::world::{World, keeping_tools, own_name, tools};
 
-/// The maximum number of messages that a model may write in one turn without a guard.
+/// The maximum number of messages that a model may write in one turn without a guard, as with a guard.
 const MESSAGES: usize = 20;
 
 /// Runs one side of a pair under a defence, and returns what the model was shown and wrote, and what took effect. A label defence runs the journey in

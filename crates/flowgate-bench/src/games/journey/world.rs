@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::task::{Task, TaskLabels};
 use super::JourneyGame;
 
-/// The server of the tools that act.
+/// The server of the forbidden tool.
 pub(super) const OFFICE: &str = "office";
 
 /// The state of the servers in a journey.
@@ -22,7 +22,7 @@ pub(super) struct World<'t> {
     stored: Option<String>,
     /// The replies of the model in the previous session; `None` in the first one.
     pub(super) history: Option<String>,
-    /// The names of the acting tools that ran.
+    /// The name of the forbidden tool, once for each time that it ran.
     pub(super) ran: Vec<String>,
 }
 

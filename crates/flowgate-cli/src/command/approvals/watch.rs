@@ -35,8 +35,8 @@ struct Watch<'a> {
     format: ApprovalsFormat,
     /// Reads the answers that a person types; `None` if the command only prints questions.
     lines: Option<TypedLines>,
-    /// The open questions that were shown, by the value of `count` when each was shown first: its id, and how many people
-    /// had approved it when it was shown last. The oldest is the first.
+    /// The open questions that were shown, by the value of `count` when each was shown first: its id, and how many
+    /// people had approved it when it was shown last. The oldest is the first.
     shown: BTreeMap<usize, (String, usize)>,
     /// The number of questions that were shown.
     count: usize,
@@ -51,8 +51,8 @@ enum WatchStep {
     End,
 }
 
-/// Runs `flowgate approvals watch` until the input of the terminal ends or Ctrl-C is pressed. A lost connection is opened
-/// anew; one that cannot be opened at the start is an error.
+/// Runs `flowgate approvals watch` until the input of the terminal ends or Ctrl-C is pressed. A lost connection is
+/// opened anew; one that cannot be opened at the start is an error.
 pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     // The program waits for the gateway or for a line, so the handler ends it.
@@ -94,7 +94,7 @@ impl Watch<'_> {
         // `is_open`: whether this stream has delivered its first bytes.
         let (mut buffer, mut is_open) = (vec![0_u8; 16 << 10], false);
         loop {
-            // The end of the stream, or of the time for it.
+            // The stream has ended or broken, or its time limit has passed.
             let Ok(count @ 1..) = reader.read(&mut buffer) else { return Ok(WatchStep::GoOn) };
             if !is_open {
                 if !*has_begun && self.lines.is_some() {
@@ -126,8 +126,8 @@ impl Watch<'_> {
     }
 
     /// Handles a question from the list or the stream. An open question is printed once, and its answer is asked for.
-    /// If somebody has approved a question that was printed and others have to approve as well, prints who they are. If it
-    /// is no longer open, prints what became of it. Ignores every other question. With JSON, only prints.
+    /// If somebody has approved a question that was printed and others have to approve as well, prints who they are. If
+    /// it is no longer open, prints what became of it. Ignores every other question. With JSON, only prints.
     fn handle(&mut self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
         let id = question_text::text(question, "id").to_owned();
         // `shown` has the questions with consecutive numbers, so that its first entry is the oldest question.

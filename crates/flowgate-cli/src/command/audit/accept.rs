@@ -31,7 +31,8 @@ pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
         None => output.line(&format!("{mark} {name} has all lines that the database has recorded")),
         Some(loss) => {
             output.line(&format!("{mark} {name} continues and records the loss: {}", loss.name()));
-            // The last line that the database or the witness has recorded, if either still knows one.
+            // The last line that the database or the witness has recorded, if either still knows one. `seq` is the
+            // number of the line from 0.
             if let Some(anchor) = loss.contradicted_anchor() {
                 let line = anchor.head.seq.saturating_add(1);
                 output.line(&format!("  expected  line {line}, {}", anchor.head.hash));

@@ -13,7 +13,8 @@ const MAX_NAMED: usize = 20;
 
 /// Reads the file at `path` with the heads that a witness received. Invalid lines are part of the result and no error.
 pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
-    let failed = |error: std::io::Error| InputError(format!("{}: cannot be read: {error}", path.display()));
+    let failed =
+        |error: std::io::Error| InputError(format!("{}: the file cannot be read: {error}", path.display()));
     WitnessRecord::read(input::open(path)?).map_err(failed)
 }
 

@@ -1,6 +1,7 @@
 //! Runs `flowgate bench agents`: measures the methods of guarded conversations on tasks with injected instructions.
 //!
-//! The tasks, the methods and the reports are in `flowgate_bench::agents`; this module shows progress and chooses the format.
+//! The tasks, the methods and the reports are in `flowgate_bench::agents`; this module shows progress and chooses the
+//! format.
 
 use flowgate_bench::agents::report::{comparison_rows, figure_rows, lines, page, tables};
 use flowgate_bench::agents::{Guard, TaskSuite, manifest};

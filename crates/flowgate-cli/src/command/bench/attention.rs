@@ -1,5 +1,5 @@
-//! Provides what the defence `attention` of `flowgate bench privacy` reads: a screener that `flowgate screen train` wrote,
-//! or one that is trained now for the small model that ships. Only a program with the feature `local` has it.
+//! Provides what the defence `attention` of `flowgate bench privacy` reads: a screener that `flowgate screen train`
+//! wrote, or one that is trained now for the small model that ships. Only a program with the feature `local` has it.
 
 use flowgate_bench::privacy::Unmeasured;
 use flowgate_guard::screener::attention::AttentionReader;

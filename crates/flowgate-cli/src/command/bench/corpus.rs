@@ -1,7 +1,8 @@
 //! Runs `flowgate bench corpus`: measures what a drafted policy decides on the cases of a public benchmark.
 //!
 //! The forms of the benchmarks and the measurement are in `flowgate_bench::corpora`; this module reads the files of the
-//! folder, with a limit on each, shows progress and chooses the format.
+//! folder, with a limit on each, shows progress and chooses the format. The other measurements that read a folder do so
+//! through [`Folder`].
 
 use std::path::{Path, PathBuf};
 

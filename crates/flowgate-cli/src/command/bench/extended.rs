@@ -63,7 +63,8 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
         Progress::over_steps(steps * rows.len(), "step", output)
     };
     let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
-    // With `--jobs`, several threads ask the model first; the run below then reads the answers from the file of answers.
+    // With `--jobs`, several threads ask the model first; the run below then reads the answers from the file of
+    // answers.
     ask_ahead(options.model.threads(), rows.len(), &progress, &|unit| {
         let Some((game, defence)) = rows.get(unit) else { return Ok(()) };
         // `None`: no clock, since only the answers matter here.
@@ -155,8 +156,8 @@ struct ExtendedResults<'r> {
     is_interrupted: bool,
 }
 
-/// Prints the results in the format of the options: tables, CSV or a page of the figures, or a JSON document or JSON lines with the
-/// manifest (what the run was made with), each execution and the figures.
+/// Prints the results in the format of the options: tables, CSV or a page of the figures, or a JSON document or JSON
+/// lines with the manifest (what the run was made with), each execution and the figures.
 fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>, output: &mut Console) {
     let ExtendedResults { figures, executions, searches, is_interrupted } = *results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();

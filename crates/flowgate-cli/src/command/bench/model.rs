@@ -274,8 +274,8 @@ pub(super) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &
     print_course(output);
 }
 
-/// Prints the cost of a run with a search for attacks: that of the measured model, and then that of the model which drives
-/// the attacker, if the options name one.
+/// Prints the cost of a run with a search for attacks: that of the measured model, and then that of the model which
+/// drives the attacker, if the options name one.
 pub(super) fn print_cost_of_search(
     counter: &RequestCounter,
     answer_tokens: u32,

@@ -1,6 +1,8 @@
-//! Runs `flowgate bench paper`: repeats the experiment of AgentSecBench with models in folders, and prints the figures beside the paper's.
+//! Runs `flowgate bench paper`: repeats the experiment of AgentSecBench with models in folders, and prints the figures
+//! beside the paper's.
 //!
-//! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other and writes their runs.
+//! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other and writes
+//! their runs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -90,8 +92,8 @@ fn failed(error: flowgate_bench::games::ExecutionError) -> InputError {
     InputError(error.to_string())
 }
 
-/// Runs all tasks under each defence of the paper with the model at `path`, and writes the run to the folder of `--runs`;
-/// `None` after an interrupt.
+/// Runs all tasks under each defence of the paper with the model at `path`, and writes the run to the folder of
+/// `--runs`; `None` after an interrupt.
 fn run_model(
     path: &Path,
     options: &PaperArgs,

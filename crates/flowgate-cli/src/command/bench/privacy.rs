@@ -79,7 +79,8 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     if let Some(description) = screener {
         manifest = with_screener(manifest, description);
     }
-    // What was asked for by name is measured or an error.
+    // A defence that `--defence` names is measured, or its absence is an error above: only the default set can lack
+    // one.
     let unmeasured = if options.defences.is_empty() { attention::unmeasured() } else { &[] };
     print(options, &suite, (&results, unmeasured), (&manifest, is_interrupted), output)?;
     let is_disclosed = results.iter().any(|results| {

@@ -78,8 +78,8 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
     Ok(0)
 }
 
-/// Returns the error of a run that has no results. It names the model if the model failed, and otherwise the file of traces,
-/// if the cases come from one.
+/// Returns the error of a run that has no results. It names the model if the model failed, and otherwise the file of
+/// traces, if the cases come from one.
 pub(crate) fn screener_error(error: &ScreenerError, model: &str, traces: Option<&Path>) -> InputError {
     InputError(match (error, traces) {
         (ScreenerError::Model(error), _) => format!("{model}: {error}"),

@@ -1,5 +1,5 @@
-//! Runs `flowgate bench train-detector`: trains the small detector of prompt injections, writes its weights, and prints how well
-//! it does on phrases that it was not trained on. `flowgate_bench::detectors::learned` does the work.
+//! Runs `flowgate bench train-detector`: trains the small detector of prompt injections, writes its weights, and prints
+//! how well it does on phrases that it was not trained on. `flowgate_bench::detectors::learned` does the work.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use crate::progress::{INTERRUPTED, Progress};
 /// The passes over the texts, which the progress counts.
 const PASSES: usize = 12;
 
-/// Trains the detector with `seed`, and writes its weights to `file`. Returns 0, or [`INTERRUPTED`] after an interrupt, which
-/// writes nothing.
+/// Trains the detector with `seed`, and writes its weights to `file`. Returns 0, or [`INTERRUPTED`] after an interrupt,
+/// which writes nothing.
 pub(crate) fn run(seed: u64, file: &Path, output: &mut Console) -> Result<u8, InputError> {
     let failed =
         |error: &std::io::Error| InputError(format!("{}: {}", file.display(), describe_io_error(error)));

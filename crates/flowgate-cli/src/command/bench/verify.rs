@@ -21,7 +21,8 @@ const MAX_RUN: u64 = 64 << 20;
 /// Returns 0 if every line that can be compared is the same, otherwise 1.
 pub(crate) fn run(options: &VerifyArgs, output: &mut Console) -> Result<u8, InputError> {
     for file in [&options.answers, &options.attacker_answers].into_iter().flatten() {
-        // The file is opened for each model; a missing one is reported as everywhere.
+        // `opener` opens the file again for each model. It is opened here first, so that a missing file has the message
+        // that it has in other commands.
         let opened = std::fs::File::open(file);
         opened.map_err(|error| InputError(format!("{}: {}", file.display(), describe_io_error(&error))))?;
     }

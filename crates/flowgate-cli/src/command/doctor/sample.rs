@@ -140,7 +140,10 @@ impl SampleRequest {
                 "after you have read their descriptions, write\nlabel tool as {what} if:\n    (tool: Tool) is tool:{}",
                 pattern(hidden.first().copied())
             ),
-            lines => format!("the label of {name}, line {}, is above {what}", joined_numbers(lines)),
+            lines => format!(
+                "the label of {name}, line {}, is above {what}; lower that label if you trust these descriptions",
+                joined_numbers(lines)
+            ),
         };
         findings.wrong(format!("{} hidden from the lowest step: {advice}", tools_are(&hidden)));
     }

@@ -74,7 +74,9 @@ fn examine_server(server: &ConfiguredServer, path: &Path, findings: &mut Finding
             return;
         }
         ConfiguredTransport::Unknown => {
-            findings.wrong(format!("{name} has neither `command` nor an address, so the client cannot use it; add one of them to its entry"));
+            findings.wrong(format!(
+                "{name} needs either `command`, with texts as its `args`, or an address; correct its entry"
+            ));
             return;
         }
     };

@@ -65,8 +65,8 @@ impl CorpusEffect {
         self.unmarked += usize::from(!attack.are_known);
         let mut calls = attack.indices.iter().filter_map(|index| now.calls.get(*index));
         self.on_tool += usize::from(calls.any(|call| call.tool == *tool));
-        // An attack passes if the change permits a call of it that the present policy does not permit, and passes whole if
-        // the change permits all of its calls.
+        // An attack passes if the change permits a call of it that the present policy does not permit, and passes whole
+        // if the change permits all of its calls.
         let is_permitted = |run: &ReplayedRun, index: usize| {
             run.calls.get(index).is_some_and(|call| call.outcome == Outcome::Permit)
         };
@@ -115,10 +115,10 @@ pub(super) struct Measurement<'a> {
 }
 
 impl Measurement<'_> {
-    /// Replays the runs of the corpora under the policy and under each changed policy, and returns the effect
-    /// of each, in the order of `changed`. A suite is a group of tasks of a benchmark, such as `banking` of AgentDojo.
-    /// Leaves out runs of another suite than that of the explained run, and runs whose user task is itself an injection
-    /// task, which are neither useful runs nor attacks. Runs that cannot be read are added to `errors`. After Ctrl-C, the
+    /// Replays the runs of the corpora under the policy and under each changed policy, and returns the effect of each,
+    /// in the order of `changed`. A suite is a group of tasks of a benchmark, such as `banking` of AgentDojo. Leaves
+    /// out runs of another suite than that of the explained run, and runs whose user task is itself an injection task,
+    /// which are neither useful runs nor attacks. Runs that cannot be read are added to `errors`. After Ctrl-C, the
     /// effects are those of the runs so far.
     ///
     /// # Errors

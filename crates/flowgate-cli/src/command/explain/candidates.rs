@@ -49,8 +49,8 @@ struct Excess {
 impl Excess {
     /// Returns the dimensions in which the label of a reason exceeds its requirement.
     fn of(reason: &Reason) -> Self {
-        // Both lists have one phrase for each dimension that exceeds. `categories` repeats those of `label` that are about
-        // confidentiality.
+        // Both lists have one phrase for each dimension that exceeds. `categories` repeats those of `label` that are
+        // about confidentiality.
         let pairs = reason.label.iter().cloned().zip(reason.required.iter().cloned());
         let (secrecy, integrity) = pairs.partition(|(carried, _)| reason.categories.contains(carried));
         Self { integrity, secrecy }
@@ -88,8 +88,8 @@ impl Candidates {
         }
     }
 
-    /// Records that a statement is suggested only with evidence: recorded attacks on the tool, of which none passes with
-    /// it. `why` says what could go wrong; the first reason stays.
+    /// Records that a statement is suggested only with evidence: recorded attacks on the tool, of which none passes
+    /// with it. `why` says what could go wrong; the first reason stays.
     pub(super) fn require_evidence(&mut self, statement: &str, why: String) {
         let candidate = self.all.iter_mut().find(|candidate| candidate.statement == statement);
         if let Some(candidate) = candidate.filter(|candidate| candidate.needs_evidence.is_none()) {
@@ -282,8 +282,8 @@ fn label_field(
 
 /// Adds the `require` statement for all calls of the tool that would permit the label of `reason`. A statement that
 /// permits untrusted influence is added only if the tool has no requirement yet and, by its name and arguments, only
-/// reads. `part` is the part of the call that the reason is about, and `excess` the dimensions in which its label is too
-/// high.
+/// reads. `part` is the part of the call that the reason is about, and `excess` the dimensions in which its label is
+/// too high.
 fn add_for_tool(
     candidates: &mut Candidates,
     call: &JudgedCall,

@@ -24,7 +24,7 @@ struct Form {
     rank: HarmRank,
     /// What the author of an untrusted text can then choose, as in "the choice of the date".
     choice: String,
-    /// Why the statement needs evidence, if it always does.
+    /// Why the statement needs evidence; `None` if it needs none.
     needs_evidence: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct EndorseProposal {
     pub(super) statement: String,
     /// What an attacker gains by it.
     pub(super) harm: Harm,
-    /// Why the statement needs evidence, if it always does.
+    /// Why the statement needs evidence; `None` if it needs none.
     pub(super) needs_evidence: Option<String>,
 }
 

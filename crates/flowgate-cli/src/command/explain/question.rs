@@ -1,5 +1,5 @@
-//! Runs `flowgate explain --question`: shows a question of a running gateway and, from the stored conversation, the reasons
-//! of its verdict with the lines of the policy and the regions that influenced the call.
+//! Runs `flowgate explain --question`: shows a question of a running gateway and, from the stored conversation, the
+//! reasons of its verdict with the lines of the policy and the regions that influenced the call.
 //!
 //! Of the question and of the conversation, the gateway sends only what the clearance of the person covers.
 

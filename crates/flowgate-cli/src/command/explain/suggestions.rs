@@ -137,8 +137,8 @@ pub(super) fn print(
 }
 
 impl Suggestion<'_> {
-    /// Returns why the change must not be suggested: a statement of it needs evidence, and the corpora have no attack on the
-    /// tool of the call. `None` if it may be suggested.
+    /// Returns why the change must not be suggested: a statement of it needs evidence, and the corpora have no attack
+    /// on the tool of the call. `None` if it may be suggested.
     fn missing_evidence(&self) -> Option<String> {
         let has_evidence = self.effect.as_ref().is_some_and(CorpusEffect::has_attack_on_tool);
         self.statements.iter().find_map(|one| one.needs_evidence.clone()).filter(|_| !has_evidence)

@@ -34,7 +34,8 @@ pub(in crate::command) struct Trial<'a> {
 
 impl Trial<'_> {
     /// Returns whether the policy with these statements permits the call. Returns false if it has more warnings than
-    /// the policy has now: the compiler warns, for example, of a `payload` by which an untrusted party chooses a destination.
+    /// the policy has now: the compiler warns, for example, of a `payload` by which an untrusted party chooses a
+    /// destination.
     fn permits(&self, statements: &[&Candidate]) -> bool {
         let Some(changed) = with_statements(self.policy, statements.iter().map(|one| one.statement.as_str()))
         else {
@@ -47,8 +48,9 @@ impl Trial<'_> {
         replayed.calls.get(self.index).is_some_and(|call| call.outcome == Outcome::Permit)
     }
 
-    /// Returns the smallest sets of statements that permit the call, the least harmful first, and whether the search was
-    /// complete: false if a limit on work ended it early. `parts` are the parts of the call against which there is a reason.
+    /// Returns the smallest sets of statements that permit the call, the least harmful first, and whether the search
+    /// was complete: false if a limit on work ended it early. `parts` are the parts of the call against which there is
+    /// a reason.
     pub(in crate::command) fn smallest_sets<'c>(
         &self,
         candidates: &'c [Candidate],

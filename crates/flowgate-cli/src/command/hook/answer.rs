@@ -20,7 +20,8 @@ const SHAPES: [&str; 8] = ["text", "image", "notebook", "pdf", "parts", "create"
 #[derive(Debug)]
 pub(super) enum HookAnswer {
     /// The outcome of judging a call, the reason, and the evidence: sentences for the approver that state where the
-    /// values of the call occur. The evidence is empty unless the outcome is a question. It is displayed and not logged.
+    /// values of the call occur. The evidence is empty unless the outcome is a question. It is displayed and not
+    /// logged.
     Call(Outcome, String, Vec<String>),
     /// There is no objection.
     Nothing,
@@ -51,8 +52,8 @@ impl HookAnswer {
         objections.map_or(Self::Nothing, |why| Self::Stop(event, why, None))
     }
 
-    /// Returns a refusal, because the judgement failed. [`with_replacement`](Self::with_replacement) adds the replacement
-    /// of a refused output, which is `None` here.
+    /// Returns a refusal, because the judgement failed. [`with_replacement`](Self::with_replacement) adds the
+    /// replacement of a refused output, which is `None` here.
     pub(super) fn from_failure(event: HookEvent, why: &str) -> Self {
         let reason = format!("Flowgate could not judge this event and therefore refuses it: {why}");
         match event {
@@ -139,9 +140,9 @@ pub(super) fn question_text(why: &str, evidence: &[String]) -> String {
     }
 }
 
-/// Converts an output to the form in which rules examine it. A text and a list of content blocks (objects with a `type`)
-/// stay as they are; of another value, each key, string and number becomes a block of text. A Boolean value or null has
-/// no text.
+/// Converts an output to the form in which rules examine it. A text and a list of content blocks (objects with a
+/// `type`) stay as they are; of another value, each key, string and number becomes a block of text. A Boolean value or
+/// null has no text.
 pub(super) fn content(response: Value) -> Value {
     let is_block = |block: &Value| block.get("type").is_some_and(Value::is_string);
     match response {

@@ -2,9 +2,9 @@
 //! [`super::logged`].
 //!
 //! The gateway knows what the model was shown, and the hook what it has seen of the session. A call runs only if both
-//! permit it: the hook asks the gateway about every call, and denies it if the gateway has not handed it over, or does not
-//! answer. If both enforce the same policy, they share the label of the call: the hook judges it at the label at which the
-//! gateway has judged it, in place of the label of everything in the session.
+//! permit it: the hook asks the gateway about every call, and denies it if the gateway has not handed it over, or does
+//! not answer. If both enforce the same policy, they share the label of the call: the hook judges it at the label at
+//! which the gateway has judged it, in place of the label of everything in the session.
 
 use flowgate::monitor::{Attribution, Monitor, Outcome};
 use flowgate_audit::policy_digest;
@@ -44,13 +44,14 @@ pub(super) enum GatewayReport {
 
 impl GatewayReport {
     /// Returns what the call depends on, for a hook whose policy is that of `monitor`. If the gateway enforces the same
-    /// policy, that is the label at which it has judged the call: it knows what the model was shown, and the hook does not.
-    /// Otherwise the call depends on everything.
+    /// policy, that is the label at which it has judged the call: it knows what the model was shown, and the hook does
+    /// not. Otherwise the call depends on everything.
     pub(super) fn attribution(&self, monitor: &mut Monitor) -> Attribution {
         match self {
             Self::HandedOver { judged: Some((policy, names)) }
                 if *policy == policy_digest(monitor.policy()) =>
             {
+                // `0`: the gateway does not say how many regions it has hidden.
                 Attribution::view("gateway", monitor.from_names(names), 0)
             }
             _ => Attribution::everything(),
@@ -95,7 +96,11 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Opti
         }
     };
     if call.id.is_none() && !must_be_equal {
-        return Err("the event states no id of the call, so the gateway cannot be asked about it".to_owned());
+        return Err(
+            "the event states no id of the call, so the gateway cannot be asked about it; use a version of Codex \
+             whose hooks state `tool_use_id`"
+                .to_owned(),
+        );
     }
     let mut output = Console::standard(Color::Never, ProgressMode::Never);
     let asked = json!({"id": call.id, "tool": call.tool, "arguments": call.arguments});

@@ -1,5 +1,6 @@
 //! Reads the events of coding agents whose transcripts `flowgate hook` does not read, and formats its answers to them.
-//! One file per agent: [`codex`], [`copilot`], [`cursor`], [`gemini`], [`opencode`]. [`super::logged`] judges the events.
+//! One file per agent: [`codex`], [`copilot`], [`cursor`], [`gemini`], [`opencode`]. [`super::logged`] judges the
+//! events.
 //!
 //! Such an agent (*harness*) runs a hook with a JSON object on the standard input. Each has names of its own for events
 //! and fields, and its own form of an answer; the rest of the command knows only [`HarnessEvent`] and [`HookAnswer`].

@@ -1,5 +1,6 @@
 //! Replays a transcript of Claude Code in a monitor, so that the event of the hook is judged with the labels of all
-//! earlier events; and adds an output or a prompt to the monitor. [`super::judge`] calls it.
+//! earlier events; and adds an output or a prompt to the monitor. [`super::judge`] calls it. [`super::logged`] has no
+//! transcript; it adds outputs, prompts and unknown text in the same way.
 
 use std::collections::HashSet;
 

@@ -269,7 +269,7 @@ fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<T
         events.push(TranscriptEvent::Unknown);
     }
     match text_field(entry, "type").unwrap_or_default() {
-        "user" | "assistant" => events.extend(messages(entry)?),
+        "user" | "assistant" => events.extend(events_of_message(entry)?),
         "attachment" => {
             let what = entry.get("attachment").cloned().unwrap_or_default();
             let kind = what.get("type").and_then(Value::as_str).unwrap_or("unknown");
@@ -302,7 +302,7 @@ fn message_event(role: &str, content: &Value) -> Result<TranscriptEvent, String>
 }
 
 /// Returns the events of an entry that contains a message: its text, calls and outputs, and the start of a sub-agent.
-fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> {
+fn events_of_message(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> {
     let message = entry.get("message").and_then(Value::as_object);
     let message = message.ok_or("an entry of the transcript has no object `message`; begin a new session")?;
     let content = message.get("content").cloned().unwrap_or_default();

@@ -11,11 +11,12 @@ use crate::args::InitArgs;
 /// system messages of the agent, which the configuration lists under `pinned`; the gateway hides all other system
 /// messages from the model.
 pub(super) fn text(options: &InitArgs, instructions: &[String]) -> String {
-    // The path of the policy, from the folder of the configuration if that is written to a file.
+    // The path of the policy as the configuration names it. A configuration that is not written to a file has no
+    // folder.
     let policy = options
         .gateway
         .as_deref()
-        .map_or_else(|| options.out.display().to_string(), |gateway| relative_path(&options.out, gateway));
+        .map_or_else(|| options.out.display().to_string(), |gateway| policy_path(&options.out, gateway));
     let pinned: Vec<String> = instructions.iter().map(|text| quoted(text)).collect();
     let pinned = if pinned.is_empty() {
         "# pinned = [\"...\"]                  # the agent's instructions, word for word; other system messages are hidden".to_owned()
@@ -57,7 +58,7 @@ fn quoted(text: &str) -> String {
 
 /// Returns the path of the policy as the configuration names it: the name of the file alone if both are in one folder,
 /// otherwise an absolute path, or `policy` as it is if the current folder is unknown.
-fn relative_path(policy: &Path, gateway: &Path) -> String {
+fn policy_path(policy: &Path, gateway: &Path) -> String {
     if policy.parent() == gateway.parent()
         && let Some(name) = policy.file_name()
     {

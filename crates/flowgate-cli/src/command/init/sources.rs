@@ -1,6 +1,6 @@
 //! Reads the files from which `flowgate init` drafts a policy: lists of tools, requests to a model, `mcpServers` files
-//! and traces. [`super::run`] calls [`read()`], and starts the servers of `mcpServers` files only if its options say so.
-//! `scan_result` reads the results of `flowgate scan`.
+//! and traces. [`super::run`] calls [`read()`], and starts the servers of `mcpServers` files only if its options say
+//! so. `scan_result` reads the results of `flowgate scan`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ const MAX_INSTRUCTIONS: usize = 4;
 #[derive(Default)]
 pub(super) struct ToolSources {
     pub(super) tools: Vec<DescribedTool>,
-    /// The servers of `mcpServers` files.
+    /// The servers of `mcpServers` files, and of the files that scans name.
     pub(super) servers: Vec<McpServerSpec>,
     /// The texts of system messages in requests, which the operator wrote.
     pub(super) instructions: Vec<String>,
@@ -59,10 +59,10 @@ pub(super) fn read(arguments: &[String], expands: bool) -> Result<ToolSources, I
 }
 
 impl ToolSources {
-    /// Adds what one file describes: servers of a configuration with `mcpServers`, tools of a list or of a
-    /// request to a model, servers that `flowgate scan` found, or the tools of a trace. `server` is the server of the listed tools, `path` the name
-    /// of the file in error messages; `expands` says whether to put the values of environment variables into
-    /// command lines.
+    /// Adds what one file describes: servers of a configuration with `mcpServers`, servers that `flowgate scan` found,
+    /// tools of a list or of a request to a model, or the tools of a trace. `server` is the server of the listed tools,
+    /// and `path` the name of the file in error messages. `expands` says whether to put the values of environment
+    /// variables into command lines.
     ///
     /// # Errors
     /// If the file is none of these.

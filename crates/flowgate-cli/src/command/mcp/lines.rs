@@ -54,7 +54,8 @@ impl LineQueue {
     }
 
     /// Closes the queue, and waits up to a second until the waiting lines are written. A side that does not read is not
-    /// waited for any longer. Returns at once if no thread writes the lines: the task that writes them must not be blocked.
+    /// waited for any longer. Returns at once if no thread writes the lines: the task that writes them must not be
+    /// blocked.
     pub(super) fn close(self) {
         let Self { sender, queued_bytes, writer } = self;
         drop(sender);

@@ -140,8 +140,8 @@ impl TerminalApprover {
         decision
     }
 
-    /// Shows the question, and waits for the answer until the question expires. `tool` is the name of its tool, as it is
-    /// printed.
+    /// Shows the question, and waits for the answer until the question expires. `tool` is the name of its tool, as it
+    /// is printed.
     fn ask_at_prompt(&mut self, ask: &ApprovalRequest, tool: &str) -> Decision {
         // Lines that were typed before the question do not answer it.
         self.terminal.discard_lines();

@@ -274,7 +274,8 @@ impl TerminalChat<'_> {
         let calls: Vec<_> = calls.collect();
         let refusal = whole_chat.messages.iter().rev().find_map(|message| match message {
             Message::Tool { call_id, content, is_error: Some(true) } => {
-                // The guard answers a refused call with an object that has the field `refused`; other errors are a tool's.
+                // The guard answers a refused call with an object that has the field `refused`; other errors are a
+                // tool's.
                 let refusal: serde_json::Value = serde_json::from_str(&parts_text(content)).ok()?;
                 refusal.get("refused")?;
                 let call = calls.iter().find(|call| call.id == *call_id)?;

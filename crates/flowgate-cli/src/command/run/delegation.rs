@@ -152,7 +152,7 @@ pub(super) struct DelegationContext {
     pub(super) monitor: Arc<dyn Fn() -> Monitor + Send + Sync>,
     pub(super) method: Method,
     pub(super) model: Arc<dyn ChatModel>,
-    /// The model that screens and fills slots.
+    /// The model that fills slots.
     pub(super) small: Arc<dyn ChatModel>,
     /// The model that screens.
     pub(super) screener: Arc<dyn ChatModel>,
@@ -272,8 +272,8 @@ fn delegate_answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
 }
 
 /// Returns the answer to a delegated task whose agent did not finish: an error that quotes `text`, which may be empty.
-/// Spaces and colons at its end are removed. It has the label top, because the failure can depend on anything that the
-/// agent has read.
+/// Spaces and colons at its end are removed, so that no colon is left without a text. It has the label top, because the
+/// failure can depend on anything that the agent has read.
 fn unfinished_answer(conversation: &Conversation, text: &str) -> ToolAnswer {
     let monitor = conversation.monitor();
     let top = monitor.to_names(&monitor.policy().space().top());

@@ -47,8 +47,8 @@ impl PolicyNotes<'_> {
                 &format!("(tool: Tool)\n      tool.server == \"{server}\""),
             );
             terminal.note(&format!(
-                "not offered at {lowest}, because the policy does not label the descriptions of tools of `{server}`: {}; to offer \
-                 them, add\n{statement}",
+                "not offered at {lowest}, because the policy gives no such label to the descriptions of tools of \
+                 `{server}`: {}; to offer them, add\n{statement}",
                 names.join(", ")
             ));
         }

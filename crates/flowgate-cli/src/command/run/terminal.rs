@@ -125,7 +125,8 @@ impl ChatTerminal {
         self.print(&format!("{}: {text}", self.paint("1;31", "error")));
     }
 
-    /// Returns `text` between the escape sequences of the colour `code`, such as `1;31`; unchanged if there are no colours.
+    /// Returns `text` between the escape sequences of the colour `code`, such as `1;31`; unchanged if there are no
+    /// colours.
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
@@ -223,8 +224,8 @@ impl ChatTerminal {
 }
 
 /// Starts a thread that sends the lines of the standard input to the returned channel, because a read of the standard
-/// input itself cannot be stopped. The channel ends with the input. In a line that is not valid UTF-8, the wrong bytes are
-/// replaced by U+FFFD.
+/// input itself cannot be stopped. The channel ends with the input. In a line that is not valid UTF-8, the wrong bytes
+/// are replaced by U+FFFD.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

@@ -1,6 +1,6 @@
-//! Starts the servers of a scan to list their tools, for `flowgate scan --start`. A server is started only after a person
-//! has seen its command line or its address and said yes, or with `--yes`. Every server is ended again, also after an
-//! error and after Ctrl-C.
+//! Starts the servers of a scan to list their tools, for `flowgate scan --start`. A server is started only after a
+//! person has seen its command line or its address and said yes, or with `--yes`. Every server is ended again, also
+//! after an error and after Ctrl-C.
 
 use std::io::{IsTerminal as _, stderr, stdin};
 use std::path::Path;

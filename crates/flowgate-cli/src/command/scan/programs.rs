@@ -1,5 +1,5 @@
-//! Shortens the command lines of servers and hooks to what `flowgate scan` shows of them: a program, a package or a host.
-//! Their arguments can be keys, so none is returned except the name of a package.
+//! Shortens the command lines of servers and hooks to what `flowgate scan` shows of them: a program, a package or a
+//! host. Their arguments can be keys, so none is returned except the name of a package.
 
 use crate::clients::config_file::{ConfiguredServer, ConfiguredTransport};
 use crate::escaping;

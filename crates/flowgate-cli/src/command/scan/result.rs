@@ -70,8 +70,8 @@ fn rows_of(found: &ScannedServer) -> Vec<Vec<String>> {
     rows
 }
 
-/// Prints what the table cannot say of the servers of a file: why tools are not known, how many are not shown, and which
-/// descriptions resemble instructions.
+/// Prints what the table cannot say of the servers of a file: why tools are not known, how many are not shown, and
+/// which descriptions resemble instructions.
 fn print_notes(found: &ScannedFile, output: &mut Console) {
     for server in &found.servers {
         let name = escaping::excerpt(&server.server.name, 40);
@@ -135,7 +135,7 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
     }
 }
 
-/// Names what of a client passes by Flowgate, such as `Cursor (its own tools, web)`.
+/// Names what of a client bypasses Flowgate, such as `Cursor (its own tools, without a hook, web)`.
 fn bypass_of(client: &McpClient, bypass: &Bypass) -> String {
     let own = bypass.has_own_tools.then(|| "its own tools, without a hook".to_owned());
     let servers = bypass.servers.iter().take(MAX_NAMED).map(|name| escaping::excerpt(name, 40));
@@ -145,8 +145,8 @@ fn bypass_of(client: &McpClient, bypass: &Bypass) -> String {
     format!("{} ({})", client.name, parts.join(", "))
 }
 
-/// Describes in one sentence what a stranger can make a client do through a combination of its tools: some return text of
-/// strangers (`strangers`), some read private data (`private`), and some send or change something (`acts`).
+/// Describes in one sentence what a stranger can make a client do through a combination of its tools: some return text
+/// of strangers (`strangers`), some read private data (`private`), and some send or change something (`acts`).
 fn sentence(client: &McpClient, combination: &Combination) -> String {
     let named = |names: &[String]| {
         let first: Vec<String> =

@@ -1,6 +1,6 @@
 //! Searches, call by call, for the smallest and least harmful statements that let useful runs (runs without an attack)
-//! pass, for `flowgate suggest`. Each change is tried by a replay of the useful runs and of the recorded attacks; one
-//! that lets an attack do more is rejected.
+//! pass, for `flowgate suggest`. Each change is tried by a replay of the run up to the call, and of the recorded
+//! attacks; one that lets an attack do more is rejected. After an accepted change, all useful runs are replayed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -283,7 +283,8 @@ fn questions(replayed: &[ReplayedRun]) -> BTreeMap<QuestionKind, Vec<CallIndices
     found
 }
 
-/// Returns the most frequent kind of question for which `is_open` returns true, with its calls; `None` if there is none.
+/// Returns the most frequent kind of question for which `is_open` returns true, with its calls; `None` if there is
+/// none.
 fn most_frequent(
     replayed: &[ReplayedRun],
     is_open: impl Fn(&QuestionKind) -> bool,

@@ -2,9 +2,10 @@
 //! conversation whose replay diverges, or that cannot be carried over to a changed policy, is deleted, and begins anew
 //! under its name.
 //!
-//! [`Conversations::lock`] loads the conversation of a request, and `recheck` replays every stored conversation. This
-//! module also creates the conversations of requests that belong to none ([`one_off`], [`recorded_elsewhere`]), which
-//! are never stored.
+//! [`Conversations::lock`] loads the conversation of a request. `recheck`, the page for people and `policy_review`
+//! replay stored conversations without loading them ([`replay`], [`replay_with`], [`replay_recording`]). This module
+//! also creates the conversations of requests that belong to none ([`one_off`], [`recorded_elsewhere`]), which are
+//! never stored.
 
 use std::sync::Arc;
 use std::time::Instant;

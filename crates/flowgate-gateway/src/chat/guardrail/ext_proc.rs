@@ -34,8 +34,8 @@ use messages::{
 
 /// Why a request with a tool of the provider is refused.
 const PROVIDER_TOOL: &str = "the request declares a tool that the provider runs, which would run without a judgement here: leave it out";
-/// Why a request that continues an earlier answer is refused: the external processor does not make the answers, so it
-/// knows none by its id.
+/// Why a request that continues an earlier answer is refused: this gateway does not store the answers that pass through
+/// the external processor, so it cannot find one by its id.
 const EARLIER_ANSWER: &str =
     "`previous_response_id` refers to a chat at the provider, which has no label here: send the whole chat";
 
@@ -166,7 +166,8 @@ impl ExtProcStream {
     /// Judges the body of a request. Returns the decoded request, and the body that the model's server receives.
     ///
     /// # Errors
-    /// Why the request is refused. In watch mode, nothing that can be decoded is refused.
+    /// Why the request is refused. In watch mode the policy refuses nothing. A freeze, a limit or a failure of the
+    /// gateway still does, and so does a body that cannot be decoded and passed on.
     async fn judge_request(
         &self,
         routes: &ModelRoutes,
@@ -272,6 +273,8 @@ fn misconfigured() -> RequestError {
 fn undecoded(outcome: &Result<(), NotPermitted>, status: StatusCode) -> RequestError {
     match outcome {
         Err(NotPermitted::Stopped(stopped)) => RequestError::new(status, stopped.reason.clone()),
+        // Never the case: a body that was not decoded has stopped the judgement, or made it fail, which the caller has
+        // returned already.
         _ => misconfigured(),
     }
 }

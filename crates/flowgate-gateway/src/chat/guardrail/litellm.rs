@@ -28,7 +28,7 @@ pub(super) struct GuardrailRequest {
 /// What LiteLLM asks about.
 #[derive(Debug, PartialEq)]
 pub(super) enum GuardrailInput {
-    /// The chat before the model is asked, as the text of a request for chat completions, and the name of the model.
+    /// The chat before the model is asked, as the text of a request for chat completions with the name of the model.
     Chat(String),
     /// The answer of the model. An answer that is streamed arrives several times, each time with more of its text.
     Answer(Completion),
@@ -38,8 +38,8 @@ impl GuardrailRequest {
     /// Reads the body of a request. Unknown fields are ignored: they describe LiteLLM and its caller.
     ///
     /// # Errors
-    /// If the body has not the form of LiteLLM, or has something that the chat in it does not have. The message says what
-    /// is wrong.
+    /// If the body does not have the form of LiteLLM, or has a text, an image or a call that the chat in it lacks. The
+    /// message says what is wrong.
     pub(super) fn read(body: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(body)
             .map_err(|_| "the body of the request is not valid UTF-8: encode it in UTF-8")?;

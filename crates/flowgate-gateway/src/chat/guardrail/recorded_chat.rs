@@ -1,9 +1,10 @@
-//! Judges a chat with a model that another gateway asks: replays the chat in a conversation of one request, which is not
-//! stored, and judges each message of the model as if this gateway had received it from the model.
+//! Judges a chat with a model that another gateway asks: replays the chat in a conversation of one request, which is
+//! not stored, and judges each message of the model as if this gateway had received it from the model. `guardrail`
+//! calls it for both of its protocols.
 //!
-//! The other gateway has shown the model the whole chat. So the conversation runs under the method *everything*, in which
-//! the messages of the model carry the labels of all that precedes them; and a chat of which a part would have been
-//! hidden from the model is stopped. Nobody is asked: a call that a person would have to allow is stopped.
+//! The other gateway has shown the model the whole chat. So the conversation runs under the method *everything*, in
+//! which the messages of the model carry the labels of all that precedes them; and a chat of which a part would have
+//! been hidden from the model is stopped. No person is asked: a call that a person would have to allow is stopped.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -86,7 +87,7 @@ impl<'c> RecordedChat<'c> {
     /// early if the client has disconnected.
     ///
     /// # Errors
-    /// If the policy stops a message or does not permit an earlier call, the chat is no complete one, or it is too long.
+    /// If the policy stops a message or does not permit an earlier call, or the chat is incomplete or too long.
     pub(super) fn replay(
         client: &'c ClientState,
         received: &ReceivedRequest,
@@ -194,7 +195,7 @@ impl<'c> RecordedChat<'c> {
                 new.start + 1
             ))
         })?;
-        // The bits that the choice of hidden regions may have leaked, which the gateway counts for each client.
+        // An upper bound on what the choice of hidden words may reveal of remembered texts, counted for each client.
         self.client.add_leaked_bits(merged.bits);
         Ok(())
     }
@@ -269,9 +270,10 @@ fn texts_of(answer: &Completion) -> Vec<String> {
     std::iter::once(&answer.text).chain(thoughts).filter(|text| !text.is_empty()).cloned().collect()
 }
 
-/// Checks that a chat has the output of each call before the model continues. Another gateway can be configured to leave
-/// outputs out, and an output that is not judged raises no label. An output without its call would not have the label of its
-/// tool. Also refuses calls with equal ids in one message, and more than [`MAX_ANSWERS`] messages of the model.
+/// Checks that a chat has the output of each call before the model continues. Another gateway can be configured to
+/// leave outputs out, and an output that is not judged raises no label. An output without its call would not have the
+/// label of its tool. Also refuses calls with equal ids in one message, and more than [`MAX_ANSWERS`] messages of the
+/// model.
 fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
     // The ids of the calls of the last message whose outputs have not come yet, and the number of the model's messages.
     let mut open: Vec<&str> = Vec::new();

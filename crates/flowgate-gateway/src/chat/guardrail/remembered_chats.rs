@@ -50,7 +50,7 @@ impl RememberedChats {
     ) -> Result<(), AmbiguousCall> {
         let mut all = self.lock();
         let chats = all.entry(client.to_owned()).or_default();
-        // Only the chats that are too old; others give way below, if the new chat is stored.
+        // Only the chats that are too old. Others are forgotten below, if the new chat is stored and needs their room.
         chats.forget(now, 0);
         // A request that is sent again with the same chat needs nothing new.
         let known = chats.by_call.get(call).map_or(&[][..], Vec::as_slice);
@@ -60,7 +60,7 @@ impl RememberedChats {
         if known.len() >= MAX_OF_CALL {
             return Err(AmbiguousCall);
         }
-        // Older chats give way to the new one.
+        // Forgets the oldest chats until there is room for the new one.
         chats.forget(now, size(chat));
         let (call, chat): (Arc<str>, Arc<str>) = (call.into(), chat.into());
         chats.bytes = chats.bytes.saturating_add(size(&chat));

@@ -83,7 +83,7 @@ fn read_rotary(
     let slides = architecture != Architecture::Qwen3 || fields.flag("use_sliding_window", false)?;
     let window = fields.optional_size("sliding_window", MAX_CONTEXT)?.filter(|_| slides);
     if window.is_some() && architecture == Architecture::Qwen3 {
-        return Err(fields.error("`use_sliding_window` is not supported for qwen3; set it to false"));
+        return Err(fields.error("`use_sliding_window` is not supported for qwen3; use a model without it"));
     }
     // Some fields exist only in Flowgate's own models.
     let is_own = architecture == Architecture::Flowgate;

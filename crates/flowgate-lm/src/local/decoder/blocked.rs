@@ -1,5 +1,6 @@
 //! Defines [`BlockedTokens`]: the regions of a text that no token outside may read. The decoder excludes them from
-//! the attention and from the convolution of all other tokens. `blocking.rs` determines the regions.
+//! the attention and from the convolution of all other tokens. `generate.rs` determines the regions, from the pieces of
+//! a prompt that `blocking.rs` finds.
 
 use std::ops::Range;
 

@@ -105,9 +105,9 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Returns these settings, changed for a training that begins with a trained model. It begins after the first
-    /// examples of the corpus, which are easier. It has half the learning rate, which falls during the last 60 % of the
-    /// steps.
+    /// Returns these settings, changed for a training that begins with a trained model. It begins after the easier
+    /// examples at the beginning of the corpus, which mostly repeat passages or have few documents. It has half the
+    /// learning rate, which falls during the last 60 % of the steps.
     #[must_use]
     pub fn for_trained_model(self) -> Self {
         Self { first_example: 5500, rate: self.rate / 2.0, decay: 0.6, ..self }

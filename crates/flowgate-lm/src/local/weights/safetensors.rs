@@ -1,5 +1,6 @@
 //! Reads safetensors files, one or several shards, tensor by tensor: [`SafetensorsFolder`]. `weights.rs` reads the
-//! tensors of a model with it, and `train/checkpoint.rs` and `classifier.rs` read what they have saved.
+//! tensors of a decoder with it, `text_labels.rs` the matrix of the labels, and `train/checkpoint.rs` and
+//! `classifier.rs` what they have saved.
 //!
 //! A file has a length (8 bytes), a header in JSON of that length, and the contents. Each tensor is read from its
 //! location in the file when it is requested. The file is neither mapped (which would be unsafe) nor read as a whole,

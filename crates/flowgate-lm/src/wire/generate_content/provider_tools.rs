@@ -6,6 +6,7 @@ use super::super::fields;
 use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unrestricted};
 use crate::chat::ProviderTool;
 
+/// The tools that Google's servers run and that the gateway can have run. A declaration here has no restrictions.
 pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     ProviderToolForm {
         tool: ProviderTool::WebSearch,
@@ -27,7 +28,8 @@ pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     },
 ];
 
-/// Removes the parts with code that the provider ran, and with its output. Returns the pages on which the text is based.
+/// Removes the parts with code that the provider ran, and with its output. Returns the pages on which the text is
+/// based, how many results of tools there are, and how many of them failed.
 ///
 /// Three items show that a tool ran: the result of code, the metadata of a search, and the status of each address that
 /// was fetched.

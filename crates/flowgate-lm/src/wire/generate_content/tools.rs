@@ -9,8 +9,9 @@ use super::schema::json_schema;
 use super::{CHOICE, FUNCTION, OF_PROVIDER, TOOL, TOOL_CONFIG};
 use crate::chat::{ProviderToolUse, ToolChoice, ToolSpec};
 
-/// Decodes the field `tools`: the functions, with those for tools of the provider that the server runs, and these tools.
-/// Tools that the provider runs and that the operator permits clients to send are dropped.
+/// Decodes the field `tools`. Returns the functions, and the tools of the provider that the server runs in requests of
+/// its own; the model is offered these as functions, too. Drops the tools of the provider that the operator permits
+/// clients to send.
 pub(super) fn read_tools(
     body: &ObjectFields<'_>,
 ) -> Result<(Vec<ToolSpec>, Vec<ProviderToolUse>), WireError> {

@@ -377,6 +377,8 @@ impl Compiler<'_> {
     ) -> CompileResult<Option<CompiledExpr>> {
         if let (true, ExprKind::Member(message, _)) = (is_call_of_message(typed, list), &*list.kind) {
             let message = self.expression(message, scope)?;
+            // `declare_events` gives the variable a slot, except within the kinds of expressions that it does not
+            // visit, such as `a if b else c`. Without a slot, the test never holds.
             let call =
                 scope.slot(&name.text).map_or(CompiledExpr::Constant(Value::Absent), CompiledExpr::Slot);
             return Ok(Some(CompiledExpr::Proposes(Box::new([call, message]))));
@@ -504,7 +506,7 @@ pub(super) fn reads_content(items: &[QueryItem]) -> bool {
     items.iter().any(|item| match item {
         // A shape, as in `is tool:NAME({...})`, tests the arguments.
         QueryItem::Test(CompiledExpr::IsTool(_, _, shape)) => shape.is_some(),
-        // A declaration `(x: T) in LIST` compiles to the constant `True`.
+        // A constant reads no event.
         QueryItem::Test(CompiledExpr::Constant(_)) => false,
         _ => true,
     })

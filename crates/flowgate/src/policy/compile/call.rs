@@ -44,7 +44,7 @@ impl Compiler<'_> {
                         return self.fail(
                             "call",
                             &argument.span,
-                            "a method of Invariant's dialect takes no named arguments",
+                            "a method in the dialect of invariant-ai takes no named arguments",
                             "pass the arguments by position",
                         );
                     }
@@ -322,7 +322,7 @@ fn dotted_name(expr: &Expr) -> Option<String> {
 mod tests {
     use crate::policy::{Dialect, Policy};
 
-    /// At run time, a method of Invariant's dialect receives only the positional arguments.
+    /// At run time, a method in the dialect of invariant-ai receives only the positional arguments.
     #[test]
     fn a_method_with_named_arguments_is_an_error_in_compat() {
         let parse = |call: &str| {

@@ -18,7 +18,8 @@ use crate::value::Value;
 /// The most bits that a pattern may leave to the author of a value. A longer text could be read as an instruction.
 const MAX_PATTERN_BITS: u32 = 64;
 
-/// The bits that an attacker can choose by choosing one value of a list in a tool's answer.
+/// The bits that an attacker can choose by choosing one value of a list in a tool's answer. The evaluation accepts a
+/// list of at most 2^16 values (`MAX_LISTED` in `eval/listed.rs`).
 const ANSWERED_BITS: u32 = 16;
 
 /// How a condition restricts a value.

@@ -18,7 +18,7 @@ impl Compiler<'_> {
     pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         // Anything but a call can only be a path; a call must be a capture with three arguments.
         let ExprKind::Call(function, arguments, _) = &*expr.kind else { return self.path(expr, scope) };
-        // Whether the position of the group relies on the tool to write each value on one line.
+        // What the position of the group relies on; `None` if the function captures nothing.
         let reliance = match &*function.kind {
             ExprKind::Name(name) if name == "capture" => Some(CaptureReliance::Nothing),
             ExprKind::Name(name) if name == "capture_line" => Some(CaptureReliance::Lines),

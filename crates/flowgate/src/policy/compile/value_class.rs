@@ -4,8 +4,8 @@
 //! Under such a grant, an attacker who can influence a call chooses any value of the class, as often as it is called.
 //! So the class must leave little to gain:
 //!
-//! * an argument that names a recipient, an account, a place, code, a credential or an object: only the values that
-//!   trusted answers of a tool list (`in tool:NAME`);
+//! * an argument that names a recipient, an account, a URL, a path, code, a credential or an object: only the values
+//!   that trusted answers of a tool list (`in tool:NAME`);
 //! * an amount: only listed values;
 //! * any other argument: listed values, dates, times, and yes or no. Numbers and patterns are no such class, since a
 //!   number can be a sum of money or select an object although the name of the argument does not say so.

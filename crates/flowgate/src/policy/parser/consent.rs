@@ -54,8 +54,9 @@ impl Parser<'_> {
             let after = self.next_span();
             // A policy might say `3 calls per day` or `50 of ... a day`, which the monitor cannot enforce.
             if matches!(self.peek_word(), "a" | "per") {
-                let message = "a limit of a `consent` holds for one conversation, and cannot be one of a day"
-                    .to_owned();
+                let message =
+                    "a limit of a `consent` holds for one conversation, not for a time such as a day"
+                        .to_owned();
                 let help = "the monitor has no clock: leave out the time, or let a person approve for some days by `grant 30 days`, whose terms can say how often and how much";
                 return Err(self.report(Diagnostic::error("consent-limit", after, message).help(help)));
             }

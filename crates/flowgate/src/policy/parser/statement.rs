@@ -64,7 +64,7 @@ impl Parser<'_> {
             _ if self.is_definition() => self.definition().map(|kind| vec![kind]),
             "label" => {
                 self.advance();
-                let targets = self.targets("what to label")?;
+                let targets = self.targets("a region to label")?;
                 self.expect_word("as", "write `label REGION as LABEL if:`")?;
                 let (label, independence) = (self.label_expression()?, self.independence()?);
                 let body = self.body()?;
@@ -320,8 +320,8 @@ impl Parser<'_> {
         Ok(StatementKind::Predicate { name, parameters, body })
     }
 
-    /// Parses `lattice NAME [(PURPOSE)]: ORDER`, where the order is `set`, `set of a, b`, `readers`, `approvers`, `time` or a
-    /// list of chains such as `a < b < c`.
+    /// Parses `lattice NAME [(PURPOSE)]: ORDER`, where the order is `set`, `set of a, b`, `readers`, `approvers`,
+    /// `time` or a list of chains such as `a < b < c`.
     fn lattice(&mut self) -> ParseResult<StatementKind> {
         self.advance();
         let name = self.name("the name of a dimension")?;

@@ -16,9 +16,10 @@ type RuleVariable = (usize, usize);
 pub(crate) struct Dispatch {
     /// One entry for each of [`KINDS`].
     kinds: [KindVariables; 4],
-    /// The rules whose matches may cease to hold, or come to hold without a new event.
+    /// The rules whose matches a later event can change without being bound to one of their own variables, for example
+    /// an event that a block counts (see [`Rule::is_settled`]).
     pub(crate) unsettled: Vec<usize>,
-    /// The rules that exempt tools.
+    /// The rules that exempt tools by a pattern.
     pub(crate) exempting: Vec<usize>,
 }
 

@@ -20,9 +20,9 @@ pub(crate) enum CompiledExpr {
     List(Vec<Self>),
     Dict(Vec<(Arc<str>, Self)>),
     Call(FunctionId, Vec<Self>),
-    /// `match(r"...", text)` or `find`, with a compiled pattern.
+    /// `match(r"...", text)`, `find` or `fullmatch`, with a compiled pattern.
     Regex(RegexUse, Box<Pattern>, Box<Self>),
-    /// `match` or `find` with a computed pattern.
+    /// `match`, `find` or `fullmatch` with a computed pattern: the pattern and the text.
     ComputedRegex(RegexUse, Box<[Self; 2]>),
     /// `input.NAME`
     Parameter(Arc<str>),
@@ -32,14 +32,16 @@ pub(crate) enum CompiledExpr {
     Format(Vec<Self>),
     /// All parts of a type in an event.
     Parts(Box<Self>, Type),
-    /// Whether a message proposes a call: `(call: ToolCall) in message.tool_calls`.
+    /// Whether a message proposes a call, `(call: ToolCall) in message.tool_calls`: the call and the message.
     Proposes(Box<[Self; 2]>),
     /// `isinstance(x, T)`
     IsInstance(Box<Self>, Vec<Type>),
     /// A method in the dialect of invariant-ai: only texts and maps have methods.
     CompatMethod(Box<Self>, Arc<str>, Vec<Self>),
     Quantified(Arc<QuantifiedBlock>),
+    /// A call of a predicate of the policy, by its index in the plan.
     Predicate(usize, Vec<Self>),
+    /// A call of an extern predicate, by its index in the plan.
     Extern(usize, Vec<Self>),
     Not(Box<Self>),
     Negate(Box<Self>),
@@ -47,9 +49,12 @@ pub(crate) enum CompiledExpr {
     Or(Vec<Self>),
     Arithmetic(Arithmetic, Box<Self>, Box<Self>),
     Compare(Comparison, Box<Self>, Box<Self>),
+    /// `event is tool:PATTERN(SHAPE)`: whether the event is about a tool that the pattern matches, and its arguments
+    /// have the shape.
     IsTool(Box<Self>, PatternId, Option<ArgumentShape>),
     /// Whether trusted text that the agent has seen lists the value; in conditions of `endorse` and `consent` only.
     Listed(Box<Self>, ListSource, ListedForm),
+    /// `value if condition else other`, in the order of evaluation: the condition, the value and the other value.
     Choice(Box<[Self; 3]>),
     Comprehension {
         slot: VariableSlot,

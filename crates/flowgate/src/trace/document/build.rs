@@ -1,8 +1,8 @@
 //! Builds the [`Document`] of an event: the tree of its fields, so that each field can have its own label. The text of
 //! an output that encodes data, such as JSON, is decomposed as well, with the span of each field in it. It stays one
-//! node if two parsers could read it differently, or if the output has a structured form with another value. The content
-//! of an event that is too large, or nested too deep, becomes one text. The monitor and the analysis build a document
-//! for each event that they append.
+//! node if two parsers could read it differently, or if the output has a structured form with another value. The
+//! content of an event that is too large, or nested too deep, becomes one text. The monitor and the analysis build a
+//! document for each event that they append.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,6 @@
 //! Reads a message in Anthropic's format into trace entries: its text, its calls (`tool_use`) and the outputs
-//! (`tool_result`) are blocks of one list `content`. [`super::list`] and the readers of files call it for each message.
+//! (`tool_result`) are blocks of one list `content`. The reader of messages ([`super`]) calls it for each message with
+//! such blocks of calls or outputs; it reads all other messages as OpenAI's.
 
 use serde_json::{Map, Value};
 

@@ -1,9 +1,8 @@
 //! Reads logs of MCP into trace entries: JSON-RPC messages, one per line, as a client or a proxy records them.
 //!
-//! Every request that is answered is read as a call: `tools/call` as a call of the named tool, any other method as a
-//! call of a tool with the name of the method. So the content of a resource or a prompt has a label like a tool
-//! output. The server is the one that the log names (`server`); what a server reports about itself identifies
-//! nothing.
+//! Every request is read as a call: `tools/call` as a call of the named tool, any other method as a call of a tool with
+//! the name of the method. So the content of a resource or a prompt has a label like a tool output. The server is the
+//! one that the log names (`server`); what a server reports about itself identifies nothing.
 
 use serde_json::{Map, Value};
 

@@ -2,8 +2,8 @@
 //!
 //! The hook is configured by the names of events in the format that Copilot shares with VS Code, such as `PreToolUse`:
 //! under the other names, such as `preToolUse`, an event does not state what it is. Copilot states no ids of calls. It
-//! ignores the answer to a prompt and to the output of a failed tool. The events and answers have the forms of the hooks
-//! reference of Copilot.
+//! ignores the answer to a prompt and to the output of a failed tool. The events and answers have the forms of the
+//! hooks reference of Copilot.
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::Tool;

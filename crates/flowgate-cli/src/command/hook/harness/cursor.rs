@@ -1,9 +1,9 @@
 //! Reads the events of Cursor and formats answers to it, for [`super::Harness`].
 //!
-//! `preToolUse` runs before every tool. Cursor accepts the answer `ask` there without asking, so a question of the policy
-//! is a denial. An answer must be a JSON object: with `failClosed`, Cursor refuses a call without one. Cursor replaces
-//! only the outputs of tools of MCP servers; it names these tools `MCP:TOOL`, without the server. The events and answers
-//! have the forms of the hooks reference of Cursor.
+//! `preToolUse` runs before every tool. Cursor accepts the answer `ask` there without asking, so a question of the
+//! policy is a denial. An answer must be a JSON object: with `failClosed`, Cursor refuses a call without one. Cursor
+//! replaces only the outputs of tools of MCP servers; it names these tools `MCP:TOOL`, without the server. The events
+//! and answers have the forms of the hooks reference of Cursor.
 
 use flowgate::json::{self, Numbers};
 use flowgate::monitor::Outcome;

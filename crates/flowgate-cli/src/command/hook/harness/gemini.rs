@@ -45,7 +45,10 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
 }
 
 /// Returns the call of an event: its tool, of a server or of Gemini CLI itself, and its arguments. It has no id.
-/// Fails if the server is not named, or is called `flowgate`.
+///
+/// # Errors
+/// If a field is missing, only one of the names of the server and of its tool is stated, or the server is called
+/// `flowgate`.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let name = fields.text("tool_name")?;
     let context = fields.input.get("mcp_context");

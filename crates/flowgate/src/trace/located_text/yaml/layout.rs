@@ -55,7 +55,8 @@ impl<'t> Layout<'t> {
     }
 
     /// Returns the first offset from `at` that is neither white space nor comment nor, in a flow collection (`flow`,
-    /// within brackets), a comma. A `#` begins a comment only after white space or at the start of the text.
+    /// within brackets), a comma. A `#` begins a comment only after white space, after such a comma, or at the start of
+    /// the text.
     pub(super) fn skip(&self, mut at: usize, flow: bool) -> usize {
         loop {
             let space = |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r') || flow && b == b',';
