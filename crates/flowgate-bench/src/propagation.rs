@@ -16,6 +16,7 @@
 //! | `double.rs` | implements test doubles of models that score texts, answer, and cite documents |
 //! | `method.rs` | applies the methods that find labels |
 //! | `tune.rs` | chooses λ, the loss of utility that a method tolerates, on questions that the report leaves out |
+//! | `naive_tokens.rs` | counts the tokens of the naive algorithm, with which those of the searches are compared |
 //! | `measure.rs`, `rouge.rs` | compare labels with the ground truth, and answers with the answers of the data set |
 //! | `regenerate.rs` | generates answers again at their labels, attacks them, and endorses them by quoting |
 //! | `model_run.rs` | runs the tables with a model in place of the doubles |
@@ -30,6 +31,7 @@ mod manifest;
 pub mod measure;
 pub mod method;
 mod model_run;
+mod naive_tokens;
 pub mod news;
 pub mod question;
 pub mod regenerate;

@@ -9,6 +9,7 @@ use flowgate_lm::{BoxFuture, Error, block_on};
 use super::double::UNKNOWN_WORD;
 use super::measure::LabelFigures;
 use super::method::{LabelMethod, Models, SearchParameters, apply};
+use super::naive_tokens::NaiveTokens;
 use super::news::Retriever;
 use super::question::DocumentQuestion;
 use super::regenerate::{Alignment, align};
@@ -166,6 +167,7 @@ impl PropagationSuite {
             parameters.iter().find(|(tuned, _)| *tuned == tuned_as).map_or(FIXED, |(_, best)| *best)
         };
         let mut labels = Vec::new();
+        let mut naive = NaiveTokens::new(models.count);
         for (set, method) in plan(models).filter(|(set, _)| self.has(*set)) {
             let mut outcomes = Vec::new();
             for question in self.of(set) {
@@ -182,7 +184,8 @@ impl PropagationSuite {
                     return Ok(None);
                 }
             }
-            let (model, figures) = (name.to_owned(), LabelFigures::of(&outcomes));
+            let (model, mut figures) = (name.to_owned(), LabelFigures::of(&outcomes));
+            naive.compare(set.name(), self.of(set), &mut figures);
             labels.push(LabelRow { model, set, method, parameters: parameters_of(set), figures });
         }
         let alignment = match models.answers {

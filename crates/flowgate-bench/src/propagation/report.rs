@@ -64,6 +64,7 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     put("cut_off", figures.cut_off.into());
     put("tokens_per_forward_token", number(figures.forward_ratio));
     put("tokens_per_unshared_token", number(figures.sharing_ratio));
+    put("tokens_per_naive_token", number(figures.naive_ratio));
     fields
 }
 
@@ -316,6 +317,7 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
         "tokens",
         "tokens/forward",
         "tokens/unshared",
+        "tokens/naive",
     ];
     let row = |row: &LabelRow| {
         vec![
@@ -328,20 +330,28 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
             row.figures.tokens.map_or_else(|| "-".to_owned(), |tokens| format!("{:.0}", tokens.mean)),
             cell(row.figures.forward_ratio),
             cell(row.figures.sharing_ratio),
+            ratio_cell(row.figures.naive_ratio),
         ]
     };
     let has_cost = |row: &&LabelRow| row.figures.most_calls > 0;
     let mut rows: Vec<_> = rows_of(labels, |_| true).filter(has_cost).map(row).collect();
     rows.extend(literal.map(|cost| {
-        // No model was called, so the ratios of tokens are missing.
-        let [none, tests] = ["-".to_owned(), cell(Some(cost.tests.mean))];
+        // This is the naive algorithm itself. No model was called, so the ratios to one pass and to its calls are missing.
+        let [none, tests, naive] = ["-".to_owned(), cell(Some(cost.tests.mean)), ratio_cell(Some(1.0))];
+        let tokens = format!("{:.0}", cost.tokens as f64 / cost.questions.max(1) as f64);
         let (set, method) = (DataSet::KeyValue.name().to_owned(), LabelMethod::Literal.name().to_owned());
         let name = "if utility followed the facts".to_owned();
         let [most, cut_off] = [cost.most_tests.to_string(), "0".to_owned()];
-        vec![name, set, method, tests, most, cut_off, none.clone(), none.clone(), none]
+        vec![name, set, method, tests, most, cut_off, tokens, none.clone(), none, naive]
     }));
-    let title = "cost for each question: scored texts; processed tokens, and these divided by those of one pass, and by those of the same calls without a shared prefix";
+    let title = "cost for each question: scored texts; processed tokens, and these divided by those of one pass, by those of the same calls without a shared prefix, and by those of Algorithm 1 without one (naive)";
     table(title, &header, &rows)
+}
+
+/// Returns a ratio of tokens that can be far below 1 as the text of a cell, with four digits after the point; a dash if
+/// there is none.
+fn ratio_cell(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.4}"))
 }
 
 /// Returns a table for sections 6.1 and 6.2 of *Permissive Information-Flow Analysis*: how many labels are improved
@@ -423,6 +433,7 @@ mod tests {
             "news/tf-idf",
             "copy/distracted",
             "if utility followed the facts",
+            "tokens/naive",
         ] {
             assert!(text.contains(expected), "{expected}:\n{text}");
         }

@@ -12,6 +12,7 @@ use super::embeddings::TextEmbedder;
 use super::key_value::{self, PAPER, Phrasing, UNSEEN};
 use super::measure::{LabelFigures, LabelOutcome, Spread};
 use super::method::{LabelMethod, Models, SearchParameters, apply, literal_cost};
+use super::naive_tokens::NaiveTokens;
 use super::news::{self, NewsSet, Retriever};
 use super::question::{DocumentQuestion, integrity_labels};
 use super::regenerate::{Alignment, Degradation, align, degrade, endorse};
@@ -116,6 +117,8 @@ pub struct LiteralCost {
     pub most_tests: usize,
     /// The number of tokens of all questions, where no two tests share the evaluation of a prefix.
     pub tokens: usize,
+    /// The number of questions.
+    pub questions: usize,
 }
 
 /// The questions of a run.
@@ -301,15 +304,17 @@ impl PropagationSuite {
         let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid)).collect();
         // Measure each planned method on its data set.
         let mut labels = Vec::new();
+        let mut naive = NaiveTokens::new(&count_lines);
         for (set, method) in self.plan() {
             let parameters = match set {
                 DataSet::KeyValue | DataSet::KeyValueSmall | DataSet::KeyValueUnseen => key_value,
                 DataSet::News(_) => news,
                 DataSet::Agents { .. } => FIXED,
             };
-            let Some(row) = self.row(copying, models, (set, method), parameters, step)? else {
+            let Some(mut row) = self.row(copying, models, (set, method), parameters, step)? else {
                 return Ok(None);
             };
+            naive.compare(set.name(), self.of(set), &mut row.figures);
             labels.push(row);
         }
         let [trusted, untrusted] = integrity_labels().ok_or_else(|| {
@@ -388,6 +393,7 @@ impl PropagationSuite {
             tests: Spread::of(&costs.iter().map(|(tests, _)| *tests as f64).collect::<Vec<_>>())?,
             most_tests: costs.iter().map(|(tests, _)| *tests).max()?,
             tokens: costs.iter().map(|(_, tokens)| tokens).sum(),
+            questions: costs.len(),
         })
     }
 }
@@ -442,6 +448,12 @@ mod tests {
         let literal = row(DataSet::KeyValueSmall, LabelMethod::Literal);
         let hitting = row(DataSet::KeyValueSmall, LabelMethod::HittingSet);
         assert_eq!((literal.exact, literal.recall), (hitting.exact, hitting.recall));
+        // Fourteen incomparable labels: the naive algorithm processes thousands of contexts, the search a few.
+        let on_large = row(DataSet::KeyValue, LabelMethod::HittingSet).naive_ratio.unwrap();
+        assert!(on_large > 0.0 && on_large < 0.1, "{on_large}");
+        // Algorithm 1 itself processes no more than all its contexts from the beginning.
+        assert!(literal.naive_ratio.unwrap() <= 1.1, "{:?}", literal.naive_ratio);
+        assert_eq!(row(DataSet::KeyValue, LabelMethod::Introspection).naive_ratio, None);
         assert_eq!(row(DataSet::KeyValue, LabelMethod::Introspection).exact.of, 3);
         assert_eq!(row(DataSet::KeyValue, LabelMethod::Naive).exact.hits, 0);
         assert_eq!(results.degradation.len(), super::super::regenerate::ATTACKERS.len());
