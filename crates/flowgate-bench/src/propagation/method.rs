@@ -193,8 +193,8 @@ fn knn(
 }
 
 /// Asks the model which documents the answer `completion` needs, and returns the labels of these documents. `example`
-/// shows the model how to cite. If the model's reply is malformed, the result is the naive label, which is never too
-/// low.
+/// shows the model how to cite. If the model's reply is malformed, or the model cannot read the request or reply to it,
+/// the result is the naive label, which is never too low.
 fn introspect(
     models: Models<'_>,
     question: &DocumentQuestion,
@@ -224,8 +224,12 @@ fn introspect(
     });
     let asked = AnsweredQuestion { documents: &documents, question: &question.text, answer: completion };
     let request = introspection_request(shown, asked);
-    let reply = block_on(model.complete(&request, &mut ignore_deltas))?;
-    Ok(parse_introspection(&reply.text, &span).unwrap_or_else(|| vec![span.top()]))
+    match block_on(model.complete(&request, &mut ignore_deltas)) {
+        Ok(reply) => Ok(parse_introspection(&reply.text, &span).unwrap_or_else(|| vec![span.top()])),
+        // One question that is too long does not end a measurement.
+        Err(Error::TooManyTokens { .. } | Error::Failed(_)) => Ok(vec![span.top()]),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the cost of Algorithm 1 of *Permissive Information-Flow Analysis*. The first number is that of the

@@ -1,7 +1,8 @@
 //! Runs the propagation suite with a model in place of the doubles, which gives Tables 1 to 3 of *Permissive
-//! Information-Flow Analysis*, and Table 4 if it can answer. The model must score texts and need not answer chats, so
-//! introspection does not run. The answer of each question is the one that the data set gives, except in
-//! `agents/generated`, where the model writes it.
+//! Information-Flow Analysis*, and Table 4 if it can answer. The model must score texts. Introspection runs if it also
+//! answers chats; a model without a chat template does so by
+//! [`ContinuedIntrospection`](flowgate_guard::propagation::introspection::ContinuedIntrospection). The answer of each
+//! question is the one that the data set gives, except in `agents/generated`, where the model writes it.
 
 use flowgate_guard::propagation::AnswerModel;
 use flowgate_lm::{BoxFuture, Error, block_on};
@@ -46,29 +47,35 @@ pub struct TunedSet {
 const PLAN: [(DataSet, &[LabelMethod]); 7] = [
     (
         DataSet::KeyValue,
-        &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Shapley, LabelMethod::Knn],
+        &[
+            LabelMethod::Naive,
+            LabelMethod::HittingSet,
+            LabelMethod::Shapley,
+            LabelMethod::Knn,
+            LabelMethod::Introspection,
+        ],
     ),
     (DataSet::KeyValueSmall, &[LabelMethod::Literal, LabelMethod::HittingSet]),
-    (DataSet::KeyValueUnseen, &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn]),
-    (DataSet::News(Retriever::Perfect), &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn]),
-    (DataSet::News(Retriever::Embeddings), &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn]),
-    (
-        DataSet::Agents { is_generated: false },
-        &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn],
-    ),
-    (
-        DataSet::Agents { is_generated: true },
-        &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn],
-    ),
+    (DataSet::KeyValueUnseen, &EACH),
+    (DataSet::News(Retriever::Perfect), &EACH),
+    (DataSet::News(Retriever::Embeddings), &EACH),
+    (DataSet::Agents { is_generated: false }, &EACH),
+    (DataSet::Agents { is_generated: true }, &EACH),
 ];
 
-/// Returns the rows that a run with these models has: only a model with hidden states runs the kNN-LM, and only one that
-/// answers has generated answers.
+/// The methods that run on the data sets where none is added.
+const EACH: [LabelMethod; 4] =
+    [LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn, LabelMethod::Introspection];
+
+/// Returns the rows that a run with these models has: only a model with hidden states runs the kNN-LM, only one for chats
+/// is asked by introspection, and only one that answers has generated answers.
 fn plan(models: Models<'_>) -> impl Iterator<Item = (DataSet, LabelMethod)> {
     let rows = PLAN.into_iter().flat_map(|(set, methods)| methods.iter().map(move |method| (set, *method)));
     let (has_states, can_answer) = (models.states.is_some(), models.answers.is_some());
+    let can_chat = models.chat.is_some();
     rows.filter(move |(set, method)| {
         (has_states || *method != LabelMethod::Knn)
+            && (can_chat || *method != LabelMethod::Introspection)
             && (can_answer || *set != DataSet::Agents { is_generated: true })
     })
 }
@@ -93,8 +100,8 @@ impl PropagationSuite {
     /// Returns the number of steps of a run with a model, by which the command line shows progress: one for each
     /// question under each method, one for each setting that is tried, and one for Table 4.
     pub fn model_steps(&self, models: Models<'_>) -> usize {
-        let rows: usize =
-            plan(models).filter(|(set, _)| self.has(*set)).map(|(set, _)| self.of(set).len()).sum();
+        let rows = plan(models).filter(|(set, _)| self.has(*set));
+        let rows: usize = rows.map(|(set, method)| self.asked(set, method).1.len()).sum();
         rows + self.tuning_steps(models.states.is_some()) + usize::from(models.answers.is_some())
     }
 
@@ -170,7 +177,8 @@ impl PropagationSuite {
         let mut naive = NaiveTokens::new(models.count);
         for (set, method) in plan(models).filter(|(set, _)| self.has(*set)) {
             let mut outcomes = Vec::new();
-            for question in self.of(set) {
+            let (example, questions) = self.asked(set, method);
+            for question in questions {
                 let completion = match (set, models.answers) {
                     (DataSet::Agents { is_generated: true }, Some(answers)) => {
                         let all: Vec<usize> = (0..question.documents.len()).collect();
@@ -179,7 +187,7 @@ impl PropagationSuite {
                     }
                     _ => question.answer.clone(),
                 };
-                outcomes.push(apply(method, models, parameters_of(set), question, &completion, None)?);
+                outcomes.push(apply(method, models, parameters_of(set), question, &completion, example)?);
                 if step() {
                     return Ok(None);
                 }
@@ -208,7 +216,11 @@ impl PropagationSuite {
 
 #[cfg(test)]
 mod tests {
-    use super::super::double::{CopyModel, CopyingErrors};
+    use flowgate_guard::propagation::introspection::ContinuedIntrospection;
+    use flowgate_lm::chat::{Message, Part, Request};
+    use flowgate_lm::{ChatModel as _, ContinuationEnd, ContinuationModel, ignore_deltas};
+
+    use super::super::double::{CitingDouble, CopyModel, CopyingErrors};
     use super::super::report::{model_lines, model_page, model_tables};
     use super::super::suite::Size;
     use super::*;
@@ -225,6 +237,72 @@ mod tests {
             let failed = Error::Failed("the double has no document".to_owned());
             Box::pin(std::future::ready(first.ok_or(failed)))
         }
+    }
+
+    /// Continues with the numbers of the documents that state a fact of the answer, as the citing double does.
+    struct CitingContinuation {
+        prompts: std::sync::Mutex<Vec<String>>,
+    }
+
+    impl ContinuationModel for CitingContinuation {
+        fn continue_text<'a>(
+            &'a self,
+            prompt: &'a str,
+            end: ContinuationEnd<'a>,
+        ) -> BoxFuture<'a, Result<String, Error>> {
+            self.prompts.lock().unwrap().push(prompt.to_owned());
+            // Without room for an answer, every prompt is too long.
+            if end.tokens == 0 {
+                let error = Error::TooManyTokens { tokens: prompt.len(), limit: 0 };
+                return Box::pin(std::future::ready(Err(error)));
+            }
+            // The last first document is that of the question.
+            let asked = prompt.rsplit_once("\n[1] ").map_or(prompt, |(_, rest)| rest);
+            let asked = format!("[1] {}", asked.trim_end_matches("\nNEEDED:"));
+            let mut request = Request::default();
+            request.messages.push(Message::User(vec![Part::Text(asked)]));
+            let double = CitingDouble { is_noisy: false, seed: 1 };
+            let reply = block_on(double.complete(&request, &mut ignore_deltas)).map(|reply| reply.text);
+            let sets = reply.map(|text| text.trim_start_matches("NEEDED:").to_owned());
+            Box::pin(std::future::ready(sets))
+        }
+    }
+
+    /// A model without a chat template has a row of introspection: it continues the question.
+    #[test]
+    fn a_model_that_continues_texts_is_asked_which_documents_it_needs() {
+        let suite = PropagationSuite::new(1, Size { questions: 3, pairs: 3 }).unwrap();
+        let model = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
+        let continuation = CitingContinuation { prompts: Default::default() };
+        let run = |tokens| {
+            let chat = ContinuedIntrospection { model: &continuation, tokens };
+            let models = Models {
+                scores: &model,
+                states: None,
+                chat: Some(&chat),
+                answers: None,
+                count: &count_lines,
+            };
+            let results = suite.run_model(models, "a model", &mut || false).unwrap().unwrap();
+            let rows = results.labels.into_iter().filter(|row| row.method == LabelMethod::Introspection);
+            rows.map(|row| (row.set.name(), row.figures)).collect::<Vec<_>>()
+        };
+        let rows = run(16);
+        let names: Vec<(&str, usize)> = rows.iter().map(|(set, figures)| (*set, figures.exact.of)).collect();
+        // The first key-value question is the example.
+        let expected =
+            [("key-value/14", 2), ("key-value/unseen", 2), ("news/perfect", 15), ("agents/given", 40)];
+        assert_eq!(names, expected);
+        // On the agents, the double that cites is almost always right.
+        assert!(rows.last().unwrap().1.exact.hits >= 36, "{rows:?}");
+        let prompts = continuation.prompts.lock().unwrap().clone();
+        assert!(prompts.iter().all(|prompt| prompt.ends_with("\nNEEDED:")), "{prompts:?}");
+        // Two questions of each key-value set come after an example.
+        let with_example = prompts.iter().filter(|prompt| prompt.matches("\nQuestion: ").count() == 2);
+        assert_eq!(with_example.count(), 4);
+        // A model that cannot read its question has the naive label, and does not end the run.
+        let unread = run(0);
+        assert!(unread.iter().all(|(_, figures)| figures.improvement.hits == 0), "{unread:?}");
     }
 
     /// A double in the place of the model: every table has its rows, and the copying double finds the labels.

@@ -251,14 +251,28 @@ impl PropagationSuite {
     }
 
     /// Returns the number of steps of a run with one double, by which the command line shows progress.
-    /// [`run`](Self::run) calls its callback once for each step, except one: the question that introspection shows as
-    /// an example is counted here and not run.
+    /// [`run`](Self::run) calls its callback once for each step.
     pub fn steps(&self) -> usize {
-        let plan: usize = self.plan().map(|(set, _)| self.of(set).len()).sum();
+        let plan: usize = self.plan().map(|(set, method)| self.asked(set, method).1.len()).sum();
         // Both tuning sets have a grid of λ for two methods, and one of thresholds.
         let grid = 2 * LAMBDAS.len() + THRESHOLDS.len();
         // Alignment, attack and endorsement together are the last step.
         plan + 2 * grid + 1
+    }
+
+    /// Returns the questions on which a method is measured, and the one before them that the method shows to the model as
+    /// an example: on key-value questions, introspection shows the first one.
+    pub(super) fn asked(
+        &self,
+        set: DataSet,
+        method: LabelMethod,
+    ) -> (Option<&DocumentQuestion>, &[DocumentQuestion]) {
+        match self.of(set) {
+            [example, rest @ ..] if set.is_key_value() && method == LabelMethod::Introspection => {
+                (Some(example), rest)
+            }
+            all => (None, all),
+        }
     }
 
     /// Returns the questions of a data set.
@@ -345,10 +359,9 @@ impl PropagationSuite {
         AnswerDouble { answer, is_suggestible: false, is_noisy, seed: self.seed }
     }
 
-    /// Applies a method to all questions of a data set, and returns the row with its figures; `None` if `step`
-    /// interrupts. On key-value questions, introspection shows the model the first question as an example, and that
-    /// question is not measured. `copying` is the double: its name is in the row, and it generates the answers of the
-    /// data sets that have generated ones.
+    /// Applies a method to the questions of a data set, and returns the row with its figures; `None` if `step`
+    /// interrupts. `copying` is the double: its name is in the row, and it generates the answers of the data sets that
+    /// have generated ones.
     fn row(
         &self,
         copying: CopyingErrors,
@@ -357,11 +370,9 @@ impl PropagationSuite {
         parameters: SearchParameters,
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<LabelRow>, Error> {
-        let questions = self.of(set);
-        let is_key_value = set.is_key_value();
-        let example = questions.first().filter(|_| is_key_value && method == LabelMethod::Introspection);
+        let (example, questions) = self.asked(set, method);
         let mut outcomes: Vec<LabelOutcome> = Vec::new();
-        for question in questions.iter().skip(usize::from(example.is_some())) {
+        for question in questions {
             let completion = match set {
                 DataSet::Agents { is_generated: true } => self.generated(copying, question)?,
                 _ => question.answer.clone(),
@@ -436,8 +447,7 @@ mod tests {
         });
         let results = results.unwrap().unwrap();
         assert_eq!(results.labels.len(), suite.plan().count());
-        // The example of introspection has no step.
-        assert_eq!(steps + 1, suite.steps());
+        assert_eq!(steps, suite.steps());
         let row = |set, method| {
             let is_row = |row: &&LabelRow| row.set == set && row.method == method;
             results.labels.iter().find(is_row).unwrap().figures.clone()
@@ -476,7 +486,7 @@ mod tests {
             false
         });
         let with = with.unwrap().unwrap();
-        assert_eq!(steps + 1, suite.steps());
+        assert_eq!(steps, suite.steps());
         let (added, others): (Vec<&LabelRow>, Vec<&LabelRow>) =
             with.labels.iter().partition(|row| row.set.name() == "news/embeddings");
         assert_eq!((added.len(), others), (4, without.labels.iter().collect()));

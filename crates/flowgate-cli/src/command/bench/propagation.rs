@@ -24,6 +24,10 @@ use serde_json::json;
 #[cfg(feature = "local")]
 use flowgate_guard::propagation::ContinuedAnswers;
 #[cfg(feature = "local")]
+use flowgate_guard::propagation::introspection::ContinuedIntrospection;
+#[cfg(feature = "local")]
+use flowgate_lm::ChatModel;
+#[cfg(feature = "local")]
 use std::path::Path;
 
 use super::corpus::Folder;
@@ -184,10 +188,17 @@ fn run_local(
     suite.add_embeddings(&MeanHiddenState(&model)).map_err(failed)?;
     // Special tokens and errors do not matter here: the counts are for reports of cost.
     let count = |text: &str| model.count_tokens(text).unwrap_or_default();
-    // `None`: no chats are needed, since the method that asks the model itself (introspection) is not measured here.
     let answers = ContinuedAnswers { model: &model, tokens: ANSWER_TOKENS };
-    let models =
-        Models { scores: &model, states: Some(&model), chat: None, answers: Some(&answers), count: &count };
+    // Introspection asks the model itself. One without a chat template continues the question.
+    let continued = ContinuedIntrospection { model: &model, tokens: ANSWER_TOKENS };
+    let chat: &dyn ChatModel = if model.has_chat_template() { &model } else { &continued };
+    let models = Models {
+        scores: &model,
+        states: Some(&model),
+        chat: Some(chat),
+        answers: Some(&answers),
+        count: &count,
+    };
     if is_dry_run {
         print_no_requests(Some(suite.model_steps(models)), output);
         return Ok(0);
