@@ -81,8 +81,22 @@ pub struct SearchParameters {
     pub lambda: f64,
     /// λ of the search over the kNN-LM.
     pub knn_lambda: f64,
+    /// λ of the search over the prompt with Shapley pruning.
+    pub pruned_lambda: f64,
     /// The Shapley value below which a label is pruned.
     pub shapley: f64,
+}
+
+impl SearchParameters {
+    /// Returns λ of a method; `None` for a method without a search.
+    pub fn lambda_of(&self, method: LabelMethod) -> Option<f64> {
+        match method {
+            LabelMethod::Naive | LabelMethod::Introspection => None,
+            LabelMethod::Knn => Some(self.knn_lambda),
+            LabelMethod::Shapley => Some(self.pruned_lambda),
+            LabelMethod::HittingSet | LabelMethod::Literal => Some(self.lambda),
+        }
+    }
 }
 
 /// The maximum number of subcontexts that one search scores.
@@ -124,7 +138,7 @@ pub fn apply(
                 seed: 1,
             });
             let options = PropagationOptions {
-                lambda: parameters.lambda,
+                lambda: parameters.lambda_of(method).unwrap_or(parameters.lambda),
                 search: if is_literal { SearchKind::Literal } else { SearchKind::HittingSet },
                 budget: BUDGET,
                 shapley,

@@ -15,7 +15,7 @@ use super::news::Retriever;
 use super::question::DocumentQuestion;
 use super::regenerate::{Alignment, align};
 use super::suite::{DataSet, LabelRow, PropagationSuite};
-use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
+use super::tune::{FIXED, GridPoint, setting_count, tune};
 
 /// The results with one model.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,8 +108,7 @@ impl PropagationSuite {
     /// Returns the number of steps of [`tune_model`](Self::tune_model). `has_states` says whether the model has hidden
     /// states, which the kNN-LM needs.
     pub fn tuning_steps(&self, has_states: bool) -> usize {
-        let methods = if has_states { 2 } else { 1 };
-        3 * (methods * LAMBDAS.len() + THRESHOLDS.len())
+        4 * setting_count(has_states)
     }
 
     /// Chooses λ and the Shapley threshold for a model and each phrasing of questions, on the tuning questions of the
@@ -130,6 +129,7 @@ impl PropagationSuite {
             (DataSet::KeyValue, key_value, true),
             (DataSet::KeyValueUnseen, &self.unseen_tuning, true),
             (DataSet::News(Retriever::Perfect), news, false),
+            (DataSet::News(Retriever::TfIdf), &self.tf_idf_tuning, false),
         ];
         let mut tuned = Vec::new();
         for (set, questions, prunes) in sets {
@@ -165,10 +165,10 @@ impl PropagationSuite {
         let grids: Vec<(DataSet, GridPoint)> = grids.collect();
         let parameters_of = |set: DataSet| {
             // Small contexts have the phrasing of the large ones. The agent conversations have no tuning questions, so their parameters are fixed.
-            // All retrievers find articles for the same questions.
+            // The retrievers by words and by embeddings both miss articles.
             let tuned_as = match set {
                 DataSet::KeyValueSmall => DataSet::KeyValue,
-                DataSet::News(_) => DataSet::News(Retriever::Perfect),
+                DataSet::News(Retriever::Embeddings) => DataSet::News(Retriever::TfIdf),
                 set => set,
             };
             parameters.iter().find(|(tuned, _)| *tuned == tuned_as).map_or(FIXED, |(_, best)| *best)
@@ -367,7 +367,9 @@ mod tests {
             let tuned = suite.tune_model(models, &mut step).unwrap().unwrap();
             assert_eq!(steps, suite.tuning_steps(states.is_some()));
             let sets: Vec<_> = tuned.iter().map(|tuned| (tuned.set.name(), tuned.questions)).collect();
-            assert_eq!(sets, [("key-value/14", 2), ("key-value/unseen", 2), ("news/perfect", 5)]);
+            let expected =
+                [("key-value/14", 2), ("key-value/unseen", 2), ("news/perfect", 5), ("news/tf-idf", 5)];
+            assert_eq!(sets, expected);
             for tuned in &tuned {
                 let of_prompt = tuned.grid.iter().filter(|point| point.method == LabelMethod::HittingSet);
                 let best = of_prompt.clone().map(|point| point.exact).fold(0.0, f64::max);
@@ -378,7 +380,8 @@ mod tests {
         }
         let reported: Vec<&str> = suite.questions().map(|(_, question)| question.text.as_str()).collect();
         let (key_value, news) = &suite.tuning;
-        for question in key_value.iter().chain(news).chain(&suite.unseen_tuning) {
+        let tuning = key_value.iter().chain(news).chain(&suite.unseen_tuning).chain(&suite.tf_idf_tuning);
+        for question in tuning {
             let is_reported = suite.questions().any(|(_, other)| other == question);
             assert!(!is_reported, "{}: {reported:?}", question.text);
         }

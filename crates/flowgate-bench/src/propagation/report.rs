@@ -13,7 +13,7 @@ use super::method::LabelMethod;
 use super::model_run::ModelResults;
 use super::regenerate::Alignment;
 use super::suite::{DataSet, DoubleResults, LabelRow, LiteralCost};
-use super::tune::GridPoint;
+use super::tune::{GridPoint, THRESHOLDS};
 use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, cell, table, texts};
@@ -38,11 +38,8 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     put("double", row.model.clone().into());
     put("set", row.set.name().into());
     put("method", row.method.name().into());
-    // The search of nearest neighbours has a λ of its own.
-    put(
-        "lambda",
-        if row.method == LabelMethod::Knn { row.parameters.knn_lambda } else { row.parameters.lambda }.into(),
-    );
+    // A method without a search has the λ of the search over the prompt.
+    put("lambda", row.parameters.lambda_of(row.method).unwrap_or(row.parameters.lambda).into());
     put("shapley", row.parameters.shapley.into());
     let rates = [("exact", figures.exact), ("improvement", figures.improvement), ("missed", figures.missed)];
     // A rate has several columns: the share and its interval. A spread has a mean and a standard deviation.
@@ -210,11 +207,7 @@ fn spread_cell(spread: Option<Spread>) -> String {
 /// Returns the λ of a method as the text of a cell: the loss of utility that its search tolerates. A method without a
 /// search has a dash.
 fn lambda_cell(row: &LabelRow) -> String {
-    match row.method {
-        LabelMethod::Naive | LabelMethod::Introspection => "-".to_owned(),
-        LabelMethod::Knn => row.parameters.knn_lambda.to_string(),
-        _ => row.parameters.lambda.to_string(),
-    }
+    row.parameters.lambda_of(row.method).map_or_else(|| "-".to_owned(), |lambda| lambda.to_string())
 }
 
 /// Returns Table 1 of *Permissive Information-Flow Analysis*, on the key-value questions, which can have several
@@ -383,22 +376,31 @@ fn attack_table(all: &[DoubleResults]) -> Table {
 /// exactly the true labels. Each item of `grids` is the name of a double or a model, and its settings. *Permissive
 /// Information-Flow Analysis* draws its Figures 7 to 10 from such figures.
 fn grid_table(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Table {
-    let header = ["double", "set", "method", "λ", "Shapley", "exact"];
-    let row = |(name, grid): &(&str, &[(DataSet, GridPoint)])| {
-        let row = |(set, point): &(DataSet, GridPoint)| {
-            vec![
-                (*name).to_owned(),
-                set.name().to_owned(),
-                point.method.name().to_owned(),
-                point.lambda.to_string(),
-                point.threshold.map_or_else(|| "-".to_owned(), |threshold| threshold.to_string()),
-                cell(Some(point.exact)),
-            ]
-        };
-        grid.iter().map(row).collect::<Vec<_>>()
-    };
-    let title = "exact matches on tuning questions, which no other table reports (Figures 7 to 10)";
-    table(title, &header, &grids.iter().flat_map(row).collect::<Vec<_>>())
+    let thresholds = THRESHOLDS.map(|threshold| threshold.to_string());
+    let header: Vec<&str> = ["double", "set", "method", "λ", "not pruned"]
+        .into_iter()
+        .chain(thresholds.iter().map(String::as_str))
+        .collect();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for (name, grid) in grids {
+        for (set, point) in *grid {
+            let lambda = point.lambda.to_string();
+            let first = [*name, set.name(), point.method.name(), &lambda].map(str::to_owned);
+            // The column of a threshold, after the one without pruning. Settings that differ in it alone are one row.
+            let tried = |threshold: f64| THRESHOLDS.iter().position(|other| *other == threshold);
+            let column = first.len() + point.threshold.and_then(tried).map_or(0, |place| place + 1);
+            if rows.last().is_none_or(|row| row.get(..first.len()) != Some(first.as_slice())) {
+                let mut row = first.to_vec();
+                row.resize(header.len(), "-".to_owned());
+                rows.push(row);
+            }
+            if let Some(place) = rows.last_mut().and_then(|row| row.get_mut(column)) {
+                *place = cell(Some(point.exact));
+            }
+        }
+    }
+    let title = "exact matches on tuning questions, which no other table reports: without pruning, and with each Shapley threshold (Figures 7 to 10)";
+    table(title, &header, &rows)
 }
 
 #[cfg(test)]
@@ -407,6 +409,34 @@ mod tests {
     use super::super::news::Retriever;
     use super::super::suite::{DataSet, PropagationSuite, Size, plan};
     use super::*;
+
+    /// One row for each λ: the settings that differ in the threshold alone stand beside each other.
+    #[test]
+    fn the_grid_is_a_table_of_both_parameters() {
+        let point = |method, lambda, threshold, exact| {
+            (DataSet::KeyValue, GridPoint { method, lambda, threshold, exact })
+        };
+        let mut grid = vec![
+            point(LabelMethod::HittingSet, 0.1, None, 0.5),
+            point(LabelMethod::HittingSet, 0.2, None, 0.25),
+        ];
+        for (lambda, exact) in [(0.1, 0.0), (0.2, 0.5)] {
+            let at = |(place, threshold): (usize, &f64)| {
+                point(LabelMethod::Shapley, lambda, Some(*threshold), exact + 0.125 * place as f64)
+            };
+            grid.extend(THRESHOLDS.iter().enumerate().map(at));
+        }
+        let rows: Vec<String> = grid_table(&[("a", &grid)]).rows.iter().map(|row| row.join(" ")).collect();
+        assert_eq!(
+            rows,
+            [
+                "a key-value/14 prompt 0.1 0.500 - - - -",
+                "a key-value/14 prompt 0.2 0.250 - - - -",
+                "a key-value/14 prompt/shapley 0.1 - 0.000 0.125 0.250 0.375",
+                "a key-value/14 prompt/shapley 0.2 - 0.500 0.625 0.750 0.875",
+            ]
+        );
+    }
 
     #[test]
     fn every_format_has_every_row() {
@@ -447,7 +477,7 @@ mod tests {
         assert!(page.contains("<h2>manifest</h2>"));
         // The charts of tuning on the key-value questions and on the news.
         for figures in ["(Figures 7, 8)", "(Figures 9, 10)"] {
-            for set in ["key-value/14", "news/perfect"] {
+            for set in ["key-value/14", "news/perfect", "news/tf-idf"] {
                 let found = page.lines().any(|line| line.contains(figures) && line.contains(set));
                 assert!(found, "{set} {figures}");
             }

@@ -16,7 +16,7 @@ use super::naive_tokens::NaiveTokens;
 use super::news::{self, NewsSet, Retriever};
 use super::question::{DocumentQuestion, integrity_labels};
 use super::regenerate::{Alignment, Degradation, align, degrade, endorse};
-use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
+use super::tune::{FIXED, GridPoint, setting_count, tune};
 use crate::corpora::{NewsPairs, ReadFile};
 use crate::games::interval::Rate;
 use crate::tokens::count_lines;
@@ -140,6 +140,8 @@ pub struct PropagationSuite {
     agents: Vec<DocumentQuestion>,
     /// The key-value questions and the questions about news on which parameters are tuned, and nothing is reported.
     pub(super) tuning: (Vec<DocumentQuestion>, Vec<DocumentQuestion>),
+    /// The questions about news of `tuning`, with the articles that the retriever by words finds.
+    pub(super) tf_idf_tuning: Vec<DocumentQuestion>,
     /// The key-value questions in unseen phrasings on which parameters are tuned, and nothing is reported.
     pub(super) unseen_tuning: Vec<DocumentQuestion>,
 }
@@ -169,6 +171,7 @@ impl PropagationSuite {
         // each.
         let tuning_count = (size.questions / 2).max(1);
         let articles = news(seed, size.pairs)?;
+        let tuning_articles = news(tuning_seed, (size.pairs / 4).max(1))?;
         Ok(Self {
             seed,
             key_value: key_value(seed, size.questions, key_value::CONTEXT, &[PAPER])?,
@@ -182,8 +185,9 @@ impl PropagationSuite {
             agents: agent_questions()?,
             tuning: (
                 key_value(tuning_seed, tuning_count, key_value::CONTEXT, &[PAPER])?,
-                news(tuning_seed, (size.pairs / 4).max(1))?.perfect_questions(tuning_seed),
+                tuning_articles.perfect_questions(tuning_seed),
             ),
+            tf_idf_tuning: tuning_articles.tf_idf_questions(),
         })
     }
 
@@ -197,6 +201,7 @@ impl PropagationSuite {
             .ok_or("the articles have questions about fewer than two pairs; use more pairs")?;
         self.news = [reported.perfect_questions(self.seed), reported.tf_idf_questions()];
         self.tuning.1 = tuning.perfect_questions(self.seed ^ TUNING);
+        self.tf_idf_tuning = tuning.tf_idf_questions();
         self.articles = reported;
         self.files.clone_from(&found.files);
         self.embedded.clear();
@@ -254,10 +259,8 @@ impl PropagationSuite {
     /// [`run`](Self::run) calls its callback once for each step.
     pub fn steps(&self) -> usize {
         let plan: usize = self.plan().map(|(set, method)| self.asked(set, method).1.len()).sum();
-        // Both tuning sets have a grid of λ for two methods, and one of thresholds.
-        let grid = 2 * LAMBDAS.len() + THRESHOLDS.len();
-        // Alignment, attack and endorsement together are the last step.
-        plan + 2 * grid + 1
+        // Three tuning sets have a grid. Alignment, attack and endorsement together are the last step.
+        plan + 3 * setting_count(true) + 1
     }
 
     /// Returns the questions on which a method is measured, and the one before them that the method shows to the model as
@@ -310,19 +313,23 @@ impl PropagationSuite {
         };
         let (key_value, news) = &self.tuning;
         let Some((key_value, key_value_grid)) = tune(models, key_value, step)? else { return Ok(None) };
-        let Some((news, news_grid)) = tune(models, news, step)? else { return Ok(None) };
         // No reported method prunes on the news: their thresholds are for the chart alone.
-        let news = SearchParameters { shapley: FIXED.shapley, ..news };
+        let Some((news, news_grid)) = tune(models, news, step)? else { return Ok(None) };
+        let Some((tf_idf, tf_idf_grid)) = tune(models, &self.tf_idf_tuning, step)? else { return Ok(None) };
+        let [news, tf_idf] = [news, tf_idf].map(|best| SearchParameters { shapley: FIXED.shapley, ..best });
         let grid = |set, grid: Vec<GridPoint>| grid.into_iter().map(move |point| (set, point));
         let grids = grid(DataSet::KeyValue, key_value_grid);
-        let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid)).collect();
+        let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid));
+        let grids = grids.chain(grid(DataSet::News(Retriever::TfIdf), tf_idf_grid)).collect();
         // Measure each planned method on its data set.
         let mut labels = Vec::new();
         let mut naive = NaiveTokens::new(&count_lines);
         for (set, method) in self.plan() {
             let parameters = match set {
                 DataSet::KeyValue | DataSet::KeyValueSmall | DataSet::KeyValueUnseen => key_value,
-                DataSet::News(_) => news,
+                DataSet::News(Retriever::Perfect) => news,
+                // Both of these retrievers miss articles.
+                DataSet::News(Retriever::TfIdf | Retriever::Embeddings) => tf_idf,
                 DataSet::Agents { .. } => FIXED,
             };
             let Some(mut row) = self.row(copying, models, (set, method), parameters, step)? else {
