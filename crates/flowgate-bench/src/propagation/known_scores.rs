@@ -85,9 +85,9 @@ mod tests {
     use super::*;
 
     /// The copying double, which counts the texts that it scores.
-    struct Counting(CopyModel, AtomicUsize);
+    struct CountingScores(CopyModel, AtomicUsize);
 
-    impl ScoringModel for Counting {
+    impl ScoringModel for CountingScores {
         fn score_batch<'a>(
             &'a self,
             requests: &'a [ScoreRequest<'a>],
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn known_texts_are_not_scored_again() {
         let double = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
-        let model = Counting(double, AtomicUsize::new(0));
+        let model = CountingScores(double, AtomicUsize::new(0));
         let known = KnownScores::new(&model);
         let mut scored = 0;
         let mut check = |prompts: &[&'static str], bound: Option<f64>, asked: usize| {

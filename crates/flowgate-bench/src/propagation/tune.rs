@@ -137,9 +137,9 @@ mod tests {
     const DISTRACTED: CopyModel = CopyModel { copying: CopyingErrors::Distracted, seed: 1 };
 
     /// The distracted double, which counts the texts that it scores.
-    struct Counting(AtomicUsize);
+    struct CountingScores(AtomicUsize);
 
-    impl ScoringModel for Counting {
+    impl ScoringModel for CountingScores {
         fn score_batch<'a>(
             &'a self,
             requests: &'a [ScoreRequest<'a>],
@@ -154,7 +154,7 @@ mod tests {
     fn every_pair_of_lambda_and_threshold_is_tried() {
         let suite = PropagationSuite::new(1, Size { questions: 2, pairs: 3 }).unwrap();
         let questions = &suite.tuning.0;
-        let model = Counting(AtomicUsize::new(0));
+        let model = CountingScores(AtomicUsize::new(0));
         let models = Models { scores: &model, states: None, chat: None, answers: None, count: &count_lines };
         let (parameters, grid) = tune(models, questions, &mut || false).unwrap().unwrap();
         let asked = model.0.swap(0, Ordering::Relaxed);

@@ -29,8 +29,9 @@ pub(super) fn ignoring_example(draw: &mut Draw) -> Example {
             .map(|field| {
                 let form = draw.form();
                 // A value that an output happens to have would not show that the output is ignored.
-                let value =
-                    std::iter::repeat_with(|| draw.value(form)).take(100).find(|value| !outputs.contains(value));
+                let value = std::iter::repeat_with(|| draw.value(form))
+                    .take(100)
+                    .find(|value| !outputs.contains(value));
                 (field, value.unwrap_or_default())
             })
             .collect();
