@@ -504,6 +504,11 @@ mod tests {
         let news = results.labels.iter().filter(|row| row.set == DataSet::News(Retriever::Perfect));
         assert!(news.clone().count() > 0 && news.clone().all(|row| row.figures.exact.of == 2));
         assert_eq!(suite.files().len(), found.files.len());
+        for tuning in [&suite.tuning.1, &suite.tf_idf_tuning] {
+            let is_of_folder =
+                |question: &DocumentQuestion| question.text.starts_with("What does the tablet");
+            assert!(!tuning.is_empty() && tuning.iter().all(is_of_folder), "{tuning:?}");
+        }
         let error = PropagationSuite::new(1, SMALL).unwrap().with_news_pairs(&found, 1).unwrap_err();
         assert!(error.contains("fewer than two pairs"), "{error}");
     }
