@@ -341,10 +341,10 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
     table(title, &header, &rows)
 }
 
-/// Returns a ratio of tokens that can be far below 1 as the text of a cell, with four digits after the point; a dash if
+/// Returns a ratio of tokens that can be far below 1 as the text of a cell, with five digits after the point; a dash if
 /// there is none.
 fn ratio_cell(ratio: Option<f64>) -> String {
-    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.4}"))
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.5}"))
 }
 
 /// Returns a table for sections 6.1 and 6.2 of *Permissive Information-Flow Analysis*: how many labels are improved

@@ -82,7 +82,7 @@ fn a_model_on_a_server_replaces_the_doubles() {
             assert!(row(set, "knn-lm").is_none(), "{set}");
         }
         // The double copies, so the search finds labels; the first document is rarely what is needed.
-        assert_eq!(row("key-value/14", "prompt").unwrap()["exact_hits"], 2, "{printed}");
+        assert_eq!(row("key-value/14", "prompt").unwrap()["exact_count"], 2, "{printed}");
         assert!(lines.iter().any(|line| line["type"] == "alignment"));
         // Both interfaces give the same figures.
         let figures: Vec<Value> = lines.into_iter().filter(|line| line["type"] == "figures").collect();
