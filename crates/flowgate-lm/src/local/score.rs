@@ -150,8 +150,11 @@ impl LocalModel {
     /// Returns the cache with which the rows of a batch begin: the first `length` tokens of each. Rows with the same prefix
     /// share one row of the cache; otherwise, each has its own.
     fn batch_cache(&self, tasks: &[&ScoreTask<'_>], length: usize) -> Result<KeyValueCache, Error> {
-        let state = |task: &ScoreTask<'_>| task.request.prefix.and_then(Prefix::state::<PrefixState>);
-        let address = |task: &ScoreTask<'_>| state(task).map_or(0, |state| std::ptr::from_ref(state).addr());
+        // The address identifies the stored cache of a prefix; it is 0 without one.
+        let address = |task: &ScoreTask<'_>| {
+            let state = task.request.prefix.and_then(Prefix::state::<PrefixState>);
+            state.map_or(0, |state| std::ptr::from_ref(state).addr())
+        };
         let is_shared = tasks.windows(2).all(|pair| matches!(pair, [a, b] if address(a) == address(b)));
         let kept = if is_shared { tasks.get(..1).unwrap_or_default() } else { tasks };
         let cache = |task: &&ScoreTask<'_>| {
