@@ -17,6 +17,7 @@
 //! | `injecagent.rs`, `tau_bench.rs`, `privacy_lens.rs`, `agentdyn.rs` | read one benchmark each |
 //! | `taint_scenarios.rs` | reads scenarios of taint propagation in an own form, since TaintBench is not published |
 //! | `prompt_shield.rs` | reads labelled texts, on which [`detection`](crate::detection) measures detectors |
+//! | `fake_news.rs`, `news_questions.rs` | read pairs of news articles with questions, and let a model write the questions |
 //! | `double.rs`, `run.rs` | implement the double, and run one case |
 //! | `figures.rs`, `report.rs`, `manifest.rs` | count the outcomes of calls, print the figures, and identify the run |
 
@@ -30,6 +31,7 @@ mod files;
 mod injecagent;
 mod mails;
 mod manifest;
+pub mod news_questions;
 mod privacy_lens;
 mod prompt_shield;
 mod python;
@@ -46,7 +48,7 @@ use flowgate::policy::Policy;
 use flowgate_guard::conversation::Method;
 
 pub use case::{BenchmarkCorpus, CallPurpose, CorpusCase, CorpusTool, ScriptedCall, ToolSet};
-pub use fake_news::{NewsPair, NewsPairs, PairQuestion, load_news_pairs};
+pub use fake_news::{NewsPair, NewsPairs, PairQuestion, load_news_articles, load_news_pairs};
 pub use figures::{CaseRow, CorpusFigures, FateCounts, figures};
 pub use files::{CorpusFolder, ReadFile};
 pub use mails::load_mails;

@@ -7,9 +7,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flowgate_lm::chat::{Completion, Request};
-use flowgate_lm::{BlockedText, BlockingModel, BoxFuture, ChatModel, Error, Listener};
+use flowgate_lm::{
+    BlockedText, BlockingModel, BoxFuture, ChatModel, Error, Listener, Score, ScoreRequest, ScoringModel,
+};
 
-use crate::tokens::input_tokens;
+use crate::tokens::{count_lines, input_tokens};
 
 /// Counts the requests of a run. Parallel parts of the run can share it.
 #[derive(Debug, Default)]
@@ -33,6 +35,13 @@ impl RequestCounter {
     fn count(&self, request: &Request) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.input_tokens.fetch_add(input_tokens(request), Ordering::Relaxed);
+    }
+
+    /// Counts one request that has only a text, and adds its tokens to the sum.
+    fn count_text(&self, text: &str) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let tokens = u64::try_from(count_lines(text)).unwrap_or(u64::MAX);
+        self.input_tokens.fetch_add(tokens, Ordering::Relaxed);
     }
 }
 
@@ -74,6 +83,33 @@ impl<M: BlockingModel + ?Sized> BlockingModel for CountedModel<'_, M> {
     }
 }
 
+/// A double that scores texts, whose requests are counted.
+pub struct CountedScores<'m> {
+    /// The double that scores.
+    pub model: &'m dyn ScoringModel,
+    /// Counts each text before the double scores it.
+    pub counter: &'m RequestCounter,
+}
+
+impl std::fmt::Debug for CountedScores<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CountedScores").field("counter", self.counter).finish_non_exhaustive()
+    }
+}
+
+impl ScoringModel for CountedScores<'_> {
+    /// Counts each text as a request, with the tokens of its prompt and its continuation, and lets the double score them.
+    fn score_batch<'a>(
+        &'a self,
+        requests: &'a [ScoreRequest<'a>],
+    ) -> BoxFuture<'a, Result<Vec<Score>, Error>> {
+        for request in requests {
+            self.counter.count_text(&(request.whole_prompt() + request.continuation));
+        }
+        self.model.score_batch(requests)
+    }
+}
+
 /// A double of the model that drives the attacker: its answers are empty, so that the search makes its own attacks. Only the
 /// number of its requests matters, for an estimate of the cost.
 #[derive(Debug, Clone, Copy)]
@@ -96,8 +132,11 @@ impl ChatModel for SilentModel {
 
 #[cfg(test)]
 mod tests {
+    use flowgate_lm::block_on;
+
     use super::*;
     use crate::games::{Defence, GameSuite, ModelDouble, Runner};
+    use crate::propagation::{CopyModel, CopyingErrors};
 
     /// Each execution of the paper's defences is one request.
     #[test]
@@ -109,5 +148,18 @@ mod tests {
         let executions = suite.run_defence(&runner, Defence::None, &mut || false).unwrap().unwrap();
         assert_eq!(counter.requests(), executions.len() as u64);
         assert!(counter.input_tokens() > counter.requests());
+    }
+
+    /// Each text that is scored is a request, also in a batch.
+    #[test]
+    fn scored_texts_are_counted() {
+        let counter = RequestCounter::default();
+        let double = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
+        let scores = CountedScores { model: &double, counter: &counter };
+        let request = ScoreRequest { prompt: "one two", continuation: " two", ..ScoreRequest::default() };
+        let found = block_on(scores.score_batch(&[request, request])).unwrap();
+        assert_eq!(found, block_on(double.score_batch(&[request, request])).unwrap());
+        assert_eq!(counter.requests(), 2);
+        assert!(counter.input_tokens() >= 6, "{}", counter.input_tokens());
     }
 }

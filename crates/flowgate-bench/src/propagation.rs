@@ -15,7 +15,8 @@
 //! | `retrieve.rs`, `embeddings.rs` | find the documents for a question: by TF-IDF, by the vectors of a model |
 //! | `double.rs` | implements test doubles of models that score texts, answer, and cite documents |
 //! | `method.rs` | applies the methods that find labels |
-//! | `tune.rs` | chooses λ, the loss of utility that a method tolerates, on questions that the report leaves out |
+//! | `tune.rs`, `known_scores.rs` | choose λ, the loss of utility that a method tolerates, and the Shapley threshold, on questions that the report leaves out; each text is scored once |
+//! | `naive_tokens.rs` | counts the tokens of the naive algorithm, with which those of the searches are compared |
 //! | `measure.rs`, `rouge.rs` | compare labels with the ground truth, and answers with the answers of the data set |
 //! | `regenerate.rs` | generates answers again at their labels, attacks them, and endorses them by quoting |
 //! | `model_run.rs` | runs the tables with a model in place of the doubles |
@@ -26,10 +27,12 @@ pub mod double;
 mod drawing;
 pub mod embeddings;
 pub mod key_value;
+mod known_scores;
 mod manifest;
 pub mod measure;
 pub mod method;
 mod model_run;
+mod naive_tokens;
 pub mod news;
 pub mod question;
 pub mod regenerate;

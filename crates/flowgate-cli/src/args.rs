@@ -97,7 +97,7 @@ pub(crate) use paper::PaperArgs;
 #[cfg(feature = "bench")]
 pub(crate) use privacy::PrivacyArgs;
 #[cfg(feature = "bench")]
-pub(crate) use propagation::PropagationArgs;
+pub(crate) use propagation::{NewsQuestionsArgs, PropagationArgs};
 pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;

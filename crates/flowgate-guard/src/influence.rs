@@ -13,7 +13,7 @@
 
 pub mod estimated;
 pub mod everything;
-mod facts;
+pub(crate) mod facts;
 pub(crate) mod index;
 pub mod introspection;
 pub mod knn;

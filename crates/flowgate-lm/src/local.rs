@@ -283,6 +283,12 @@ impl LocalModel {
         self
     }
 
+    /// Returns whether the model has a chat template, without which it does not answer chats.
+    #[must_use]
+    pub fn has_chat_template(&self) -> bool {
+        self.template.is_some()
+    }
+
     /// Returns the most tokens of a text that the model reads, generated ones included.
     #[must_use]
     pub fn context(&self) -> usize {

@@ -58,28 +58,21 @@ pub struct PairQuestion {
     pub facts: Vec<(bool, bool)>,
 }
 
+/// Reads the pairs of articles from a folder, which need not have questions.
+///
+/// # Errors
+/// If articles are missing or have another form. The error names the file, and what was expected.
+pub fn load_news_articles(folder: &dyn CorpusFolder) -> Result<Vec<NewsPair>, CorpusError> {
+    Ok(articles(&mut CorpusFiles::new(folder))?.1)
+}
+
 /// Reads the pairs and the questions from a folder.
 ///
 /// # Errors
 /// If files are missing or have another form. The error names the file, the line and field in it, and what was expected.
 pub fn load_news_pairs(folder: &dyn CorpusFolder) -> Result<NewsPairs, CorpusError> {
     let mut files = CorpusFiles::new(folder);
-    let is_above = files.folders("")?.iter().any(|name| name == DATA_SET);
-    let root = if is_above { format!("{DATA_SET}/") } else { String::new() };
-    let legit_folder = format!("{root}legit");
-    let names = files.list(&legit_folder, ".legit.txt")?;
-    if names.is_empty() {
-        let problem =
-            "there are no articles `NAME.legit.txt`; give the folder fakeNewsDataset of the public data set";
-        return Err(CorpusError::new(&legit_folder, problem.to_owned()));
-    }
-    let mut pairs = Vec::new();
-    for file in names {
-        let name = file.trim_end_matches(".legit.txt").to_owned();
-        let legit = article(&mut files, &format!("{legit_folder}/{file}"))?;
-        let fake = article(&mut files, &format!("{root}fake/{name}.fake.txt"))?;
-        pairs.push(NewsPair { name, legit, fake });
-    }
+    let (root, pairs) = articles(&mut files)?;
     let inner = format!("{root}{QUESTIONS}");
     let what = "questions about the pairs, one JSON object a line with pair, question, answer and facts";
     let (place, text) = files.first_of(&[QUESTIONS, &inner], what)?;
@@ -93,6 +86,28 @@ pub fn load_news_pairs(folder: &dyn CorpusFolder) -> Result<NewsPairs, CorpusErr
         return Err(CorpusError::new(&place, problem.to_owned()));
     }
     Ok(NewsPairs { pairs, questions, files: files.into_read() })
+}
+
+/// Reads the pairs of articles, and returns them with the path of the data set in the folder: empty, or a folder's name
+/// with a slash.
+fn articles(files: &mut CorpusFiles<'_>) -> Result<(String, Vec<NewsPair>), CorpusError> {
+    let is_above = files.folders("")?.iter().any(|name| name == DATA_SET);
+    let root = if is_above { format!("{DATA_SET}/") } else { String::new() };
+    let legit_folder = format!("{root}legit");
+    let names = files.list(&legit_folder, ".legit.txt")?;
+    if names.is_empty() {
+        let problem =
+            "there are no articles `NAME.legit.txt`; give the folder fakeNewsDataset of the public data set";
+        return Err(CorpusError::new(&legit_folder, problem.to_owned()));
+    }
+    let mut pairs = Vec::new();
+    for file in names {
+        let name = file.trim_end_matches(".legit.txt").to_owned();
+        let legit = article(files, &format!("{legit_folder}/{file}"))?;
+        let fake = article(files, &format!("{root}fake/{name}.fake.txt"))?;
+        pairs.push(NewsPair { name, legit, fake });
+    }
+    Ok((root, pairs))
 }
 
 /// Reads one article as one line of text.

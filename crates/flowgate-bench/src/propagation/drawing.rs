@@ -38,8 +38,8 @@ fn over_lambda(set: DataSet, grids: &[(&str, &[(DataSet, GridPoint)])]) -> Optio
     chart(&format!("{}: exact labels over λ (Figures 7, 8)", set.name()), axes, curves)
 }
 
-/// Returns the chart of exact labels over the Shapley threshold, one curve for each model and λ that was tried with
-/// it; `None` if none was.
+/// Returns the chart of exact labels over the Shapley threshold, one curve for each model and each λ; `None` if no
+/// threshold was tried.
 fn over_thresholds(set: DataSet, grids: &[(&str, &[(DataSet, GridPoint)])]) -> Option<CurveChart> {
     let mut curves = Vec::new();
     for (name, grid) in grids {
@@ -82,7 +82,11 @@ mod tests {
         };
         let mut grid: Vec<_> =
             LAMBDAS.iter().map(|lambda| point(LabelMethod::HittingSet, *lambda, None)).collect();
-        grid.extend(THRESHOLDS.iter().map(|threshold| point(LabelMethod::Shapley, 0.2, Some(*threshold))));
+        for lambda in LAMBDAS {
+            grid.extend(
+                THRESHOLDS.iter().map(|threshold| point(LabelMethod::Shapley, lambda, Some(*threshold))),
+            );
+        }
         let drawings = grid_drawings(&[("one", &grid), ("two", &grid)]);
         let charts: Vec<(String, Vec<usize>)> = drawings
             .iter()
@@ -97,7 +101,7 @@ mod tests {
             charts,
             [
                 ("key-value/14: exact labels over λ (Figures 7, 8)".to_owned(), vec![8, 8]),
-                ("key-value/14: exact labels with pruning (Figures 9, 10)".to_owned(), vec![4, 4]),
+                ("key-value/14: exact labels with pruning (Figures 9, 10)".to_owned(), vec![4; 16]),
             ]
         );
         assert_eq!((place(&LAMBDAS, 0.01), place(&LAMBDAS, 2.0)), (0.0, 1.0));

@@ -100,6 +100,9 @@ pub struct LabelFigures {
     pub forward_ratio: Option<f64>,
     /// The processed tokens of all questions, divided by those of the same calls without shared prefixes and early stops.
     pub sharing_ratio: Option<f64>,
+    /// The processed tokens of all questions, divided by those that Algorithm 1 of *Permissive Information-Flow Analysis*
+    /// processes for the same questions if nothing is shared. [`compare_with_naive`](Self::compare_with_naive) sets it.
+    pub naive_ratio: Option<f64>,
 }
 
 impl LabelFigures {
@@ -127,7 +130,15 @@ impl LabelFigures {
             most_calls: outcomes.iter().map(|outcome| outcome.cost.calls).max().unwrap_or(0),
             forward_ratio: ratio(total(|cost| cost.forward_tokens)),
             sharing_ratio: ratio(total(|cost| cost.unshared_tokens)),
+            naive_ratio: None,
         }
+    }
+
+    /// Sets the ratio of the processed tokens to `tokens`, those of the naive algorithm for one question on average. The
+    /// ratio stays `None` if no model was called.
+    pub(super) fn compare_with_naive(&mut self, tokens: f64) {
+        let processed = self.tokens.filter(|_| self.most_calls > 0 && tokens > 0.0);
+        self.naive_ratio = processed.map(|processed| processed.mean / tokens);
     }
 }
 
@@ -166,6 +177,14 @@ mod tests {
         assert_eq!(figures.missed, Rate { hits: 1, of: 2 });
         assert_eq!(figures.exact, Rate { hits: 2, of: 4 });
         assert_eq!(LabelFigures::of(&[]).calls, None);
+        // Nothing was scored, so there is nothing to compare.
+        let mut figures = figures;
+        figures.compare_with_naive(50.0);
+        assert_eq!(figures.naive_ratio, None);
+        let cost = Cost { calls: 2, processed_tokens: 5, ..Cost::default() };
+        let mut scored = LabelFigures::of(&[LabelOutcome { cost, ..outcome(low, low) }]);
+        scored.compare_with_naive(50.0);
+        assert_eq!(scored.naive_ratio, Some(0.1));
         let spread = Spread::of(&[1.0, 3.0]).unwrap();
         assert_eq!((spread.mean, spread.deviation), (2.0, 2.0_f64.sqrt()));
     }

@@ -81,8 +81,22 @@ pub struct SearchParameters {
     pub lambda: f64,
     /// λ of the search over the kNN-LM.
     pub knn_lambda: f64,
+    /// λ of the search over the prompt with Shapley pruning.
+    pub pruned_lambda: f64,
     /// The Shapley value below which a label is pruned.
     pub shapley: f64,
+}
+
+impl SearchParameters {
+    /// Returns λ of a method; `None` for a method without a search.
+    pub fn lambda_of(&self, method: LabelMethod) -> Option<f64> {
+        match method {
+            LabelMethod::Naive | LabelMethod::Introspection => None,
+            LabelMethod::Knn => Some(self.knn_lambda),
+            LabelMethod::Shapley => Some(self.pruned_lambda),
+            LabelMethod::HittingSet | LabelMethod::Literal => Some(self.lambda),
+        }
+    }
 }
 
 /// The maximum number of subcontexts that one search scores.
@@ -124,7 +138,7 @@ pub fn apply(
                 seed: 1,
             });
             let options = PropagationOptions {
-                lambda: parameters.lambda,
+                lambda: parameters.lambda_of(method).unwrap_or(parameters.lambda),
                 search: if is_literal { SearchKind::Literal } else { SearchKind::HittingSet },
                 budget: BUDGET,
                 shapley,
@@ -193,8 +207,8 @@ fn knn(
 }
 
 /// Asks the model which documents the answer `completion` needs, and returns the labels of these documents. `example`
-/// shows the model how to cite. If the model's reply is malformed, the result is the naive label, which is never too
-/// low.
+/// shows the model how to cite. If the model's reply is malformed, or the model cannot read the request or reply to it,
+/// the result is the naive label, which is never too low.
 fn introspect(
     models: Models<'_>,
     question: &DocumentQuestion,
@@ -224,8 +238,12 @@ fn introspect(
     });
     let asked = AnsweredQuestion { documents: &documents, question: &question.text, answer: completion };
     let request = introspection_request(shown, asked);
-    let reply = block_on(model.complete(&request, &mut ignore_deltas))?;
-    Ok(parse_introspection(&reply.text, &span).unwrap_or_else(|| vec![span.top()]))
+    match block_on(model.complete(&request, &mut ignore_deltas)) {
+        Ok(reply) => Ok(parse_introspection(&reply.text, &span).unwrap_or_else(|| vec![span.top()])),
+        // One question that is too long does not end a measurement.
+        Err(Error::TooManyTokens { .. } | Error::Failed(_)) => Ok(vec![span.top()]),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the cost of Algorithm 1 of *Permissive Information-Flow Analysis*. The first number is that of the

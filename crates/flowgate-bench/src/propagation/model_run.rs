@@ -1,7 +1,8 @@
 //! Runs the propagation suite with a model in place of the doubles, which gives Tables 1 to 3 of *Permissive
-//! Information-Flow Analysis*, and Table 4 if it can answer. The model must score texts and need not answer chats, so
-//! introspection does not run. The answer of each question is the one that the data set gives, except in
-//! `agents/generated`, where the model writes it.
+//! Information-Flow Analysis*, and Table 4 if it can answer. The model must score texts. Introspection runs if it also
+//! answers chats; a model without a chat template does so by
+//! [`ContinuedIntrospection`](flowgate_guard::propagation::introspection::ContinuedIntrospection). The answer of each
+//! question is the one that the data set gives, except in `agents/generated`, where the model writes it.
 
 use flowgate_guard::propagation::AnswerModel;
 use flowgate_lm::{BoxFuture, Error, block_on};
@@ -9,11 +10,12 @@ use flowgate_lm::{BoxFuture, Error, block_on};
 use super::double::UNKNOWN_WORD;
 use super::measure::LabelFigures;
 use super::method::{LabelMethod, Models, SearchParameters, apply};
+use super::naive_tokens::NaiveTokens;
 use super::news::Retriever;
 use super::question::DocumentQuestion;
 use super::regenerate::{Alignment, align};
 use super::suite::{DataSet, LabelRow, PropagationSuite};
-use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
+use super::tune::{FIXED, GridPoint, setting_count, tune};
 
 /// The results with one model.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,29 +47,35 @@ pub struct TunedSet {
 const PLAN: [(DataSet, &[LabelMethod]); 7] = [
     (
         DataSet::KeyValue,
-        &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Shapley, LabelMethod::Knn],
+        &[
+            LabelMethod::Naive,
+            LabelMethod::HittingSet,
+            LabelMethod::Shapley,
+            LabelMethod::Knn,
+            LabelMethod::Introspection,
+        ],
     ),
     (DataSet::KeyValueSmall, &[LabelMethod::Literal, LabelMethod::HittingSet]),
-    (DataSet::KeyValueUnseen, &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn]),
-    (DataSet::News(Retriever::Perfect), &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn]),
-    (DataSet::News(Retriever::Embeddings), &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn]),
-    (
-        DataSet::Agents { is_generated: false },
-        &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn],
-    ),
-    (
-        DataSet::Agents { is_generated: true },
-        &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn],
-    ),
+    (DataSet::KeyValueUnseen, &EACH),
+    (DataSet::News(Retriever::Perfect), &EACH),
+    (DataSet::News(Retriever::Embeddings), &EACH),
+    (DataSet::Agents { is_generated: false }, &EACH),
+    (DataSet::Agents { is_generated: true }, &EACH),
 ];
 
-/// Returns the rows that a run with these models has: only a model with hidden states runs the kNN-LM, and only one that
-/// answers has generated answers.
+/// The methods that run on the data sets where none is added.
+const EACH: [LabelMethod; 4] =
+    [LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn, LabelMethod::Introspection];
+
+/// Returns the rows that a run with these models has: only a model with hidden states runs the kNN-LM, only one for chats
+/// is asked by introspection, and only one that answers has generated answers.
 fn plan(models: Models<'_>) -> impl Iterator<Item = (DataSet, LabelMethod)> {
     let rows = PLAN.into_iter().flat_map(|(set, methods)| methods.iter().map(move |method| (set, *method)));
     let (has_states, can_answer) = (models.states.is_some(), models.answers.is_some());
+    let can_chat = models.chat.is_some();
     rows.filter(move |(set, method)| {
         (has_states || *method != LabelMethod::Knn)
+            && (can_chat || *method != LabelMethod::Introspection)
             && (can_answer || *set != DataSet::Agents { is_generated: true })
     })
 }
@@ -92,16 +100,15 @@ impl PropagationSuite {
     /// Returns the number of steps of a run with a model, by which the command line shows progress: one for each
     /// question under each method, one for each setting that is tried, and one for Table 4.
     pub fn model_steps(&self, models: Models<'_>) -> usize {
-        let rows: usize =
-            plan(models).filter(|(set, _)| self.has(*set)).map(|(set, _)| self.of(set).len()).sum();
+        let rows = plan(models).filter(|(set, _)| self.has(*set));
+        let rows: usize = rows.map(|(set, method)| self.asked(set, method).1.len()).sum();
         rows + self.tuning_steps(models.states.is_some()) + usize::from(models.answers.is_some())
     }
 
     /// Returns the number of steps of [`tune_model`](Self::tune_model). `has_states` says whether the model has hidden
     /// states, which the kNN-LM needs.
     pub fn tuning_steps(&self, has_states: bool) -> usize {
-        let methods = if has_states { 2 } else { 1 };
-        3 * (methods * LAMBDAS.len() + THRESHOLDS.len())
+        4 * setting_count(has_states)
     }
 
     /// Chooses λ and the Shapley threshold for a model and each phrasing of questions, on the tuning questions of the
@@ -122,6 +129,7 @@ impl PropagationSuite {
             (DataSet::KeyValue, key_value, true),
             (DataSet::KeyValueUnseen, &self.unseen_tuning, true),
             (DataSet::News(Retriever::Perfect), news, false),
+            (DataSet::News(Retriever::TfIdf), &self.tf_idf_tuning, false),
         ];
         let mut tuned = Vec::new();
         for (set, questions, prunes) in sets {
@@ -157,18 +165,20 @@ impl PropagationSuite {
         let grids: Vec<(DataSet, GridPoint)> = grids.collect();
         let parameters_of = |set: DataSet| {
             // Small contexts have the phrasing of the large ones. The agent conversations have no tuning questions, so their parameters are fixed.
-            // All retrievers find articles for the same questions.
+            // The retrievers by words and by embeddings both miss articles.
             let tuned_as = match set {
                 DataSet::KeyValueSmall => DataSet::KeyValue,
-                DataSet::News(_) => DataSet::News(Retriever::Perfect),
+                DataSet::News(Retriever::Embeddings) => DataSet::News(Retriever::TfIdf),
                 set => set,
             };
             parameters.iter().find(|(tuned, _)| *tuned == tuned_as).map_or(FIXED, |(_, best)| *best)
         };
         let mut labels = Vec::new();
+        let mut naive = NaiveTokens::new(models.count);
         for (set, method) in plan(models).filter(|(set, _)| self.has(*set)) {
             let mut outcomes = Vec::new();
-            for question in self.of(set) {
+            let (example, questions) = self.asked(set, method);
+            for question in questions {
                 let completion = match (set, models.answers) {
                     (DataSet::Agents { is_generated: true }, Some(answers)) => {
                         let all: Vec<usize> = (0..question.documents.len()).collect();
@@ -177,12 +187,13 @@ impl PropagationSuite {
                     }
                     _ => question.answer.clone(),
                 };
-                outcomes.push(apply(method, models, parameters_of(set), question, &completion, None)?);
+                outcomes.push(apply(method, models, parameters_of(set), question, &completion, example)?);
                 if step() {
                     return Ok(None);
                 }
             }
-            let (model, figures) = (name.to_owned(), LabelFigures::of(&outcomes));
+            let (model, mut figures) = (name.to_owned(), LabelFigures::of(&outcomes));
+            naive.compare(set.name(), self.of(set), &mut figures);
             labels.push(LabelRow { model, set, method, parameters: parameters_of(set), figures });
         }
         let alignment = match models.answers {
@@ -205,7 +216,11 @@ impl PropagationSuite {
 
 #[cfg(test)]
 mod tests {
-    use super::super::double::{CopyModel, CopyingErrors};
+    use flowgate_guard::propagation::introspection::ContinuedIntrospection;
+    use flowgate_lm::chat::{Message, Part, Request};
+    use flowgate_lm::{ChatModel as _, ContinuationEnd, ContinuationModel, ignore_deltas};
+
+    use super::super::double::{CitingDouble, CopyModel, CopyingErrors};
     use super::super::report::{model_lines, model_page, model_tables};
     use super::super::suite::Size;
     use super::*;
@@ -222,6 +237,72 @@ mod tests {
             let failed = Error::Failed("the double has no document".to_owned());
             Box::pin(std::future::ready(first.ok_or(failed)))
         }
+    }
+
+    /// Continues with the numbers of the documents that state a fact of the answer, as the citing double does.
+    struct CitingContinuation {
+        prompts: std::sync::Mutex<Vec<String>>,
+    }
+
+    impl ContinuationModel for CitingContinuation {
+        fn continue_text<'a>(
+            &'a self,
+            prompt: &'a str,
+            end: ContinuationEnd<'a>,
+        ) -> BoxFuture<'a, Result<String, Error>> {
+            self.prompts.lock().unwrap().push(prompt.to_owned());
+            // Without room for an answer, every prompt is too long.
+            if end.tokens == 0 {
+                let error = Error::TooManyTokens { tokens: prompt.len(), limit: 0 };
+                return Box::pin(std::future::ready(Err(error)));
+            }
+            // The last first document is that of the question.
+            let asked = prompt.rsplit_once("\n[1] ").map_or(prompt, |(_, rest)| rest);
+            let asked = format!("[1] {}", asked.trim_end_matches("\nNEEDED:"));
+            let mut request = Request::default();
+            request.messages.push(Message::User(vec![Part::Text(asked)]));
+            let double = CitingDouble { is_noisy: false, seed: 1 };
+            let reply = block_on(double.complete(&request, &mut ignore_deltas)).map(|reply| reply.text);
+            let sets = reply.map(|text| text.trim_start_matches("NEEDED:").to_owned());
+            Box::pin(std::future::ready(sets))
+        }
+    }
+
+    /// A model without a chat template has a row of introspection: it continues the question.
+    #[test]
+    fn a_model_that_continues_texts_is_asked_which_documents_it_needs() {
+        let suite = PropagationSuite::new(1, Size { questions: 3, pairs: 3 }).unwrap();
+        let model = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
+        let continuation = CitingContinuation { prompts: Default::default() };
+        let run = |tokens| {
+            let chat = ContinuedIntrospection { model: &continuation, tokens };
+            let models = Models {
+                scores: &model,
+                states: None,
+                chat: Some(&chat),
+                answers: None,
+                count: &count_lines,
+            };
+            let results = suite.run_model(models, "a model", &mut || false).unwrap().unwrap();
+            let rows = results.labels.into_iter().filter(|row| row.method == LabelMethod::Introspection);
+            rows.map(|row| (row.set.name(), row.figures)).collect::<Vec<_>>()
+        };
+        let rows = run(16);
+        let names: Vec<(&str, usize)> = rows.iter().map(|(set, figures)| (*set, figures.exact.of)).collect();
+        // The first key-value question is the example.
+        let expected =
+            [("key-value/14", 2), ("key-value/unseen", 2), ("news/perfect", 15), ("agents/given", 40)];
+        assert_eq!(names, expected);
+        // On the agents, the double that cites is almost always right.
+        assert!(rows.last().unwrap().1.exact.hits >= 36, "{rows:?}");
+        let prompts = continuation.prompts.lock().unwrap().clone();
+        assert!(prompts.iter().all(|prompt| prompt.ends_with("\nNEEDED:")), "{prompts:?}");
+        // Two questions of each key-value set come after an example.
+        let with_example = prompts.iter().filter(|prompt| prompt.matches("\nQuestion: ").count() == 2);
+        assert_eq!(with_example.count(), 4);
+        // A model that cannot read its question has the naive label, and does not end the run.
+        let unread = run(0);
+        assert!(unread.iter().all(|(_, figures)| figures.improvement.hits == 0), "{unread:?}");
     }
 
     /// A double in the place of the model: every table has its rows, and the copying double finds the labels.
@@ -286,7 +367,9 @@ mod tests {
             let tuned = suite.tune_model(models, &mut step).unwrap().unwrap();
             assert_eq!(steps, suite.tuning_steps(states.is_some()));
             let sets: Vec<_> = tuned.iter().map(|tuned| (tuned.set.name(), tuned.questions)).collect();
-            assert_eq!(sets, [("key-value/14", 2), ("key-value/unseen", 2), ("news/perfect", 5)]);
+            let expected =
+                [("key-value/14", 2), ("key-value/unseen", 2), ("news/perfect", 5), ("news/tf-idf", 5)];
+            assert_eq!(sets, expected);
             for tuned in &tuned {
                 let of_prompt = tuned.grid.iter().filter(|point| point.method == LabelMethod::HittingSet);
                 let best = of_prompt.clone().map(|point| point.exact).fold(0.0, f64::max);
@@ -297,7 +380,8 @@ mod tests {
         }
         let reported: Vec<&str> = suite.questions().map(|(_, question)| question.text.as_str()).collect();
         let (key_value, news) = &suite.tuning;
-        for question in key_value.iter().chain(news).chain(&suite.unseen_tuning) {
+        let tuning = key_value.iter().chain(news).chain(&suite.unseen_tuning).chain(&suite.tf_idf_tuning);
+        for question in tuning {
             let is_reported = suite.questions().any(|(_, other)| other == question);
             assert!(!is_reported, "{}: {reported:?}", question.text);
         }

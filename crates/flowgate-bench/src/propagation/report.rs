@@ -13,7 +13,7 @@ use super::method::LabelMethod;
 use super::model_run::ModelResults;
 use super::regenerate::Alignment;
 use super::suite::{DataSet, DoubleResults, LabelRow, LiteralCost};
-use super::tune::GridPoint;
+use super::tune::{GridPoint, THRESHOLDS};
 use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, cell, table, texts};
@@ -38,11 +38,8 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     put("double", row.model.clone().into());
     put("set", row.set.name().into());
     put("method", row.method.name().into());
-    // The search of nearest neighbours has a λ of its own.
-    put(
-        "lambda",
-        if row.method == LabelMethod::Knn { row.parameters.knn_lambda } else { row.parameters.lambda }.into(),
-    );
+    // A method without a search has the λ of the search over the prompt.
+    put("lambda", row.parameters.lambda_of(row.method).unwrap_or(row.parameters.lambda).into());
     put("shapley", row.parameters.shapley.into());
     let rates = [("exact", figures.exact), ("improvement", figures.improvement), ("missed", figures.missed)];
     // A rate has several columns: the share and its interval. A spread has a mean and a standard deviation.
@@ -64,6 +61,7 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     put("cut_off", figures.cut_off.into());
     put("tokens_per_forward_token", number(figures.forward_ratio));
     put("tokens_per_unshared_token", number(figures.sharing_ratio));
+    put("tokens_per_naive_token", number(figures.naive_ratio));
     fields
 }
 
@@ -209,11 +207,7 @@ fn spread_cell(spread: Option<Spread>) -> String {
 /// Returns the λ of a method as the text of a cell: the loss of utility that its search tolerates. A method without a
 /// search has a dash.
 fn lambda_cell(row: &LabelRow) -> String {
-    match row.method {
-        LabelMethod::Naive | LabelMethod::Introspection => "-".to_owned(),
-        LabelMethod::Knn => row.parameters.knn_lambda.to_string(),
-        _ => row.parameters.lambda.to_string(),
-    }
+    row.parameters.lambda_of(row.method).map_or_else(|| "-".to_owned(), |lambda| lambda.to_string())
 }
 
 /// Returns Table 1 of *Permissive Information-Flow Analysis*, on the key-value questions, which can have several
@@ -316,6 +310,7 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
         "tokens",
         "tokens/forward",
         "tokens/unshared",
+        "tokens/naive",
     ];
     let row = |row: &LabelRow| {
         vec![
@@ -328,20 +323,28 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
             row.figures.tokens.map_or_else(|| "-".to_owned(), |tokens| format!("{:.0}", tokens.mean)),
             cell(row.figures.forward_ratio),
             cell(row.figures.sharing_ratio),
+            ratio_cell(row.figures.naive_ratio),
         ]
     };
     let has_cost = |row: &&LabelRow| row.figures.most_calls > 0;
     let mut rows: Vec<_> = rows_of(labels, |_| true).filter(has_cost).map(row).collect();
     rows.extend(literal.map(|cost| {
-        // No model was called, so the ratios of tokens are missing.
-        let [none, tests] = ["-".to_owned(), cell(Some(cost.tests.mean))];
+        // This is the naive algorithm itself. No model was called, so the ratios to one pass and to its calls are missing.
+        let [none, tests, naive] = ["-".to_owned(), cell(Some(cost.tests.mean)), ratio_cell(Some(1.0))];
+        let tokens = format!("{:.0}", cost.tokens as f64 / cost.questions.max(1) as f64);
         let (set, method) = (DataSet::KeyValue.name().to_owned(), LabelMethod::Literal.name().to_owned());
         let name = "if utility followed the facts".to_owned();
         let [most, cut_off] = [cost.most_tests.to_string(), "0".to_owned()];
-        vec![name, set, method, tests, most, cut_off, none.clone(), none.clone(), none]
+        vec![name, set, method, tests, most, cut_off, tokens, none.clone(), none, naive]
     }));
-    let title = "cost for each question: scored texts; processed tokens, and these divided by those of one pass, and by those of the same calls without a shared prefix";
+    let title = "cost for each question: scored texts; processed tokens, and these divided by those of one pass, by those of the same calls without a shared prefix, and by those of Algorithm 1 without one (naive)";
     table(title, &header, &rows)
+}
+
+/// Returns a ratio of tokens that can be far below 1 as the text of a cell, with five digits after the point; a dash if
+/// there is none.
+fn ratio_cell(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.5}"))
 }
 
 /// Returns a table for sections 6.1 and 6.2 of *Permissive Information-Flow Analysis*: how many labels are improved
@@ -373,22 +376,31 @@ fn attack_table(all: &[DoubleResults]) -> Table {
 /// exactly the true labels. Each item of `grids` is the name of a double or a model, and its settings. *Permissive
 /// Information-Flow Analysis* draws its Figures 7 to 10 from such figures.
 fn grid_table(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Table {
-    let header = ["double", "set", "method", "λ", "Shapley", "exact"];
-    let row = |(name, grid): &(&str, &[(DataSet, GridPoint)])| {
-        let row = |(set, point): &(DataSet, GridPoint)| {
-            vec![
-                (*name).to_owned(),
-                set.name().to_owned(),
-                point.method.name().to_owned(),
-                point.lambda.to_string(),
-                point.threshold.map_or_else(|| "-".to_owned(), |threshold| threshold.to_string()),
-                cell(Some(point.exact)),
-            ]
-        };
-        grid.iter().map(row).collect::<Vec<_>>()
-    };
-    let title = "exact matches on tuning questions, which no other table reports (Figures 7 to 10)";
-    table(title, &header, &grids.iter().flat_map(row).collect::<Vec<_>>())
+    let thresholds = THRESHOLDS.map(|threshold| threshold.to_string());
+    let header: Vec<&str> = ["double", "set", "method", "λ", "not pruned"]
+        .into_iter()
+        .chain(thresholds.iter().map(String::as_str))
+        .collect();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for (name, grid) in grids {
+        for (set, point) in *grid {
+            let lambda = point.lambda.to_string();
+            let first = [*name, set.name(), point.method.name(), &lambda].map(str::to_owned);
+            // The column of a threshold, after the one without pruning. Settings that differ in it alone are one row.
+            let tried = |threshold: f64| THRESHOLDS.iter().position(|other| *other == threshold);
+            let column = first.len() + point.threshold.and_then(tried).map_or(0, |place| place + 1);
+            if rows.last().is_none_or(|row| row.get(..first.len()) != Some(first.as_slice())) {
+                let mut row = first.to_vec();
+                row.resize(header.len(), "-".to_owned());
+                rows.push(row);
+            }
+            if let Some(place) = rows.last_mut().and_then(|row| row.get_mut(column)) {
+                *place = cell(Some(point.exact));
+            }
+        }
+    }
+    let title = "exact matches on tuning questions, which no other table reports: without pruning, and with each Shapley threshold (Figures 7 to 10)";
+    table(title, &header, &rows)
 }
 
 #[cfg(test)]
@@ -397,6 +409,34 @@ mod tests {
     use super::super::news::Retriever;
     use super::super::suite::{DataSet, PropagationSuite, Size, plan};
     use super::*;
+
+    /// One row for each λ: the settings that differ in the threshold alone stand beside each other.
+    #[test]
+    fn the_grid_is_a_table_of_both_parameters() {
+        let point = |method, lambda, threshold, exact| {
+            (DataSet::KeyValue, GridPoint { method, lambda, threshold, exact })
+        };
+        let mut grid = vec![
+            point(LabelMethod::HittingSet, 0.1, None, 0.5),
+            point(LabelMethod::HittingSet, 0.2, None, 0.25),
+        ];
+        for (lambda, exact) in [(0.1, 0.0), (0.2, 0.5)] {
+            let at = |(place, threshold): (usize, &f64)| {
+                point(LabelMethod::Shapley, lambda, Some(*threshold), exact + 0.125 * place as f64)
+            };
+            grid.extend(THRESHOLDS.iter().enumerate().map(at));
+        }
+        let rows: Vec<String> = grid_table(&[("a", &grid)]).rows.iter().map(|row| row.join(" ")).collect();
+        assert_eq!(
+            rows,
+            [
+                "a key-value/14 prompt 0.1 0.500 - - - -",
+                "a key-value/14 prompt 0.2 0.250 - - - -",
+                "a key-value/14 prompt/shapley 0.1 - 0.000 0.125 0.250 0.375",
+                "a key-value/14 prompt/shapley 0.2 - 0.500 0.625 0.750 0.875",
+            ]
+        );
+    }
 
     #[test]
     fn every_format_has_every_row() {
@@ -423,6 +463,7 @@ mod tests {
             "news/tf-idf",
             "copy/distracted",
             "if utility followed the facts",
+            "tokens/naive",
         ] {
             assert!(text.contains(expected), "{expected}:\n{text}");
         }
@@ -436,7 +477,7 @@ mod tests {
         assert!(page.contains("<h2>manifest</h2>"));
         // The charts of tuning on the key-value questions and on the news.
         for figures in ["(Figures 7, 8)", "(Figures 9, 10)"] {
-            for set in ["key-value/14", "news/perfect"] {
+            for set in ["key-value/14", "news/perfect", "news/tf-idf"] {
                 let found = page.lines().any(|line| line.contains(figures) && line.contains(set));
                 assert!(found, "{set} {figures}");
             }

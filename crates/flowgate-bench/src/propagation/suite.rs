@@ -12,10 +12,11 @@ use super::embeddings::TextEmbedder;
 use super::key_value::{self, PAPER, Phrasing, UNSEEN};
 use super::measure::{LabelFigures, LabelOutcome, Spread};
 use super::method::{LabelMethod, Models, SearchParameters, apply, literal_cost};
+use super::naive_tokens::NaiveTokens;
 use super::news::{self, NewsSet, Retriever};
 use super::question::{DocumentQuestion, integrity_labels};
 use super::regenerate::{Alignment, Degradation, align, degrade, endorse};
-use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
+use super::tune::{FIXED, GridPoint, setting_count, tune};
 use crate::corpora::{NewsPairs, ReadFile};
 use crate::games::interval::Rate;
 use crate::tokens::count_lines;
@@ -116,6 +117,8 @@ pub struct LiteralCost {
     pub most_tests: usize,
     /// The number of tokens of all questions, where no two tests share the evaluation of a prefix.
     pub tokens: usize,
+    /// The number of questions.
+    pub questions: usize,
 }
 
 /// The questions of a run.
@@ -137,6 +140,8 @@ pub struct PropagationSuite {
     agents: Vec<DocumentQuestion>,
     /// The key-value questions and the questions about news on which parameters are tuned, and nothing is reported.
     pub(super) tuning: (Vec<DocumentQuestion>, Vec<DocumentQuestion>),
+    /// The questions about news of `tuning`, with the articles that the retriever by words finds.
+    pub(super) tf_idf_tuning: Vec<DocumentQuestion>,
     /// The key-value questions in unseen phrasings on which parameters are tuned, and nothing is reported.
     pub(super) unseen_tuning: Vec<DocumentQuestion>,
 }
@@ -166,6 +171,7 @@ impl PropagationSuite {
         // each.
         let tuning_count = (size.questions / 2).max(1);
         let articles = news(seed, size.pairs)?;
+        let tuning_articles = news(tuning_seed, (size.pairs / 4).max(1))?;
         Ok(Self {
             seed,
             key_value: key_value(seed, size.questions, key_value::CONTEXT, &[PAPER])?,
@@ -179,8 +185,9 @@ impl PropagationSuite {
             agents: agent_questions()?,
             tuning: (
                 key_value(tuning_seed, tuning_count, key_value::CONTEXT, &[PAPER])?,
-                news(tuning_seed, (size.pairs / 4).max(1))?.perfect_questions(tuning_seed),
+                tuning_articles.perfect_questions(tuning_seed),
             ),
+            tf_idf_tuning: tuning_articles.tf_idf_questions(),
         })
     }
 
@@ -194,6 +201,7 @@ impl PropagationSuite {
             .ok_or("the articles have questions about fewer than two pairs; use more pairs")?;
         self.news = [reported.perfect_questions(self.seed), reported.tf_idf_questions()];
         self.tuning.1 = tuning.perfect_questions(self.seed ^ TUNING);
+        self.tf_idf_tuning = tuning.tf_idf_questions();
         self.articles = reported;
         self.files.clone_from(&found.files);
         self.embedded.clear();
@@ -248,14 +256,26 @@ impl PropagationSuite {
     }
 
     /// Returns the number of steps of a run with one double, by which the command line shows progress.
-    /// [`run`](Self::run) calls its callback once for each step, except one: the question that introspection shows as
-    /// an example is counted here and not run.
+    /// [`run`](Self::run) calls its callback once for each step.
     pub fn steps(&self) -> usize {
-        let plan: usize = self.plan().map(|(set, _)| self.of(set).len()).sum();
-        // Both tuning sets have a grid of λ for two methods, and one of thresholds.
-        let grid = 2 * LAMBDAS.len() + THRESHOLDS.len();
-        // Alignment, attack and endorsement together are the last step.
-        plan + 2 * grid + 1
+        let plan: usize = self.plan().map(|(set, method)| self.asked(set, method).1.len()).sum();
+        // Three tuning sets have a grid. Alignment, attack and endorsement together are the last step.
+        plan + 3 * setting_count(true) + 1
+    }
+
+    /// Returns the questions on which a method is measured, and the one before them that the method shows to the model as
+    /// an example: on key-value questions, introspection shows the first one.
+    pub(super) fn asked(
+        &self,
+        set: DataSet,
+        method: LabelMethod,
+    ) -> (Option<&DocumentQuestion>, &[DocumentQuestion]) {
+        match self.of(set) {
+            [example, rest @ ..] if set.is_key_value() && method == LabelMethod::Introspection => {
+                (Some(example), rest)
+            }
+            all => (None, all),
+        }
     }
 
     /// Returns the questions of a data set.
@@ -293,23 +313,29 @@ impl PropagationSuite {
         };
         let (key_value, news) = &self.tuning;
         let Some((key_value, key_value_grid)) = tune(models, key_value, step)? else { return Ok(None) };
-        let Some((news, news_grid)) = tune(models, news, step)? else { return Ok(None) };
         // No reported method prunes on the news: their thresholds are for the chart alone.
-        let news = SearchParameters { shapley: FIXED.shapley, ..news };
+        let Some((news, news_grid)) = tune(models, news, step)? else { return Ok(None) };
+        let Some((tf_idf, tf_idf_grid)) = tune(models, &self.tf_idf_tuning, step)? else { return Ok(None) };
+        let [news, tf_idf] = [news, tf_idf].map(|best| SearchParameters { shapley: FIXED.shapley, ..best });
         let grid = |set, grid: Vec<GridPoint>| grid.into_iter().map(move |point| (set, point));
         let grids = grid(DataSet::KeyValue, key_value_grid);
-        let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid)).collect();
+        let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid));
+        let grids = grids.chain(grid(DataSet::News(Retriever::TfIdf), tf_idf_grid)).collect();
         // Measure each planned method on its data set.
         let mut labels = Vec::new();
+        let mut naive = NaiveTokens::new(&count_lines);
         for (set, method) in self.plan() {
             let parameters = match set {
                 DataSet::KeyValue | DataSet::KeyValueSmall | DataSet::KeyValueUnseen => key_value,
-                DataSet::News(_) => news,
+                DataSet::News(Retriever::Perfect) => news,
+                // Both of these retrievers miss articles.
+                DataSet::News(Retriever::TfIdf | Retriever::Embeddings) => tf_idf,
                 DataSet::Agents { .. } => FIXED,
             };
-            let Some(row) = self.row(copying, models, (set, method), parameters, step)? else {
+            let Some(mut row) = self.row(copying, models, (set, method), parameters, step)? else {
                 return Ok(None);
             };
+            naive.compare(set.name(), self.of(set), &mut row.figures);
             labels.push(row);
         }
         let [trusted, untrusted] = integrity_labels().ok_or_else(|| {
@@ -340,10 +366,9 @@ impl PropagationSuite {
         AnswerDouble { answer, is_suggestible: false, is_noisy, seed: self.seed }
     }
 
-    /// Applies a method to all questions of a data set, and returns the row with its figures; `None` if `step`
-    /// interrupts. On key-value questions, introspection shows the model the first question as an example, and that
-    /// question is not measured. `copying` is the double: its name is in the row, and it generates the answers of the
-    /// data sets that have generated ones.
+    /// Applies a method to the questions of a data set, and returns the row with its figures; `None` if `step`
+    /// interrupts. `copying` is the double: its name is in the row, and it generates the answers of the data sets that
+    /// have generated ones.
     fn row(
         &self,
         copying: CopyingErrors,
@@ -352,11 +377,9 @@ impl PropagationSuite {
         parameters: SearchParameters,
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<LabelRow>, Error> {
-        let questions = self.of(set);
-        let is_key_value = set.is_key_value();
-        let example = questions.first().filter(|_| is_key_value && method == LabelMethod::Introspection);
+        let (example, questions) = self.asked(set, method);
         let mut outcomes: Vec<LabelOutcome> = Vec::new();
-        for question in questions.iter().skip(usize::from(example.is_some())) {
+        for question in questions {
             let completion = match set {
                 DataSet::Agents { is_generated: true } => self.generated(copying, question)?,
                 _ => question.answer.clone(),
@@ -388,6 +411,7 @@ impl PropagationSuite {
             tests: Spread::of(&costs.iter().map(|(tests, _)| *tests as f64).collect::<Vec<_>>())?,
             most_tests: costs.iter().map(|(tests, _)| *tests).max()?,
             tokens: costs.iter().map(|(_, tokens)| tokens).sum(),
+            questions: costs.len(),
         })
     }
 }
@@ -430,8 +454,7 @@ mod tests {
         });
         let results = results.unwrap().unwrap();
         assert_eq!(results.labels.len(), suite.plan().count());
-        // The example of introspection has no step.
-        assert_eq!(steps + 1, suite.steps());
+        assert_eq!(steps, suite.steps());
         let row = |set, method| {
             let is_row = |row: &&LabelRow| row.set == set && row.method == method;
             results.labels.iter().find(is_row).unwrap().figures.clone()
@@ -442,6 +465,12 @@ mod tests {
         let literal = row(DataSet::KeyValueSmall, LabelMethod::Literal);
         let hitting = row(DataSet::KeyValueSmall, LabelMethod::HittingSet);
         assert_eq!((literal.exact, literal.recall), (hitting.exact, hitting.recall));
+        // Fourteen incomparable labels: the naive algorithm processes thousands of contexts, the search a few.
+        let on_large = row(DataSet::KeyValue, LabelMethod::HittingSet).naive_ratio.unwrap();
+        assert!(on_large > 0.0 && on_large < 0.1, "{on_large}");
+        // Algorithm 1 itself processes no more than all its contexts from the beginning.
+        assert!(literal.naive_ratio.unwrap() <= 1.1, "{:?}", literal.naive_ratio);
+        assert_eq!(row(DataSet::KeyValue, LabelMethod::Introspection).naive_ratio, None);
         assert_eq!(row(DataSet::KeyValue, LabelMethod::Introspection).exact.of, 3);
         assert_eq!(row(DataSet::KeyValue, LabelMethod::Naive).exact.hits, 0);
         assert_eq!(results.degradation.len(), super::super::regenerate::ATTACKERS.len());
@@ -464,7 +493,7 @@ mod tests {
             false
         });
         let with = with.unwrap().unwrap();
-        assert_eq!(steps + 1, suite.steps());
+        assert_eq!(steps, suite.steps());
         let (added, others): (Vec<&LabelRow>, Vec<&LabelRow>) =
             with.labels.iter().partition(|row| row.set.name() == "news/embeddings");
         assert_eq!((added.len(), others), (4, without.labels.iter().collect()));
@@ -475,6 +504,11 @@ mod tests {
         let news = results.labels.iter().filter(|row| row.set == DataSet::News(Retriever::Perfect));
         assert!(news.clone().count() > 0 && news.clone().all(|row| row.figures.exact.of == 2));
         assert_eq!(suite.files().len(), found.files.len());
+        for tuning in [&suite.tuning.1, &suite.tf_idf_tuning] {
+            let is_of_folder =
+                |question: &DocumentQuestion| question.text.starts_with("What does the tablet");
+            assert!(!tuning.is_empty() && tuning.iter().all(is_of_folder), "{tuning:?}");
+        }
         let error = PropagationSuite::new(1, SMALL).unwrap().with_news_pairs(&found, 1).unwrap_err();
         assert!(error.contains("fewer than two pairs"), "{error}");
     }

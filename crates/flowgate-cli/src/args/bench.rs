@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use super::{
-    CorpusArgs, ExtendedArgs, GamesArgs, PrivacyArgs, PropagationArgs, ReportFormat, corpus, extended, games,
-    privacy, propagation,
+    CorpusArgs, ExtendedArgs, GamesArgs, NewsQuestionsArgs, PrivacyArgs, PropagationArgs, ReportFormat,
+    corpus, extended, games, privacy, propagation,
 };
 
 /// The measurements.
@@ -79,6 +79,12 @@ pub(crate) enum BenchCommand {
     /// place of its models. The data of the paper is not public; these sets follow its description, and their ground truth is computed.
     #[command(after_help = propagation::PROPAGATION_HELP)]
     Propagation(PropagationArgs),
+    /// Let a model write questions about pairs of news articles, for `flowgate bench propagation --news`.
+    ///
+    /// For each fact of an answer, the model quotes the articles that state it. A question is printed only if the articles have the quotes and
+    /// nothing that is not quoted; so the documents that an answer needs are computed, whatever the model says.
+    #[command(after_help = propagation::NEWS_QUESTIONS_HELP)]
+    NewsQuestions(NewsQuestionsArgs),
     /// Read a public benchmark from a folder, and measure what a policy drafted for its tools decides on its cases.
     ///
     /// The model is a test double that does what the injected text asks. The figures are those of the policy and of the method: which attacks run

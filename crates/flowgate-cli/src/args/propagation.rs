@@ -1,8 +1,10 @@
 //! Declares the arguments and the help of `flowgate bench propagation`, which runs the evaluation of the paper
-//! *Permissive Information-Flow Analysis*. `clap` parses them.
+//! *Permissive Information-Flow Analysis*, and of `flowgate bench news-questions`, which writes questions for it. `clap`
+//! parses them.
 
 use flowgate_bench::propagation::CopyingErrors;
 
+use super::bench_model::BenchModelArgs;
 use super::games::ReportFormat;
 
 pub(super) const PROPAGATION_HELP: &str = "\
@@ -15,6 +17,8 @@ Examples:
   flowgate bench propagation --seed 7                     other documents and questions
   flowgate bench propagation --news fakeNewsDataset       the public articles, with questions
                                                           of yours in questions.jsonl
+  flowgate bench propagation --model qwen3 --url http://localhost:8000/v1
+                                                          a model on a server that scores texts
 
 The data sets, which are generated from the seed or written by us:
   key-value/14  persons with numbers and dates in 128 documents, each with its own
@@ -50,6 +54,11 @@ How to read the tables:
               0.2 for the agents
   cut off     searches that spent their budget
 
+  With `--model`, the server scores texts (`--scores`), and the model answers and
+  cites. No server returns hidden states, so knn-lm has no row. Tables 1 to 4 are
+  then those of the model, on few questions if you limit them: a search scores
+  dozens of texts.
+
   A double knows which words matter. The figures show what a search adds to a
   model, and are upper bounds: no figure is that of a real model.
 
@@ -71,6 +80,23 @@ pub(crate) struct PropagationArgs {
     #[cfg(feature = "local")]
     #[arg(long, value_name = "FOLDER", conflicts_with = "doubles")]
     pub(crate) local: Option<std::path::PathBuf>,
+    /// Measure a model on a server in place of the doubles, by its name; the server must score texts.
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "NAME", requires = "url", conflicts_with = "doubles")]
+    #[cfg_attr(feature = "local", arg(conflicts_with = "local"))]
+    pub(crate) model: Option<String>,
+    /// The address of the server, such as http://localhost:8000/v1.
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "URL", requires = "model")]
+    pub(crate) url: Option<String>,
+    /// The environment variable that contains the key of the server.
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "VARIABLE", requires = "model")]
+    pub(crate) key_from: Option<String>,
+    /// The interface by which the server scores a given text.
+    #[cfg(feature = "run")]
+    #[arg(long, value_enum, value_name = "METHOD", default_value_t = ScoresArg::PromptLogprobs, requires = "model")]
+    pub(crate) scores: ScoresArg,
     /// The number of key-value questions, from 2 to 1000.
     #[arg(long, default_value_t = 64, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..=1000))]
     pub(crate) questions: u16,
@@ -98,6 +124,60 @@ pub(crate) struct PropagationArgs {
     /// Run nothing, and say how many requests to a model the run would cost.
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// The interfaces by which servers score texts.
+#[cfg(feature = "run")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ScoresArg {
+    /// `prompt_logprobs` of completions, as in vLLM.
+    PromptLogprobs,
+    /// `echo` with `logprobs` of completions, as in llama-cpp-python.
+    Echo,
+    /// `n_probs` of llama.cpp's server: a request for each token.
+    LlamaCpp,
+}
+
+#[cfg(feature = "run")]
+impl ScoresArg {
+    /// Returns the interface as `flowgate_lm` names it.
+    pub(crate) fn method(self) -> flowgate_lm::remote::score::ScoreMethod {
+        match self {
+            Self::PromptLogprobs => flowgate_lm::remote::score::ScoreMethod::PromptLogprobs,
+            Self::Echo => flowgate_lm::remote::score::ScoreMethod::Echo,
+            Self::LlamaCpp => flowgate_lm::remote::score::ScoreMethod::LlamaCpp,
+        }
+    }
+}
+
+pub(super) const NEWS_QUESTIONS_HELP: &str = "\
+Examples:
+  flowgate bench news-questions fakeNewsDataset --model qwen3 --url http://localhost:8080/v1 \\
+      > fakeNewsDataset/questions.jsonl
+  flowgate bench news-questions fakeNewsDataset --pairs 10 --dry-run
+                                         what ten pairs would cost
+
+What is refused:
+  a question with a fact whose quoted sentence the article does not have, whose
+  words the answer or the quoted sentence lacks, which the question gives away, or
+  which an article states that is not quoted. The reasons are on standard error.
+
+Exit codes:
+  0    the questions are printed; none if all were refused
+  2    the command line or the folder cannot be used, or the model failed
+  130  interrupted by Ctrl-C; the questions so far are printed";
+
+/// The options of `bench news-questions`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct NewsQuestionsArgs {
+    /// The folder with the public pairs of legitimate and fake articles (fakeNewsDataset).
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: std::path::PathBuf,
+    /// The number of pairs, from the first one on, from 1 to 1000.
+    #[arg(long, default_value_t = 240, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) pairs: u16,
+    #[command(flatten)]
+    pub(crate) model: BenchModelArgs,
 }
 
 /// Parses the name of a double. The error lists the doubles.

@@ -5,7 +5,7 @@
 //! * `games` and `extended` measure defences in security games.
 //! * `paper` runs the defences of AgentSecBench in its games, with the protocol of that paper.
 //! * `privacy` measures defences on tasks with private data.
-//! * `propagation` measures how low the labels of answers about documents can be.
+//! * `propagation` measures how low the labels of answers about documents can be; `news-questions` writes questions for it.
 //! * `screeners` measures screeners that read the attention of a model.
 //! * `corpus` measures a drafted policy on public benchmarks, and `injections` detectors on labelled texts.
 //! * `train-detector` trains the detector that ships, and writes its weights.
@@ -24,6 +24,7 @@ mod extended;
 mod games;
 mod injections;
 mod model;
+mod news_questions;
 #[cfg(feature = "local")]
 mod paper;
 mod privacy;
@@ -47,6 +48,7 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         BenchCommand::Compare { runs } => compare::run(runs, output),
         BenchCommand::Privacy(options) => privacy::run(options, output),
         BenchCommand::Propagation(options) => propagation::run(options, output),
+        BenchCommand::NewsQuestions(options) => news_questions::run(options, output),
         #[cfg(feature = "local")]
         BenchCommand::Paper(options) => paper::run(options, output),
         #[cfg(feature = "local")]

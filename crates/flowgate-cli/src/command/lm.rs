@@ -188,8 +188,11 @@ fn tune(options: &TuneArgs, output: &mut Console) -> Result<u8, InputError> {
     // No method of the news prunes, so their threshold is not used.
     let thresholds = tuned.iter().filter(|tuned| tuned.set.is_key_value());
     for tuned in thresholds {
-        let (set, threshold) = (tuned.set.name(), tuned.parameters.shapley);
-        output.line(&format!("{set}: labels with a Shapley value below {threshold} are pruned"));
+        let (set, best) = (tuned.set.name(), tuned.parameters);
+        output.line(&format!(
+            "{set}: with pruning, λ is {}, and labels with a Shapley value below {} are pruned",
+            best.pruned_lambda, best.shapley
+        ));
     }
     Ok(0)
 }

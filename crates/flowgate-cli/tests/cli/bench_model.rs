@@ -1,6 +1,7 @@
 //! Tests of `flowgate bench games` and `extended` with a model behind a server, which a double answers: a model drives the
 //! attacker, and an interrupted run continues from the answers that it has stored.
 
+use crate::scripted_server::{saying, scripted_server};
 use crate::{check, file, flowgate, name, text};
 
 /// A server that answers every request with the words "I see.". Returns its address and the number of requests so far.
@@ -10,52 +11,8 @@ fn stub_server() -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
 
 /// A server that answers every request with the same words. Returns its address and the number of requests so far.
 fn server_saying(words: &str) -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
-    use std::io::{Read, Write};
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}/v1", listener.local_addr().unwrap());
-    let count = std::sync::Arc::new(AtomicUsize::new(0));
-    let counted = std::sync::Arc::clone(&count);
-    let delta = serde_json::json!({"role": "assistant", "content": words}).to_string();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            let (counted, delta) = (std::sync::Arc::clone(&counted), delta.clone());
-            std::thread::spawn(move || {
-                let mut received = Vec::new();
-                let mut buffer = [0; 4096];
-                // The request is complete once its body has the announced length.
-                loop {
-                    let text = String::from_utf8_lossy(&received).to_lowercase();
-                    let length =
-                        text.split("content-length: ").nth(1).and_then(|rest| rest.split('\r').next());
-                    let body = text.find("\r\n\r\n").map(|at| received.len() - at - 4);
-                    if let (Some(length), Some(body)) =
-                        (length.and_then(|length| length.parse::<usize>().ok()), body)
-                        && body >= length
-                    {
-                        break;
-                    }
-                    match stream.read(&mut buffer) {
-                        Ok(read) if read > 0 => {
-                            received.extend_from_slice(buffer.get(..read).unwrap_or_default())
-                        }
-                        _ => return,
-                    }
-                }
-                counted.fetch_add(1, Ordering::SeqCst);
-                let chunk = |delta: &str, reason: &str| {
-                    format!(
-                        "data: {{\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{reason}}}]}}\n\n"
-                    )
-                };
-                let body = chunk(&delta, "null") + &chunk("{}", "\"stop\"") + "data: [DONE]\n\n";
-                let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close";
-                let _ = write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-            });
-        }
-    });
-    (address, count)
+    let words = words.to_owned();
+    scripted_server(move |_, _| saying(&words))
 }
 
 /// The arguments of a search that a model drives, which the server at `address` answers.

@@ -165,6 +165,14 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         #[cfg(feature = "bench")]
         ("bench propagation", "--news", vec!["--news", "MISSING"]),
         #[cfg(feature = "bench")]
+        ("bench news-questions", "<FOLDER>", vec!["MISSING"]),
+        #[cfg(all(feature = "bench", feature = "run"))]
+        (
+            "bench news-questions",
+            "--answers",
+            vec![env!("CARGO_MANIFEST_DIR"), "--answers", "MISSING", "--model", "m", "--url", url],
+        ),
+        #[cfg(feature = "bench")]
         ("bench games", "--background", vec!["--background", "MISSING"]),
         #[cfg(feature = "bench")]
         ("bench games", "--attack-texts", vec!["--attack-texts", "MISSING"]),

@@ -56,7 +56,7 @@ fn lambda_is_chosen_for_a_model() {
     let output = flowgate(&["lm", "tune", "--questions", "2", "--pairs", "3"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let printed = text(&output);
-    for set in ["key-value/14", "key-value/unseen", "news/perfect"] {
+    for set in ["key-value/14", "key-value/unseen", "news/perfect", "news/tf-idf"] {
         let rows = printed.lines().filter(|line| line.starts_with(&format!("{set} ")));
         assert_eq!(rows.count(), 2, "{printed}");
     }

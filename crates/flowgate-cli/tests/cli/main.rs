@@ -31,11 +31,15 @@ mod local;
 #[cfg(feature = "gateway")]
 mod predicates;
 mod progress;
+#[cfg(all(feature = "bench", feature = "run"))]
+mod propagation_model;
 #[cfg(feature = "run")]
 mod quickstart;
 mod replay;
 #[cfg(all(unix, feature = "run"))]
 mod scan_start;
+#[cfg(all(feature = "bench", feature = "run"))]
+mod scripted_server;
 #[cfg(feature = "gateway")]
 mod serve;
 mod suggest;

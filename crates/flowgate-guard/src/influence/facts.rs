@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// A *fact*: a number, a date or a time that a text states.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum StatedValue {
+pub(crate) enum StatedValue {
     /// A number, in the shortest spelling of its value.
     Number(String),
     /// A day of the year, and the year if it is stated.
@@ -33,7 +33,7 @@ const MONTHS: [&str; 12] = [
 ];
 
 /// Returns the words of a text in lower case, with their byte ranges.
-pub(super) fn words(text: &str) -> Vec<(String, Range<usize>)> {
+pub(crate) fn words(text: &str) -> Vec<(String, Range<usize>)> {
     let mut words = Vec::new();
     let mut start = None;
     // A space after the end closes the last word.
@@ -55,7 +55,7 @@ pub(super) fn words(text: &str) -> Vec<(String, Range<usize>)> {
 /// Returns a decimal number in its shortest spelling. `None` for anything but a plain decimal: digits with an optional
 /// minus before them and an optional point after the first digit. Digits are compared, not floats: `98.70` equals
 /// `98.7`, and numbers that a float cannot distinguish differ.
-pub(super) fn parse_decimal(spelled: &str) -> Option<StatedValue> {
+pub(crate) fn parse_decimal(spelled: &str) -> Option<StatedValue> {
     let (sign, digits) = spelled.strip_prefix('-').map_or(("", spelled), |digits| ("-", digits));
     let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
     let plain = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
@@ -70,7 +70,7 @@ pub(super) fn parse_decimal(spelled: &str) -> Option<StatedValue> {
 }
 
 /// Returns the numbers, dates and times that a text states.
-pub(super) fn stated_values(text: &str) -> Vec<StatedValue> {
+pub(crate) fn stated_values(text: &str) -> Vec<StatedValue> {
     let words = words(text);
     let mut facts = Vec::new();
     // The characters between two words, and the word at an index with its range.

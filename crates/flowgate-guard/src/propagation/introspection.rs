@@ -4,11 +4,16 @@
 //!
 //! The reply is a claim of the model about itself, and can be wrong. An answer that is generated again from the
 //! documents at the claimed label still has the guarantee of the [wrapper](super::wrapper).
-//! [`crate::screener::introspection`] asks about regions of a chat instead.
+//! [`crate::screener::introspection`] asks about regions of a chat instead. [`ContinuedIntrospection`] lets a model
+//! without a chat template answer.
+
+mod continued;
 
 use flowgate::label::LabelSpan;
 use flowgate::label::span::{SpanElement, minimal};
 use flowgate_lm::chat::{Message, Part, Request};
+
+pub use continued::ContinuedIntrospection;
 
 /// A question about documents, with its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,11 @@
 //! For each step, a model writes a *preliminary message* from the whole chat. The local model reads the chat as plain
 //! text, followed by this message, and its attention is summarised for each tagged region. A classifier gives the
 //! probability that the message depends on the region. The preliminary message is discarded.
+//!
+//! Provenance decides first: a region that shares a value with the message is named whatever the classifier says
+//! (`draft_values.rs`), and the classifier may only add regions.
+
+mod draft_values;
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -21,6 +26,7 @@ use flowgate_lm::{
 };
 use serde_json::{Value, json};
 
+use self::draft_values::DraftValues;
 use super::judge::{ANSWER, JudgeScreener};
 use super::{TaggedChat, closing_tag, opening_tag};
 
@@ -102,11 +108,15 @@ impl AttentionReader {
         Ok(completion)
     }
 
-    /// Returns the names of the regions of `chat` that the message `draft` depends on.
+    /// Returns the names of the regions of `chat` that the message `draft` depends on: those that share a value with it,
+    /// and those that the classifier adds.
     ///
     /// # Errors
-    /// If the message is empty, the chat is too long for the model, or the classifier fails.
+    /// If the message is empty or has too many values, the chat is too long for the model, or the classifier fails.
     fn needed_regions(&self, chat: &PlainChat, draft: &Completion) -> Result<Vec<String>, Error> {
+        let values =
+            DraftValues::of(draft).ok_or(Error::Unsupported("support for a message with so many values"))?;
+        let values = values.without(&chat.untagged());
         let attention = self.model.attention(&AttentionRequest {
             // No beginning of the chat was computed before.
             prefix: None,
@@ -119,8 +129,10 @@ impl AttentionReader {
         let scored = chat.regions.iter().zip(probabilities);
         // A value that is not a number cannot be compared, and such a region is named.
         let is_needed = |probability: f64| probability.partial_cmp(&self.threshold) != Some(Ordering::Less);
+        let shares_value =
+            |range: &Range<usize>| values.are_shared_with(chat.text.get(range.clone()).unwrap_or_default());
         Ok(scored
-            .filter(|(_, probability)| is_needed(*probability))
+            .filter(|((_, range), probability)| shares_value(range) || is_needed(*probability))
             .map(|((name, _), _)| name.clone())
             .collect())
     }
@@ -176,6 +188,18 @@ impl PlainChat {
             plain.text.push('\n');
         }
         (request, plain)
+    }
+
+    /// Returns the text outside the tagged regions, which is always visible. A line break separates its parts.
+    fn untagged(&self) -> String {
+        let (mut text, mut end) = (String::new(), 0);
+        for (_, range) in &self.regions {
+            text.push_str(self.text.get(end..range.start).unwrap_or_default());
+            text.push('\n');
+            end = range.end;
+        }
+        text.push_str(self.text.get(end..).unwrap_or_default());
+        text
     }
 
     /// Appends a call as text, and returns its arguments without tags.
@@ -315,6 +339,28 @@ mod tests {
         check(r#"{"amount": 77, "iban": "99"}"#, &["h1", "h2"]);
         check(r#"{"amount": 5}"#, &[]);
         check("not JSON, 99", &["h2"]);
+    }
+
+    /// The network gives every region the probability 0: a region that shares a value with the draft is named all the
+    /// same, and with the probability 1 it adds the others.
+    #[test]
+    fn a_network_adds_regions_and_drops_none_that_a_match_finds() {
+        let check = |draft: &str, probability: f64, expected: &[&str]| {
+            let expected: Vec<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(screen(tagged("Amount 77"), draft, Some(probability)), Some(expected), "{draft}");
+        };
+        check(r#"{"amount": 77}"#, 0.0, &["h1"]);
+        check(r#"{"amount": "77.00"}"#, 0.0, &["h1"]);
+        check(r#"{"iban": "IBAN 99"}"#, 0.0, &["h2"]);
+        check(r#"{"amount": 77, "iban": "99"}"#, 0.0, &["h1", "h2"]);
+        check(r#"{"amount": 5}"#, 0.0, &[]);
+        check(r#"{"amount": 77}"#, 1.0, &["h1", "h2"]);
+        // The user's own words are visible anyway, so no region is needed for them.
+        let bill = screen(tagged("the bill: 77"), r#"{"what": "the bill"}"#, Some(0.0));
+        assert_eq!(bill, Some(Vec::new()));
+        let many: Vec<String> = (100..2200).map(|number| number.to_string()).collect();
+        let many = format!("[{}]", many.join(","));
+        assert_eq!(screen(tagged("Amount 77"), &many, Some(0.0)), None, "every region counts");
     }
 
     #[test]

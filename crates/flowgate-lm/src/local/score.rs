@@ -88,6 +88,32 @@ impl ScoreTask<'_> {
     }
 }
 
+/// Divides tasks into batches of bounded size, by their indices. Tasks that take the same number of tokens from a cache are
+/// evaluated together, also with different prefixes: the caches of the rows are stacked. They are ordered by length, since
+/// the rows of a batch are padded to the longest.
+fn batches(tasks: &[ScoreTask<'_>]) -> Vec<Vec<usize>> {
+    let length = |task: &ScoreTask<'_>| task.pair.text.ids.len();
+    let mut order: Vec<(usize, &ScoreTask<'_>)> = tasks.iter().enumerate().collect();
+    order.sort_by_key(|(_, task)| (task.cached, length(task)));
+    let mut batches: Vec<Vec<usize>> = Vec::new();
+    // The number of cached tokens of the last batch.
+    let mut last_cached = None;
+    for (index, task) in order {
+        match batches.last_mut() {
+            // The task is the longest so far, so each row would be padded to its length.
+            Some(batch)
+                if last_cached == Some(task.cached)
+                    && (batch.len() + 1).saturating_mul(length(task)) <= BATCH_TOKENS =>
+            {
+                batch.push(index);
+            }
+            _ => batches.push(vec![index]),
+        }
+        last_cached = Some(task.cached);
+    }
+    batches
+}
+
 impl LocalModel {
     /// Returns the cache of a prefix, and how many of its first tokens are also the first of `tokens`: only this part
     /// of the cache applies to the text with these tokens. Returns an empty cache and 0 if there is no prefix, or
@@ -107,29 +133,35 @@ impl LocalModel {
         for request in requests {
             tasks.push(self.prepare_task(request)?);
         }
-        // Requests that reuse the same number of tokens of the same cached prefix are evaluated together. They are
-        // ordered by length, since the rows of a batch are padded to the longest. In the key of such a group, the
-        // address identifies the stored cache of the prefix; it is 0 without a prefix.
-        let key = |task: &ScoreTask<'_>| {
-            let prefix = task.request.prefix.and_then(Prefix::state::<PrefixState>);
-            (prefix.map_or(0, |state| std::ptr::from_ref(state).addr()), task.cached)
-        };
-        let mut order: Vec<usize> = (0..tasks.len()).collect();
-        order.sort_by_key(|&index| tasks.get(index).map(|task| (key(task), task.pair.text.ids.len())));
-        let mut batch: Vec<usize> = Vec::new();
-        for index in order {
-            let Some(task) = tasks.get(index) else { continue };
-            let is_same =
-                batch.first().and_then(|&first| tasks.get(first)).is_none_or(|first| key(first) == key(task));
-            // The number of rows with this task. It is the longest so far, so each row is padded to its length.
-            let rows = batch.len() + 1;
-            if !is_same || rows.saturating_mul(task.pair.text.ids.len()) > BATCH_TOKENS {
-                self.score_rows(&mut tasks, &std::mem::take(&mut batch))?;
-            }
-            batch.push(index);
+        for batch in batches(&tasks) {
+            self.score_rows(&mut tasks, &batch)?;
         }
-        self.score_rows(&mut tasks, &batch)?;
         Ok(tasks.into_iter().map(|task| task.score).collect())
+    }
+
+    /// Returns how many batches these requests are evaluated in.
+    #[cfg(test)]
+    pub(super) fn batch_count(&self, requests: &[ScoreRequest<'_>]) -> Result<usize, Error> {
+        let tasks: Vec<_> =
+            requests.iter().map(|request| self.prepare_task(request)).collect::<Result<_, _>>()?;
+        Ok(batches(&tasks).len())
+    }
+
+    /// Returns the cache with which the rows of a batch begin: the first `length` tokens of each. Rows with the same prefix
+    /// share one row of the cache; otherwise, each has its own.
+    fn batch_cache(&self, tasks: &[&ScoreTask<'_>], length: usize) -> Result<KeyValueCache, Error> {
+        // The address identifies the stored cache of a prefix; it is 0 without one.
+        let address = |task: &ScoreTask<'_>| {
+            let state = task.request.prefix.and_then(Prefix::state::<PrefixState>);
+            state.map_or(0, |state| std::ptr::from_ref(state).addr())
+        };
+        let is_shared = tasks.windows(2).all(|pair| matches!(pair, [a, b] if address(a) == address(b)));
+        let kept = if is_shared { tasks.get(..1).unwrap_or_default() } else { tasks };
+        let cache = |task: &&ScoreTask<'_>| {
+            self.cached_prefix(task.request.prefix, &task.pair.text.ids).0.truncated(length)
+        };
+        let caches: Vec<KeyValueCache> = kept.iter().map(cache).collect::<Result<_, _>>().map_err(failed)?;
+        KeyValueCache::stacked(&caches).map_err(failed)
     }
 
     /// Converts a request to tokens, with an empty score. Fails if the text is too long, or if no token precedes the
@@ -150,8 +182,8 @@ impl LocalModel {
         Ok(ScoreTask { request, pair, cached, score: Score::default(), sum: 0.0 })
     }
 
-    /// Scores the tasks with the indices `batch`, which begin with the same `cached` tokens of a prefix, and writes
-    /// the scores into the tasks. Each task is one row, and a column is the position of a token in its text.
+    /// Scores the tasks with the indices `batch`, which take the same number of tokens from the caches of their prefixes,
+    /// and writes the scores into the tasks. Each task is one row, and a column is the position of a token in its text.
     /// Evaluates the rows piece by piece, and removes a row as soon as it is scored or below its bound. Rows that are
     /// shorter than others are padded with token 0, which no earlier token depends on.
     fn score_rows(&self, tasks: &mut [ScoreTask<'_>], batch: &[usize]) -> Result<(), Error> {
@@ -161,11 +193,11 @@ impl LocalModel {
             tasks.get(row).is_some_and(ScoreTask::is_open).then_some(row)
         };
         let mut rows: Vec<usize> = batch.iter().filter_map(|&row| if_open(tasks, row)).collect();
-        let Some(first) = rows.first().and_then(|&row| tasks.get(row)) else { return Ok(()) };
-        // The next column to evaluate. The columns before it are in the cache of the prefix.
+        let open: Vec<&ScoreTask<'_>> = rows.iter().filter_map(|&row| tasks.get(row)).collect();
+        let Some(first) = open.first() else { return Ok(()) };
+        // The next column to evaluate. The columns before it are in the caches of the prefixes.
         let mut column = first.cached;
-        let (prefix_cache, _) = self.cached_prefix(first.request.prefix, &first.pair.text.ids);
-        let mut cache = prefix_cache.truncated(column).map_err(failed)?;
+        let mut cache = self.batch_cache(&open, column)?;
         while !rows.is_empty() {
             // The tasks of the remaining rows.
             let open = || rows.iter().filter_map(|&row| tasks.get(row));

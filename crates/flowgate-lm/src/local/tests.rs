@@ -18,6 +18,7 @@ mod jacobian;
 mod oracle;
 mod parity;
 mod scoring;
+mod text_labels;
 mod tiny;
 
 pub(super) use tiny::TempFolder;

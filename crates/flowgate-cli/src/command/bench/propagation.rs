@@ -1,8 +1,11 @@
 //! Runs `flowgate bench propagation`: evaluates permissive label propagation, which searches for labels of an
-//! answer that are lower than the join of all documents, with each double.
+//! answer that are lower than the join of all documents, with each double. `with_model.rs` runs it with a model instead.
 //!
 //! The questions, the methods and the measures are in `flowgate_bench::propagation`; this module shows progress and
 //! chooses the format.
+
+#[cfg(any(feature = "local", feature = "run"))]
+mod with_model;
 
 use flowgate_bench::corpora::load_news_pairs;
 use flowgate_bench::document::by_kind;
@@ -10,21 +13,12 @@ use flowgate_bench::games::report::csv;
 #[cfg(feature = "run")]
 use flowgate_bench::propagation::TextEmbedder;
 use flowgate_bench::propagation::report::{figure_rows, lines, page, tables};
-#[cfg(feature = "local")]
-use flowgate_bench::propagation::report::{model_lines, model_page, model_rows, model_tables};
 use flowgate_bench::propagation::{CopyingErrors, DoubleResults, PropagationSuite, Size, manifest};
-#[cfg(feature = "local")]
-use flowgate_bench::propagation::{MeanHiddenState, Models, model_manifest};
 #[cfg(feature = "run")]
 use flowgate_lm::wire::embeddings::{Embedding, EmbeddingsRequest};
 #[cfg(feature = "run")]
 use flowgate_lm::{Error, block_on};
 use serde_json::json;
-
-#[cfg(feature = "local")]
-use flowgate_guard::propagation::ContinuedAnswers;
-#[cfg(feature = "local")]
-use std::path::Path;
 
 use super::corpus::Folder;
 use super::model::print_no_requests;
@@ -47,7 +41,7 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     }
     #[cfg(feature = "local")]
     if let Some(path) = &options.local {
-        return run_local((&mut suite, size), path, (options.format, options.dry_run), output);
+        return with_model::run_local((&mut suite, size), path, (options.format, options.dry_run), output);
     }
     #[cfg(feature = "run")]
     let embedder = ServerEmbedder::new(options)?;
@@ -56,7 +50,13 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
         if embedder.is_some() {
             let requests = suite.embedding_requests(EMBEDDED_AT_ONCE);
             output.line(&format!("the run would send {} for embeddings", plural(requests, "request")));
-            return Ok(0);
+            if options.model.is_none() {
+                return Ok(0);
+            }
+        }
+        #[cfg(feature = "run")]
+        if options.model.is_some() {
+            return with_model::count_requests(&suite, output);
         }
         print_no_requests(None, output);
         return Ok(0);
@@ -65,6 +65,10 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     if let Some(embedder) = &embedder {
         let failed = |error| InputError(format!("the embeddings: {error}"));
         suite.add_embeddings(embedder).map_err(failed)?;
+    }
+    #[cfg(feature = "run")]
+    if let (Some(model), Some(url)) = (&options.model, &options.url) {
+        return with_model::run_server((&suite, size), options, (model, url), output);
     }
     let doubles =
         if options.doubles.is_empty() { CopyingErrors::ALL.to_vec() } else { options.doubles.clone() };
@@ -163,58 +167,4 @@ impl TextEmbedder for ServerEmbedder {
         }
         Ok(vectors)
     }
-}
-
-/// The most tokens of an answer that a model writes.
-#[cfg(feature = "local")]
-const ANSWER_TOKENS: usize = 64;
-
-/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`. A dry run only counts
-/// its steps.
-#[cfg(feature = "local")]
-fn run_local(
-    (suite, size): (&mut PropagationSuite, Size),
-    path: &Path,
-    (format, is_dry_run): (ReportFormat, bool),
-    output: &mut Console,
-) -> Result<u8, InputError> {
-    let (model, name) = crate::local_model::load(path)?;
-    // The model also finds articles, by its own hidden states.
-    let failed = |error| InputError(format!("{name}: {error}"));
-    suite.add_embeddings(&MeanHiddenState(&model)).map_err(failed)?;
-    // Special tokens and errors do not matter here: the counts are for reports of cost.
-    let count = |text: &str| model.count_tokens(text).unwrap_or_default();
-    // `None`: no chats are needed, since the method that asks the model itself (introspection) is not measured here.
-    let answers = ContinuedAnswers { model: &model, tokens: ANSWER_TOKENS };
-    let models =
-        Models { scores: &model, states: Some(&model), chat: None, answers: Some(&answers), count: &count };
-    if is_dry_run {
-        print_no_requests(Some(suite.model_steps(models)), output);
-        return Ok(0);
-    }
-    let progress = Progress::over_steps(suite.model_steps(models), "step", output);
-    let step = &mut || {
-        progress.step();
-        progress.is_interrupted()
-    };
-    let results = suite.run_model(models, &name, step);
-    let is_interrupted = progress.finish(output);
-    let Some(results) = results.map_err(|error| InputError(format!("{name}: {error}")))? else {
-        return Ok(INTERRUPTED);
-    };
-    let manifest = model_manifest(suite, size, &name);
-    match format {
-        ReportFormat::Text => model_tables(&results).lines().for_each(|line| output.line(line)),
-        ReportFormat::Csv => csv(&model_rows(&results)).lines().for_each(|line| output.line(line)),
-        ReportFormat::Html => output.write_bytes(model_page(&results, &manifest).as_bytes()),
-        ReportFormat::Json => {
-            let lines = model_lines(&results);
-            output.line(&by_kind(&manifest, lines, is_interrupted).to_string());
-        }
-        ReportFormat::Jsonl => {
-            output.line(&manifest.to_string());
-            model_lines(&results).iter().for_each(|line| output.line(&line.to_string()));
-        }
-    }
-    Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }

@@ -54,6 +54,28 @@ impl KeyValueCache {
         Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length })
     }
 
+    /// Returns the cache of a batch whose rows are those of these caches, one after another. All of them must have the same
+    /// number of tokens. A single cache is returned as it is, and no cache gives an empty one.
+    pub(crate) fn stacked(caches: &[Self]) -> Result<Self> {
+        let [first, rest @ ..] = caches else { return Ok(Self::default()) };
+        if rest.is_empty() || first.length == 0 {
+            return Ok(first.clone());
+        }
+        let layer = |(index, own): (usize, &LayerCache)| {
+            let layers: Vec<&LayerCache> =
+                caches.iter().filter_map(|cache| cache.layers.get(index)).collect();
+            let stack = |tensors: Vec<&Tensor>| Tensor::cat(&tensors, 0);
+            let inputs: Vec<&Tensor> = layers.iter().filter_map(|layer| layer.inputs.as_ref()).collect();
+            Ok(LayerCache {
+                keys: stack(layers.iter().map(|layer| &layer.keys).collect())?,
+                values: stack(layers.iter().map(|layer| &layer.values).collect())?,
+                inputs: if own.inputs.is_some() { Some(stack(inputs)?) } else { None },
+            })
+        };
+        let layers = first.layers.iter().enumerate().map(layer).collect::<Result<_>>()?;
+        Ok(Self { layers, length: first.length })
+    }
+
     /// Returns the cache for some rows of the batch, those with the indices `rows`. A batch continues with it when its
     /// other rows are finished.
     pub(crate) fn rows(&self, rows: &Tensor) -> Result<Self> {

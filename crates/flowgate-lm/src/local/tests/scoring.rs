@@ -63,6 +63,47 @@ fn batches_and_prefixes_give_the_same_scores() {
     }
 }
 
+/// Subcontexts with different documents of equal length are one batch: the caches of their prefixes are stacked. Each row has
+/// the score that it has alone, also where rows end or stop before others.
+#[test]
+fn different_prefixes_of_equal_length_are_one_batch() {
+    for name in ["llama", "phi3", "opt", "flowgate"] {
+        let model = tiny::model(&tiny::configuration(name));
+        let root = block_on(model.prefix(None, "the documents\n")).unwrap();
+        let prefixes: Vec<_> = ["abc", "bca", "cab"]
+            .map(|text| block_on(model.prefix(Some(&root), &format!("{text}\n"))).unwrap())
+            .into_iter()
+            .collect();
+        let longer = block_on(model.prefix(Some(&root), "abcabc\n")).unwrap();
+        let request = |prefix, continuation, bound| ScoreRequest {
+            prefix: Some(prefix),
+            prompt: "Q:",
+            continuation,
+            bound,
+        };
+        let answers = [" ab", " a longer answer of more tokens than sixteen", " c"];
+        let mut requests: Vec<ScoreRequest<'_>> =
+            prefixes.iter().zip(answers).map(|(prefix, answer)| request(prefix, answer, None)).collect();
+        // The second text of a prefix is in the same batch.
+        requests.push(request(&prefixes[1], " b", None));
+        assert_eq!(model.batch_count(&requests).unwrap(), 1, "{name}");
+        requests.push(request(&prefixes[2], answers[1], Some(-1.0)));
+        assert_eq!(model.batch_count(&requests).unwrap(), 1, "{name}");
+        let scores = block_on(model.score_batch(&requests)).unwrap();
+        for (request, score) in requests.iter().zip(&scores) {
+            let mut expected = slow(&model, &request.whole_prompt(), request.continuation);
+            if request.bound.is_some() {
+                assert!(score.is_stopped);
+                expected.truncate(score.tokens.len());
+            }
+            assert_same(score, &expected, &format!("{name}: {request:?}"));
+        }
+        // Another length is another batch.
+        requests.push(request(&longer, " b", None));
+        assert_eq!(model.batch_count(&requests).unwrap(), 2, "{name}");
+    }
+}
+
 #[test]
 fn a_prefix_of_another_model_is_a_text() {
     let (one, other) = (tiny::model(&tiny::configuration("llama")), tiny::model(&tiny::configuration("opt")));

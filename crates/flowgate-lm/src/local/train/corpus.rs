@@ -9,12 +9,14 @@
 //! |---|---|
 //! | `question.rs` | documents, and a question about facts that they state |
 //! | `tool_call.rs` | outputs of tools, and a call with values from one of them |
+//! | `ignoring.rs` | outputs of tools that do not matter, and a call with values from the request |
 //! | `copying.rs` | texts whose passages are repeated |
 //! | `phrasing.rs` | the phrasings of facts and questions |
 //! | `draw.rs` | random words, names and values |
 
 mod copying;
 mod draw;
+mod ignoring;
 mod phrasing;
 mod question;
 mod tool_call;
@@ -44,6 +46,8 @@ pub enum ExampleKind {
     Copying,
     /// Outputs of tools, and calls with values from them.
     ToolCall,
+    /// Outputs of tools, and calls with values from the request, which ignore the outputs.
+    Ignoring,
 }
 
 /// The weight of the tokens of regions and questions.
@@ -70,8 +74,8 @@ impl Corpus {
     }
 
     /// Returns an example by its number. The same seed and number always give the same example. One in eight copies
-    /// passages (six in eight of the first ones), one in eight is a call of a tool, and the others are questions about
-    /// documents, whose number rises with the number of the example.
+    /// passages (six in eight of the first ones), one in eight is a call of a tool, of which half ignore what other tools
+    /// have returned, and the others are questions about documents, whose number rises with the number of the example.
     #[must_use]
     pub fn example(&self, index: usize) -> Example {
         let number = u64::try_from(index).unwrap_or(u64::MAX);
@@ -80,6 +84,7 @@ impl Corpus {
         match draw.below(8) {
             0 => copying::copying_example(&mut draw),
             1..=5 if index < FIRST_EXAMPLES => copying::copying_example(&mut draw),
+            6 if draw.below(2) == 0 => ignoring::ignoring_example(&mut draw),
             6 => tool_call::tool_call_example(&mut draw),
             _ => {
                 // How many documents an example may have beyond four: none in the first examples, at last ten.
@@ -98,6 +103,7 @@ impl ExampleKind {
             Self::Question => "question",
             Self::ToolCall => "tool call",
             Self::Copying => "copying",
+            Self::Ignoring => "ignoring",
         }
     }
 }
@@ -130,7 +136,7 @@ mod tests {
     fn values_are_in_a_region_and_examples_repeat() {
         let corpus = Corpus::new(3);
         let mut kinds = std::collections::BTreeMap::new();
-        for index in 0..200 {
+        for index in 0..400 {
             let example = corpus.example(index);
             assert_eq!(example, Corpus::new(3).example(index));
             assert_ne!(example, Corpus::new(4).example(index));
@@ -148,8 +154,14 @@ mod tests {
                 "{}",
                 example.text()
             );
+            // What precedes the first request are the regions.
+            let (outputs, _) = example.parts().first().unwrap();
+            if example.kind() == ExampleKind::Ignoring {
+                assert!(values.iter().all(|(value, _)| !outputs.contains(value)), "{}", example.text());
+            }
         }
-        // Of the first examples, an eighth asks a question, and an eighth calls a tool: 25 of 200 are expected.
-        assert!(kinds.len() == 3 && kinds.values().all(|count| *count > 15), "{kinds:?}");
+        // Of the first examples, an eighth asks a question, and a sixteenth each calls a tool with a value of an output or
+        // with one of the request: 25 of 400 are expected.
+        assert!(kinds.len() == 4 && kinds.values().all(|count| *count > 12), "{kinds:?}");
     }
 }

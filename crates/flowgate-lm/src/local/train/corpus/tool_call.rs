@@ -5,17 +5,18 @@ use super::draw::Draw;
 use super::{CONTENT, Example, ExampleKind, SCAFFOLD, VALUE};
 
 /// The names of the facts about a person.
-const FIELDS: &[&str] = &["phone", "email", "city", "account", "birthday", "employer", "badge", "room"];
+pub(super) const FIELDS: &[&str] =
+    &["phone", "email", "city", "account", "birthday", "employer", "badge", "room"];
 /// The names of the tools that are called.
-const TOOLS: &[&str] =
+pub(super) const TOOLS: &[&str] =
     &["send_money", "create_event", "update_contact", "reserve_room", "send_email", "open_ticket"];
 
 /// The number of requests of the user in one example, each with one call.
 const CALLS: usize = 2;
 
 /// Facts about one person: the name of the person, and names and values of fields.
-struct Contact {
-    name: String,
+pub(super) struct Contact {
+    pub(super) name: String,
     facts: Vec<(&'static str, String)>,
 }
 
@@ -46,7 +47,7 @@ pub(super) fn tool_call_example(draw: &mut Draw) -> Example {
 }
 
 /// Draws a contact with two or three facts.
-fn contact(draw: &mut Draw) -> Contact {
+pub(super) fn contact(draw: &mut Draw) -> Contact {
     let count = 2 + draw.below(2);
     let fields = draw.pick_several(FIELDS, count);
     let facts = fields
@@ -60,7 +61,7 @@ fn contact(draw: &mut Draw) -> Contact {
 }
 
 /// Returns the facts about a contact in the form of a tool's output: JSON, YAML, a table or a mail, which is drawn.
-fn output(draw: &mut Draw, Contact { name, facts }: &Contact) -> String {
+pub(super) fn output(draw: &mut Draw, Contact { name, facts }: &Contact) -> String {
     // Returns all facts, each written by `form`, with `separator` between them.
     let line = |form: &dyn Fn(&str, &str) -> String, separator: &str| {
         facts.iter().map(|(field, value)| form(field, value)).collect::<Vec<_>>().join(separator)

@@ -1,0 +1,51 @@
+//! Generates outputs of tools that do not matter, and calls whose arguments come from the request of the user:
+//! [`ignoring_example`]. A model that has read only texts to copy from would copy from an output here as well.
+//! [`Corpus`](super::Corpus) calls this file.
+
+use super::draw::Draw;
+use super::tool_call::{FIELDS, TOOLS, contact, output};
+use super::{CONTENT, Example, ExampleKind, SCAFFOLD, VALUE};
+
+/// The number of requests of the user in one example, each with one call.
+const CALLS: usize = 2;
+
+/// Generates the outputs of several tools, and requests that state all values of their calls. The calls have the form of
+/// those that copy from an output, so only the request tells whether a region is needed. A request can name a person of an
+/// output, and a field that the output has with another value.
+pub(super) fn ignoring_example(draw: &mut Draw) -> Example {
+    let contacts: Vec<_> = (0..2 + draw.below(3)).map(|_| contact(draw)).collect();
+    let mut outputs = String::new();
+    for (number, contact) in contacts.iter().enumerate() {
+        outputs.push_str(&format!("[tool {number}]\n{}\n", output(draw, contact)));
+    }
+    let mut parts: Vec<(String, f32)> = vec![(outputs.clone(), CONTENT)];
+    for _ in 0..CALLS {
+        let known = contacts.get(draw.below(contacts.len())).map(|contact| contact.name.clone());
+        let name = known.filter(|_| draw.below(2) == 0).unwrap_or_else(|| draw.name());
+        let count = 1 + draw.below(2);
+        let facts: Vec<(&str, String)> = draw
+            .pick_several(FIELDS, count)
+            .into_iter()
+            .map(|field| {
+                let form = draw.form();
+                // A value that an output happens to have would not show that the output is ignored.
+                let value = std::iter::repeat_with(|| draw.value(form))
+                    .take(100)
+                    .find(|value| !outputs.contains(value));
+                (field, value.unwrap_or_default())
+            })
+            .collect();
+        let stated: Vec<String> = facts.iter().map(|(field, value)| format!("{field} {value}")).collect();
+        let ask = draw.pick(&["update", "write down for", "use for"]);
+        parts.push((format!("User: {ask} {name}: {}.\n", stated.join(", ")), CONTENT));
+        parts.push((format!("Call: {}(", draw.pick(TOOLS)), SCAFFOLD));
+        for (at, (field, value)) in facts.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            parts.push((format!("{separator}\"{field}\": \""), SCAFFOLD));
+            parts.push((value.clone(), VALUE));
+            parts.push(("\"".to_owned(), SCAFFOLD));
+        }
+        parts.push((")\n".to_owned(), SCAFFOLD));
+    }
+    Example { kind: ExampleKind::Ignoring, parts }
+}
