@@ -101,10 +101,10 @@ fn what_is_hidden_does_not_show_in_the_label_of_a_step() {
         ),
         (
             "an error that a rule stops",
-            "raise \"no word of the page\" if:\n    (out: ToolOutput) is tool:read\n    \"never\" in str(out.content)\n",
-            ("read", json!("never"), true),
-            ("read", json!("a page"), true),
-            read,
+            "raise \"no word of the page\" if:\n    (out: ToolOutput) is tool:list\n    \"never\" in str(out.content)\n",
+            ("list", json!("never"), true),
+            ("list", json!("a page"), true),
+            list,
         ),
         ("a hidden refusal", "", ("read", json!("never"), false), ("read", json!("a page"), false), sent),
     ] {

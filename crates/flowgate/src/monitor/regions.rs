@@ -37,20 +37,10 @@ pub(super) fn labels_around(statement: &LabelStatement, path: &Path) -> bool {
     statement_path(statement).is_none_or(|steps| agrees_with(&steps, path))
 }
 
-/// Returns whether a statement labels its region in every event in which the region exists: it has no condition, and
-/// iterates over no other lists than those that contain the region.
+/// Returns whether a statement labels its region in every event in which the region exists: it reads nothing, and has no
+/// line besides the one that names the tool of the event. A test of another value may fail, and a list may be empty.
 pub(super) fn is_unconditional(statement: &LabelStatement) -> bool {
-    let variables = &statement.query.variables;
-    let (mut root, mut containing) = (statement.target.root, 1);
-    while root != 0 {
-        let domain = variables.iter().find(|variable| variable.slot == root).and_then(|v| v.domain.as_ref());
-        let Some((next, _)) = domain.and_then(domain_path) else { return false };
-        root = next;
-        containing += 1;
-    }
-    // Each item of the query names the tool of the event: a test of another value may fail.
-    let query = &statement.query;
-    !statement.reads && variables.len() == containing && query.items.len() <= query.tools.len()
+    !statement.reads && statement.query.items.len() <= statement.query.tools.len()
 }
 
 /// Returns whether `steps` can lead along `path`, as far as the shorter of them goes.

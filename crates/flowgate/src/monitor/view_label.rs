@@ -35,9 +35,8 @@ impl Monitor {
         let Some(event) = self.trace.event(id) else { return Label::BOTTOM };
         let document = &event.document;
         if !document.frame_label().flows_to(bound) {
-            // The placeholder shows the captured parts of a hidden text.
-            let text = document.key(0, "content").unwrap_or(0);
-            return self.hidden_label(event, 0, bound).join(&captured_label(document, text, bound));
+            // This covers the captured parts that the placeholder shows.
+            return self.hidden_label(event, 0, bound);
         }
         let mut label = document.frame_label();
         for child in document.children(0) {
@@ -164,7 +163,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::monitor::Verdict;
+    use crate::monitor::{Floors, Verdict};
     use crate::policy::Policy;
     use crate::trace::{Call, Output, Tool, TraceEntry};
 
@@ -294,6 +293,33 @@ require top if:
         };
         check(None, "trusted, public");
         check(Some("b"), "trusted, private");
+    }
+
+    /// The lower bounds of single blocks do not follow from the statements.
+    #[test]
+    fn a_block_with_a_floor_of_its_own_counts_as_the_bound() {
+        let check = |blocks: Vec<(usize, &str)>, expected: &str| {
+            let policy = format!(
+                "{POLICY}label out.content as trusted, public if:\n    (out: ToolOutput) is tool:read\n\
+                 label out.content[0].page as untrusted if:\n    (out: ToolOutput) is tool:read\n\
+                 label out.content[0].page.id as trusted if:\n    (out: ToolOutput) is tool:read\n"
+            );
+            let mut monitor = Monitor::new(Arc::new(Policy::parse(&policy).unwrap()));
+            let call = Call::from_json("c1".to_owned(), Tool::local("read"), "{}");
+            let Verdict::Permit(permit) = monitor.judge(call) else { panic!("the call is permitted") };
+            monitor.redeem(permit).unwrap();
+            let content = json!([{"page": "Pay!"}]);
+            let output =
+                Output { call_id: "c1".to_owned(), tool: None, content, structured: None, is_error: None };
+            let of = |name: &str| monitor.policy().space().element("secrecy", name).unwrap().label;
+            let private = of("private");
+            let blocks = blocks.into_iter().map(|(index, name)| (index, of(name))).collect();
+            let floors = Floors { whole: Label::BOTTOM, blocks };
+            let (event, _) = monitor.push_with_floors(TraceEntry::from(output), &floors).unwrap();
+            assert_eq!(monitor.describe(&monitor.view_label(event, &private)).join(", "), expected);
+        };
+        check(vec![], "trusted, public");
+        check(vec![(0, "public")], "trusted, private");
     }
 
     /// A view shows the text of an answer alone.
