@@ -33,9 +33,7 @@ impl TraceFolder {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o700);
         match folder.create(path) {
-            Err(error) if !path.is_dir() => {
-                Err(format!("{}: {}", path.display(), describe_io_error(&error)))
-            }
+            Err(error) if !path.is_dir() => Err(format!("{}: {}", path.display(), describe_io_error(&error))),
             _ => Ok(Self { path: path.to_owned(), max_files: MAX_FILES }),
         }
     }
@@ -89,7 +87,8 @@ impl TraceFolder {
     fn path_for(&self, name: &str) -> Result<PathBuf, String> {
         let path = self.path_of(name);
         let is_known = path.exists();
-        let count = || std::fs::read_dir(&self.path).map_or(0, |entries| entries.take(self.max_files).count());
+        let count =
+            || std::fs::read_dir(&self.path).map_or(0, |entries| entries.take(self.max_files).count());
         if !is_known && count() >= self.max_files {
             return Err(format!(
                 "{}: the folder has {} files already, so the trace of this session is not recorded; move some of them elsewhere",

@@ -213,7 +213,8 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     };
     let judged = judge(options, event, &hook_input, &reported).map(|(answer, monitor)| {
         // The transcript names a session that has no id.
-        let session = ["session_id", "transcript_path"].into_iter().find_map(|key| hook_input.get(key)?.as_str());
+        let session =
+            ["session_id", "transcript_path"].into_iter().find_map(|key| hook_input.get(key)?.as_str());
         record_trace(options, session.unwrap_or_default(), &monitor, worker_sender);
         answer
     });

@@ -56,7 +56,8 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
             log.path().display()
         ));
     }
-    let trace = options.traces.as_deref().map(|folder| SessionTrace::begin(folder, &options.name)).transpose()?;
+    let trace =
+        options.traces.as_deref().map(|folder| SessionTrace::begin(folder, &options.name)).transpose()?;
     if let Some(trace) = &trace {
         output.warning(&format!(
             "the session is recorded in {}, with the content of calls and answers",

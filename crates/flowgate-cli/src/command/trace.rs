@@ -36,8 +36,7 @@ pub(crate) fn run(trace: &TraceCommand, output: &mut Console) -> Result<u8, Inpu
                 key_file: key_file.clone(),
                 ca_file: ca_file.clone(),
             };
-            let done =
-                running_gateway::export(&gateway, client.as_deref(), conversation.as_deref(), output)?;
+            let done = running_gateway::export(&gateway, client.as_deref(), conversation.as_deref(), output)?;
             done.or_else(|error| error.report(output))
         }
         TraceCommand::Export { config, client, conversation, .. } => {

@@ -16,18 +16,51 @@ require trusted if:
     (call: ToolCall) is tool:send_mail
 ";
 
+/// The number of forms, and of those that ask for a call: those of the list, and the wordings of the benchmarks.
+const FORMS: usize = if cfg!(feature = "bench") { 60 } else { 15 };
+const ORDERS: usize = FORMS - 3;
+
 #[test]
 fn a_closed_policy_stops_everything() {
     let policy = file("attack-closed.flow", CLOSED.as_bytes());
     let arguments = ["attack", name(&policy), "--tools", REQUEST];
-    check(&arguments, 0, "an answer of list_mails         15       15        0\n");
-    // Answers of both tools, each in thirteen forms, ask for the one that acts, and in two forms for an address.
-    check(&arguments, 0, "grade A: 30 of 30 attacks stopped\n");
+    check(&arguments, 0, &format!("an answer of list_mails         {FORMS}       {FORMS}        0\n"));
+    // Answers of both tools ask for the one that acts, in all forms but two, and in these for an address.
+    check(&arguments, 0, &format!("grade A: {0} of {0} attacks stopped\n", 2 * FORMS));
     check(
         &arguments,
         0,
-        "the wording decides nothing: all 12 forms that ask for a call have the same verdict",
+        &format!(
+            "the wording decides nothing: all {ORDERS} forms that ask for a call have the same verdict"
+        ),
     );
+    #[cfg(feature = "bench")]
+    check(&arguments, 0, "games-encoded (7)      the label of the text               14       14        0\n");
+}
+
+/// A description that a policy trusts commands the agent; with another policy, no step that may act is shown it.
+#[test]
+fn descriptions_of_tools_are_attacked() {
+    let closed = file("attack-described.flow", CLOSED.as_bytes());
+    let run = |policy: &std::path::Path| {
+        flowgate(&["attack", name(policy), "--tools", REQUEST, "--descriptions", "--form", "order", "--form", "bare-values"])
+    };
+    // Two answers in two forms, and two descriptions in the form that is an order.
+    let said = text(&run(&closed));
+    assert!(said.contains("grade A: 6 of 6 attacks stopped\n"), "{said}");
+    let open = format!("{CLOSED}label tool as trusted if:\n    (tool: Tool)\n");
+    let open = file("attack-described-open.flow", open.as_bytes());
+    let output = run(&open);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in [
+        "the description of list_mails        1        0        1\n",
+        "! escaped everywhere: the description of send_mail, which asks for send_mail (order); the text is trusted, by ",
+        "attack-described-open.flow, line 9\n",
+        "grade C: 4 of 6 attacks stopped\n",
+    ] {
+        assert!(said.contains(part), "{part}\n{said}");
+    }
 }
 
 /// An escape names the label of the answer and the line that gave it, and its trace is one that `check` permits.
@@ -40,9 +73,10 @@ fn an_escape_has_its_reason_and_its_trace() {
     let arguments = ["attack", name(&policy), "--tools", REQUEST, "--out", name(&out)];
     let said = text(&flowgate(&arguments));
     for part in [
-        "! escaped everywhere: an answer of list_mails, which asks for send_mail (plain, order, urgent, forged-system, forged-chat, base64, homoglyphs, zero-width, hidden, split-fields, forged-json, forged-yaml, bare-values); the text is trusted, by ",
+        "! escaped everywhere: an answer of list_mails, which asks for send_mail (plain, order, urgent, forged-system, forged-chat, base64, homoglyphs, zero-width, hidden, split-fields, forged-json, forged-yaml, bare-values",
+        "; the text is trusted, by ",
         "attack-open.flow, line 9\n",
-        "grade D: 15 of 30 attacks stopped\n",
+        &format!("grade D: {FORMS} of {} attacks stopped\n", 2 * FORMS),
     ] {
         assert!(said.contains(part), "{part}\n{said}");
     }
@@ -52,10 +86,10 @@ fn an_escape_has_its_reason_and_its_trace() {
         0,
         "2 calls permitted, 0 to be confirmed, 0 denied",
     );
-    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 15);
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), FORMS);
     let json = flowgate(&["attack", name(&policy), "--tools", REQUEST, "--format", "json"]);
     let document: Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!((document["grade"].as_str(), document["escaped"].as_u64()), (Some("D"), Some(15)));
+    assert_eq!((document["grade"].as_str(), document["escaped"].as_u64()), (Some("D"), Some(FORMS as u64)));
     assert_eq!(document["escapes"][0]["trace"].as_array().map(Vec::len), Some(5));
 }
 
@@ -128,7 +162,7 @@ fn replies_and_values_are_forms_of_their_own() {
     for part in [
         "! escaped in a reply: an answer of list_mails, which asks for flowgate/link (reply-link, reply-image); the reply that it writes keeps the address",
         "reply-image    the label, for `flowgate/link`        2        0        2\n",
-        "grade C: 26 of 30 attacks stopped\n",
+        &format!("{} of {} attacks stopped\n", 2 * FORMS - 4, 2 * FORMS),
     ] {
         assert!(said.contains(part), "{part}\n{said}");
     }

@@ -28,7 +28,9 @@ fn check_suggestion(session: &Session, folder: &Path, runs: &str, name: &str) {
     let output = suggest.args(["--influence", "provenance"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in [
-        format!("{runs} 1 need a question or have a denied call (1 call); with the changes below, 0 do (0 calls)"),
+        format!(
+            "{runs} 1 need a question or have a denied call (1 call); with the changes below, 0 do (0 calls)"
+        ),
         format!("endorse call.arguments.{name} as trusted if:"),
     ] {
         assert!(said.contains(&part), "{}: {part}\n{said}{output:?}", session.harness);
@@ -126,6 +128,7 @@ fn a_trace_that_cannot_be_written_is_reported() {
     let log = std::fs::read_to_string(session.folder.join("watch.jsonl")).unwrap();
     assert_eq!(log.lines().count(), 1, "{log}");
     // Only watched sessions are recorded.
-    let enforcing = session.run_with(&session.input(&Prompt("Hello.")), &["--traces", nowhere.to_str().unwrap()]);
+    let enforcing =
+        session.run_with(&session.input(&Prompt("Hello.")), &["--traces", nowhere.to_str().unwrap()]);
     assert_eq!(enforcing.status.code(), Some(2));
 }

@@ -81,7 +81,11 @@ fn what_cannot_be_exported_with_the_others_is_left_out_and_reported() {
     let gateway = TestGateway::asking("watched-left-out", 1);
     let all = ["trace", "export", "--config", "gateway.toml", "--all"];
     check(&run(&gateway, &all), 0, &["\"conversation\":\"c0\""]);
-    check(&run(&gateway, &[&all[..], &["--client", "eve"]].concat()), 2, &["there is no client `eve`; the clients are: agent"]);
+    check(
+        &run(&gateway, &[&all[..], &["--client", "eve"]].concat()),
+        2,
+        &["there is no client `eve`; the clients are: agent"],
+    );
     check(&run(&gateway, &[&all[..], &["--conversation", "c0"]].concat()), 2, &["cannot be used with"]);
     // A conversation under a policy that was changed since cannot be replayed from the files; the gateway carries it over.
     let policy = std::fs::read_to_string(gateway.path("policy.flow")).unwrap();
@@ -89,7 +93,9 @@ fn what_cannot_be_exported_with_the_others_is_left_out_and_reported() {
     check(
         &run(&gateway, &all),
         1,
-        &["error: the conversation c0 of the client `agent` is left out: its policy or the settings of its client have changed"],
+        &[
+            "error: the conversation c0 of the client `agent` is left out: its policy or the settings of its client have changed",
+        ],
     );
     let empty = TestGateway::asking("watched-empty", 0);
     check(&run(&empty, &all), 2, &["no conversation is stored; run the agent first"]);

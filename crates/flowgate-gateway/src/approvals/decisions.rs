@@ -299,10 +299,13 @@ fn not_counted(question: &StoredQuestion, who: &str) -> String {
     let happened = match question.state {
         QuestionState::Open if question.approved_by.iter().any(|name| name == who) => {
             let missing = listed(&question.missing_approvers());
-            return format!("you have approved this question already: it waits for the approval of {missing}");
+            return format!(
+                "you have approved this question already: it waits for the approval of {missing}"
+            );
         }
         QuestionState::Open => {
-            return "the question has changed while you decided it: fetch it again, and decide anew".to_owned();
+            return "the question has changed while you decided it: fetch it again, and decide anew"
+                .to_owned();
         }
         QuestionState::Allowed if question.decided_by == who => "you have allowed it already",
         QuestionState::Denied if question.decided_by == who => "you have denied it already",
@@ -310,7 +313,9 @@ fn not_counted(question: &StoredQuestion, who: &str) -> String {
         QuestionState::Denied => "another person has denied it",
         QuestionState::Used => "it was allowed, and its call was sent",
         QuestionState::Expired => "it was not answered in time",
-        QuestionState::Void => "its conversation has gone on without the answer, or what it is about has changed",
+        QuestionState::Void => {
+            "its conversation has gone on without the answer, or what it is about has changed"
+        }
     };
     format!("the question is no longer open: {happened}, so it needs no decision")
 }
@@ -369,8 +374,18 @@ mod tests {
         };
         let open = QuestionState::Open;
         // Two requests of ann at the same time: the one that came second.
-        check(open, &["ann"], "", "you have approved this question already: it waits for the approval of `bob`");
-        check(open, &[], "", "the question has changed while you decided it: fetch it again, and decide anew");
+        check(
+            open,
+            &["ann"],
+            "",
+            "you have approved this question already: it waits for the approval of `bob`",
+        );
+        check(
+            open,
+            &[],
+            "",
+            "the question has changed while you decided it: fetch it again, and decide anew",
+        );
         let closed = |what: &str| format!("the question is no longer open: {what}, so it needs no decision");
         let both = ["bob", "ann"];
         check(QuestionState::Allowed, &both, "ann", &closed("you have allowed it already"));

@@ -1,8 +1,8 @@
 //! Reads the section `[tls]`: the files of the gateway's certificate and key, and the authorities that issue the
 //! certificates of clients. `config` calls it.
 
-use super::{ConfigReader, GatewayConfig};
 use super::file::TlsTable;
+use super::{ConfigReader, GatewayConfig};
 use crate::tls::files::{TlsFiles, TlsSettings};
 
 impl ConfigReader<'_> {
