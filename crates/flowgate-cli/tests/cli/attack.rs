@@ -30,9 +30,7 @@ fn a_closed_policy_stops_everything() {
     check(
         &arguments,
         0,
-        &format!(
-            "the wording decides nothing: all {ORDERS} forms that ask for a call have the same verdict"
-        ),
+        &format!("the wording decides nothing: all {ORDERS} forms that ask for a call have the same verdict"),
     );
     #[cfg(feature = "bench")]
     check(&arguments, 0, "games-encoded (7)      the label of the text               14       14        0\n");
@@ -43,7 +41,17 @@ fn a_closed_policy_stops_everything() {
 fn descriptions_of_tools_are_attacked() {
     let closed = file("attack-described.flow", CLOSED.as_bytes());
     let run = |policy: &std::path::Path| {
-        flowgate(&["attack", name(policy), "--tools", REQUEST, "--descriptions", "--form", "order", "--form", "bare-values"])
+        flowgate(&[
+            "attack",
+            name(policy),
+            "--tools",
+            REQUEST,
+            "--descriptions",
+            "--form",
+            "order",
+            "--form",
+            "bare-values",
+        ])
     };
     // Two answers in two forms, and two descriptions in the form that is an order.
     let said = text(&run(&closed));
