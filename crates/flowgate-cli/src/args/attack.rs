@@ -27,7 +27,7 @@ The wordings of Flowgate's benchmarks are forms as well, each set in one row: ag
 games-capability, games-encoded, saliency, detectors. --form takes a set or one of its forms, such as games-encoded-leetspeak.
 
 With --descriptions, the descriptions of tools are attacked too. A policy that labels them trusted lets these attacks escape by
-design: whoever can change a description commands the agent. `flowgate mcp --pins` and the gateway hide a description that
+design: the author of a description that is trusted commands the agent. `flowgate mcp --pins` and the gateway hide a description that
 has changed since a person approved it.
 
 Nothing is executed: a double in place of the agent obeys each injection, and the policy judges the call twice: by what it

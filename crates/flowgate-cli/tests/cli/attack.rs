@@ -20,6 +20,12 @@ require trusted if:
 const FORMS: usize = if cfg!(feature = "bench") { 60 } else { 15 };
 const ORDERS: usize = FORMS - 3;
 
+/// Returns what the command says, with one space between the cells of its tables, whose widths depend on the features.
+fn said_by(arguments: &[&str]) -> String {
+    let said = text(&flowgate(arguments));
+    said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
+}
+
 #[test]
 fn a_closed_policy_stops_everything() {
     let policy = file("attack-closed.flow", CLOSED.as_bytes());
@@ -32,37 +38,25 @@ fn a_closed_policy_stops_everything() {
         0,
         &format!("the wording decides nothing: all {ORDERS} forms that ask for a call have the same verdict"),
     );
-    #[cfg(feature = "bench")]
-    check(&arguments, 0, "games-encoded (7)      the label of the text               14       14        0\n");
+    if cfg!(feature = "bench") {
+        let said = said_by(&arguments);
+        assert!(said.contains("\ngames-encoded (7) the label of the text 14 14 0\n"), "{said}");
+    }
 }
 
 /// A description that a policy trusts commands the agent; with another policy, no step that may act is shown it.
 #[test]
 fn descriptions_of_tools_are_attacked() {
     let closed = file("attack-described.flow", CLOSED.as_bytes());
-    let run = |policy: &std::path::Path| {
-        flowgate(&[
-            "attack",
-            name(policy),
-            "--tools",
-            REQUEST,
-            "--descriptions",
-            "--form",
-            "order",
-            "--form",
-            "bare-values",
-        ])
-    };
+    let forms = ["--tools", REQUEST, "--descriptions", "--form", "order", "--form", "bare-values"];
+    let run = |policy: &std::path::Path| said_by(&[&["attack", name(policy)], &forms[..]].concat());
     // Two answers in two forms, and two descriptions in the form that is an order.
-    let said = text(&run(&closed));
+    let said = run(&closed);
     assert!(said.contains("grade A: 6 of 6 attacks stopped\n"), "{said}");
     let open = format!("{CLOSED}label tool as trusted if:\n    (tool: Tool)\n");
-    let open = file("attack-described-open.flow", open.as_bytes());
-    let output = run(&open);
-    let said = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let said = run(&file("attack-described-open.flow", open.as_bytes()));
     for part in [
-        "the description of list_mails        1        0        1\n",
+        "the description of list_mails 1 0 1\n",
         "! escaped everywhere: the description of send_mail, which asks for send_mail (order); the text is trusted, by ",
         "attack-described-open.flow, line 9\n",
         "grade C: 4 of 6 attacks stopped\n",
@@ -166,10 +160,10 @@ fn the_result_says_what_depends_on_the_form() {
 fn replies_and_values_are_forms_of_their_own() {
     let links = format!("{CLOSED}require untrusted if:\n    (call: ToolCall) is tool:flowgate/link\n");
     let policy = file("attack-links.flow", links.as_bytes());
-    let said = text(&flowgate(&["attack", name(&policy), "--tools", REQUEST]));
+    let said = said_by(&["attack", name(&policy), "--tools", REQUEST]);
     for part in [
         "! escaped in a reply: an answer of list_mails, which asks for flowgate/link (reply-link, reply-image); the reply that it writes keeps the address",
-        "reply-image    the label, for `flowgate/link`        2        0        2\n",
+        "\nreply-image the label, for `flowgate/link` 2 0 2\n",
         &format!("{} of {} attacks stopped\n", 2 * FORMS - 4, 2 * FORMS),
     ] {
         assert!(said.contains(part), "{part}\n{said}");

@@ -314,7 +314,7 @@ fn not_counted(question: &StoredQuestion, who: &str) -> String {
         QuestionState::Used => "it was allowed, and its call was sent",
         QuestionState::Expired => "it was not answered in time",
         QuestionState::Void => {
-            "its conversation has gone on without the answer, or what it is about has changed"
+            "its conversation has continued without the answer, or what it is about has changed"
         }
     };
     format!("the question is no longer open: {happened}, so it needs no decision")
@@ -394,7 +394,7 @@ mod tests {
         check(QuestionState::Denied, &[], "bob", &closed("another person has denied it"));
         check(QuestionState::Used, &both, "ann", &closed("it was allowed, and its call was sent"));
         check(QuestionState::Expired, &[], "", &closed("it was not answered in time"));
-        let void = "its conversation has gone on without the answer, or what it is about has changed";
+        let void = "its conversation has continued without the answer, or what it is about has changed";
         check(QuestionState::Void, &[], "", &closed(void));
     }
 }
