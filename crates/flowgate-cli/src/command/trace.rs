@@ -91,12 +91,12 @@ fn export_all(config: &Path, client: Option<&str>, output: &mut Console) -> Resu
     let settings = serve::gateway_config(config)?;
     let failed = |problem: String| InputError(format!("{}: {problem}", config.display()));
     let (mut found, mut code) = (0_usize, 0);
-    let outcome = read_every_stored_trace(settings, client, &mut |client, name, replayed| {
+    let outcome = read_every_stored_trace(settings, client, &mut |trace| {
         found += 1;
-        match replayed {
-            Ok(monitor) => print_run(client, name, lines(monitor).collect(), output),
+        match trace.replayed {
+            Ok(monitor) => print_run(trace.client, trace.conversation, lines(monitor).collect(), output),
             Err(why) => {
-                report_left_out(client, name, &why, output);
+                report_left_out(trace.client, trace.conversation, &why, output);
                 code = 1;
             }
         }

@@ -24,6 +24,17 @@ pub enum StoredTraceOutcome {
     Unreadable(String),
 }
 
+/// One of all stored conversations.
+#[derive(Debug)]
+pub struct StoredTrace<'a> {
+    /// The name of the client.
+    pub client: &'a str,
+    /// The name of the conversation.
+    pub conversation: &'a str,
+    /// The monitor after the last turn, or the reason why the conversation cannot be replayed.
+    pub replayed: Result<&'a Monitor, String>,
+}
+
 /// Replays the conversation `name` of a client, as the database of a configuration stores it, and calls `at_end` with
 /// its monitor after the last turn. If there is no such conversation, or its replay fails, `at_end` is not called, and
 /// the outcome says why.
@@ -49,16 +60,15 @@ pub fn read_stored_trace(
     })
 }
 
-/// Replays every stored conversation of a client, or of all clients, the oldest first. Calls `each` with the names of
-/// the client and the conversation, and the monitor after the last turn, or the reason why the conversation cannot be replayed. Returns
-/// [`StoredTraceOutcome::Replayed`], or [`StoredTraceOutcome::UnknownClient`] before any call.
+/// Replays every stored conversation of a client, or of all clients, the oldest first. Calls `each` with each
+/// of them. Returns [`StoredTraceOutcome::Replayed`], or [`StoredTraceOutcome::UnknownClient`] before any call.
 ///
 /// # Errors
 /// If the database cannot be read.
 pub fn read_every_stored_trace(
     config: GatewayConfig,
     client: Option<&str>,
-    each: &mut dyn FnMut(&str, &str, Result<&Monitor, String>),
+    each: &mut dyn FnMut(StoredTrace<'_>),
 ) -> Result<StoredTraceOutcome, DatabaseError> {
     with_database(config, async |store, clients| {
         if client.is_some_and(|client| clients.find_by_name(client).is_none()) {
@@ -68,16 +78,18 @@ pub fn read_every_stored_trace(
             if client.is_some_and(|client| client != listed.client) {
                 continue;
             }
+            let (client, conversation) = (listed.client.as_str(), listed.name.as_str());
             let Some(owner) = clients.find_by_name(&listed.client) else {
                 let why = "the configuration has no client of this name any more; restore it".to_owned();
-                each(&listed.client, &listed.name, Err(why));
+                each(StoredTrace { client, conversation, replayed: Err(why) });
                 continue;
             };
-            let mut at_end = |monitor: &Monitor| each(&listed.client, &listed.name, Ok(monitor));
+            let mut at_end =
+                |monitor: &Monitor| each(StoredTrace { client, conversation, replayed: Ok(monitor) });
             // `None`: a running gateway has deleted the conversation since it was listed.
             let outcome = replay_stored(store, &owner, &listed.name, &mut at_end).await?;
             if let Some(StoredTraceOutcome::Unreadable(why)) = outcome {
-                each(&listed.client, &listed.name, Err(why));
+                each(StoredTrace { client, conversation, replayed: Err(why) });
             }
         }
         Ok(StoredTraceOutcome::Replayed)

@@ -61,9 +61,9 @@ fn every_conversation_is_read_or_named() {
     }
     let read = |client: Option<&str>| {
         let mut found = Vec::new();
-        let outcome = read_every_stored_trace(home.read(), client, &mut |client, name, replayed| {
-            let events = replayed.map(|monitor| monitor.trace().len() > 3);
-            found.push((client.to_owned(), name.to_owned(), events));
+        let outcome = read_every_stored_trace(home.read(), client, &mut |trace| {
+            let events = trace.replayed.map(|monitor| monitor.trace().len() > 3);
+            found.push((trace.client.to_owned(), trace.conversation.to_owned(), events));
         });
         (outcome.unwrap(), found)
     };
