@@ -127,8 +127,8 @@ impl AttackResults {
                 plural(self.by_pair.len(), "aim"),
                 escaping::line(source),
                 escaping::line(tool),
-                self.listed(&escaped),
-                self.listed(&stopped)
+                self.listed(escaped),
+                self.listed(stopped)
             )),
         }
         let escaped_of = |kind: FormKind| {
