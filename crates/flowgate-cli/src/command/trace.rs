@@ -94,7 +94,9 @@ fn export_all(config: &Path, client: Option<&str>, output: &mut Console) -> Resu
     let outcome = read_every_stored_trace(settings, client, &mut |trace| {
         found += 1;
         match trace.replayed {
-            Ok(monitor) => print_run(trace.client, trace.conversation, lines(monitor).collect(), output),
+            Ok(monitor) => {
+                print_run(trace.client, trace.conversation, &lines(monitor).collect::<Vec<_>>(), output)
+            }
             Err(why) => {
                 report_left_out(trace.client, trace.conversation, &why, output);
                 code = 1;
@@ -121,7 +123,7 @@ fn lines(monitor: &Monitor) -> impl Iterator<Item = Value> {
 }
 
 /// Prints a conversation as one run of a corpus, on one line.
-fn print_run(client: &str, conversation: &str, events: Vec<Value>, output: &mut Console) {
+fn print_run(client: &str, conversation: &str, events: &[Value], output: &mut Console) {
     let run = json!({"client": client, "conversation": conversation, "messages": events});
     output.line(&escaping::json_line(&run));
 }

@@ -70,7 +70,7 @@ impl Gateway<'_> {
                 found += 1;
                 let mut events = Vec::new();
                 match self.read_events(client, name, &mut |event| events.push(event)) {
-                    Ok(()) => print_run(client, name, events, output),
+                    Ok(()) => print_run(client, name, &events, output),
                     // The gateway answers, but has no trace of this conversation for the person.
                     Err(GatewayError::Refused(why)) => {
                         report_left_out(client, name, &why, output);
