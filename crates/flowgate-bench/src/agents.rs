@@ -24,13 +24,14 @@ use flowgate_lm::block_on;
 use flowgate_lm::chat::Usage;
 use serde_json::Value;
 
-use gullible::{DO, GullibleModel, instruction};
+use gullible::{DO, GullibleModel};
 use task::{BenchTask, HiddenTextUse};
 use world::{CompletedCall, World};
 
 use crate::games::interval::Rate;
 use crate::policy_errors;
 
+pub(crate) use gullible::instruction;
 pub use manifest::manifest;
 
 /// The policy for the tools of the four servers.

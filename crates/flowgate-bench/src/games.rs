@@ -41,6 +41,7 @@ mod suite;
 mod task;
 pub(crate) mod text_table;
 mod variant;
+pub(crate) mod wordings;
 
 pub use defence::{
     BlockedChannel, Defence, EnforcementClass, UnknownDefence, filter_lines, keep_permitted_tenant,

@@ -20,6 +20,8 @@
 //! [`saliency`] measures how well the attention and the gradients of a model tell on which regions of a prompt an output depends. [`detection`] measures
 //! detectors of injections on labelled texts, and [`detectors`] compares detectors with a flow rule on customer feedback with attacks.
 //!
+//! [`wordings`] lists the injections of the benchmarks, for `flowgate attack`.
+//!
 //! `flowgate bench` is the command. It can record a run in a file. [`verify`] repeats a recorded run, and [`compare`] draws the figures of several
 //! recorded runs on one HTML page. [`document`] builds a JSON document from the lines of a run. [`cost`] counts the requests of a run in advance, [`tokens`] the tokens of a double, and [`statistics`] tests whether a difference between two defences
 //! can be chance.
@@ -45,5 +47,6 @@ mod screening;
 pub mod statistics;
 pub mod tokens;
 pub mod verify;
+pub mod wordings;
 
 pub use line_chart::line_chart;

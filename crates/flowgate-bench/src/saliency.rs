@@ -33,6 +33,7 @@ use flowgate_lm::{
 pub use case::{CaseSet, case_of_length};
 pub use distribution::ScoreDistribution;
 pub use drawing::{chart_files, page};
+pub(crate) use instruction::INJECTION;
 pub use labelled_prompt::DependencyCase;
 pub use measure::ScreenerFigures;
 pub use report::{csv_text, lines, manifest, table_text, trace_manifest};

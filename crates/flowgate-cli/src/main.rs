@@ -7,7 +7,7 @@
 //! * `clients` reads and changes the configurations of MCP clients, the programs that use MCP servers.
 //! * `mcp` starts MCP servers, and calls their tools.
 //! * `gateway_client` calls a running gateway, and `question_text` writes its questions.
-//! * `stores` and `private_files` write files that a process leaves for later ones.
+//! * `stores` and `private_files` write files that a process leaves for later ones; `trace_file` and `trace_folder` write traces.
 
 mod args;
 #[cfg(feature = "local")]
@@ -37,6 +37,10 @@ mod report;
 #[cfg(feature = "run")]
 mod stores;
 mod tool_files;
+#[cfg(feature = "run")]
+mod trace_file;
+#[cfg(feature = "run")]
+mod trace_folder;
 #[cfg(feature = "run")]
 mod typed_lines;
 mod warnings;

@@ -117,9 +117,14 @@ fn the_output_of_an_ended_server_is_processed() {
 /// Sends the messages one after the other, each after the answer to the one before. Returns the answers, and the output of the
 /// program.
 fn exchange(more: &[&str], said: &[Value]) -> (Vec<Value>, Output) {
+    exchange_with(&policy(), SERVER, more, said)
+}
+
+/// Does the same with this policy and the program of this server.
+fn exchange_with(policy: &Path, server: &str, more: &[&str], said: &[Value]) -> (Vec<Value>, Output) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
-    command.arg("mcp").arg("--policy").arg(policy()).args(["--name", "files"]).args(more);
-    command.args(["--", "python3", "-c", SERVER]);
+    command.arg("mcp").arg("--policy").arg(policy).args(["--name", "files"]).args(more);
+    command.args(["--", "python3", "-c", server]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -160,6 +165,60 @@ fn a_watching_proxy_stops_nothing() {
     assert!(summary.contains("files/write_file"), "{summary}");
     // A person cannot be asked in a mode that asks nobody.
     let (_, refused) = exchange(&["--watch", log.to_str().unwrap(), "--interactive"], &[]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+/// A server with a mail of a stranger, and a calendar.
+const MAIL_SERVER: &str = r#"
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "tools/list":
+        result = {"tools": [{"name": name, "description": name, "inputSchema": {"type": "object"}} for name in ("read_mail", "book")]}
+    elif asked.get("method") == "tools/call":
+        text = '{"day": "2024-05-19"}' if asked["params"]["name"] == "read_mail" else "booked"
+        result = {"content": [{"type": "text", "text": text}]}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"#;
+
+/// Two watched sessions are recorded, and `flowgate suggest` finds the change that lets their calls pass.
+#[test]
+fn watched_sessions_lead_to_the_change_of_the_policy() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcp-traces");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let (policy, log, traces) = (folder.join("mail.flow"), folder.join("watch.jsonl"), folder.join("traces"));
+    std::fs::write(
+        &policy,
+        "lattice integrity: trusted < untrusted\nlabel tool as trusted if:\n    (tool: Tool) is tool:files/*\n\
+         label out.content as untrusted if:\n    (out: ToolOutput) is tool:files/read_mail\n\
+         require untrusted if:\n    (call: ToolCall) is tool:files/read_mail\n\
+         require trusted if:\n    (call: ToolCall) is tool:files/book\n",
+    )
+    .unwrap();
+    let said = [list(), call(2, "read_mail", &json!({})), call(3, "book", &json!({"day": "2024-05-19"}))];
+    for _ in 0..2 {
+        let options = ["--watch", log.to_str().unwrap(), "--traces", traces.to_str().unwrap()];
+        let (answers, output) = exchange_with(&policy, MAIL_SERVER, &options, &said);
+        assert_eq!(answers[2]["result"]["content"][0]["text"], "booked", "{answers:?}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(printed.contains("with the content of calls and answers"), "{printed}");
+    }
+    assert_eq!(std::fs::read_dir(&traces).unwrap().count(), 2, "a file for each session");
+    let mut suggest = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+    suggest.arg("suggest").args([&policy, &traces]).args(["--influence", "provenance"]);
+    let output = suggest.output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in [
+        "2 useful runs: 2 need a question or have a denied call (2 calls); with the changes below, 0 do (0 calls)",
+        "endorse call.arguments.day as trusted if:",
+    ] {
+        assert!(printed.contains(part), "{printed}{output:?}");
+    }
+    // Only watched sessions are recorded.
+    let (_, refused) = exchange(&["--traces", traces.to_str().unwrap()], &[]);
     assert_eq!(refused.status.code(), Some(2));
 }
 

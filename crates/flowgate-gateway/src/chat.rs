@@ -37,7 +37,7 @@
 //! * `reload`: replaces clients, policies and people by those of a reloaded configuration.
 //! * `quotations`: lists and clears, for admins, the texts that clients were shown.
 //! * `maintenance`: maintains the database and the audit log periodically.
-//! * [`stored_trace`]: replays the trace of one stored conversation.
+//! * [`stored_trace`]: replays the traces of stored conversations.
 //! * [`recheck`]: compares an audit log with a replay of the stored conversations.
 
 mod answer;

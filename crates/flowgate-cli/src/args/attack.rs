@@ -23,6 +23,13 @@ zero-width, hidden, split-fields, forged-json, forged-yaml. A policy judges by l
 a rule, a capture or an endorsement reads the text, the result says so. bare-values are data without an order, which an
 endorsement may accept. reply-link and reply-image ask for an address of the attacker in the reply.
 
+The wordings of Flowgate's benchmarks are forms as well, each set in one row: agents, games-instruction, games-retrieval,
+games-capability, games-encoded, saliency, detectors. --form takes a set or one of its forms, such as games-encoded-leetspeak.
+
+With --descriptions, the descriptions of tools are attacked too. A policy that labels them trusted lets these attacks escape by
+design: the author of a description that is trusted commands the agent. `flowgate mcp --pins` and the gateway hide a description that
+has changed since a person approved it.
+
 Nothing is executed: a double in place of the agent obeys each injection, and the policy judges the call twice: by what it
 depends on, as `flowgate mcp` and `flowgate hook` do, and in a guarded conversation, as `flowgate serve` and `flowgate run`
 do. An attack escapes if the call is permitted in one of them; a question to a person and a denial stop it. A field that the policy labels trusted
@@ -56,6 +63,9 @@ pub(crate) struct AttackArgs {
     /// the server NAME. May be given several times.
     #[arg(long = "tools", value_name = "[NAME=]FILE", required = true)]
     pub(crate) tools: Vec<String>,
+    /// Also put each injection that asks for a call into the description of each tool.
+    #[arg(long)]
+    pub(crate) descriptions: bool,
     /// The influence method: how to determine what a call depends on (see `flowgate methods`).
     #[arg(long, default_value = "everything", value_parser = method)]
     pub(crate) influence: String,

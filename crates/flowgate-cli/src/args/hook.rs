@@ -38,6 +38,8 @@ If the agent uses Flowgate's gateway as its base URL, --gateway asks the gateway
 To try a policy without stopping anything, for a week or so:
   flowgate hook --policy /etc/flowgate/claude.flow --watch ~/flowgate-watch.jsonl
   flowgate report ~/flowgate-watch.jsonl
+With --traces FOLDER as well, the sessions are recorded with their content, and the least changes that let them pass are found by
+  flowgate suggest /etc/flowgate/claude.flow FOLDER
 Without `onFailure` and `|| exit 2`, a hook that fails stops nothing either.
 
 Decisions (by the names of Claude Code's events):
@@ -91,6 +93,10 @@ pub(crate) struct HookArgs {
     /// Watch only: append what would be decided to this file, and let the agent go on. `flowgate report FILE` sums it up.
     #[arg(long, value_name = "FILE", conflicts_with = "allow")]
     pub(crate) watch: Option<PathBuf>,
+    /// While watching, also record each session as a trace in this folder, for `flowgate suggest`. The traces have the content that the
+    /// agent reads, and only their owner can read them. The agent must not write there.
+    #[arg(long, value_name = "FOLDER", requires = "watch")]
+    pub(crate) traces: Option<PathBuf>,
     /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be given several times.
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,

@@ -25,6 +25,9 @@ To see what a policy would stop before it stops anything:
   flowgate mcp --policy files.flow --name files --watch watch.jsonl -- ...
                                       record what would be asked about, denied and hidden; stop nothing
   flowgate report watch.jsonl         what that was, most frequent first
+  flowgate mcp --policy files.flow --name files --watch watch.jsonl --traces traces -- ...
+                                      record the sessions as well, with their content
+  flowgate suggest files.flow traces  the least changes that would have let their calls pass
 
 Exit codes:
   0    the client closed the connection
@@ -60,6 +63,10 @@ pub(crate) struct McpArgs {
     /// Watch only: append each verdict to this file, and stop, ask about and hide nothing. `flowgate report FILE` sums it up.
     #[arg(long, value_name = "FILE", conflicts_with = "interactive")]
     pub(crate) watch: Option<PathBuf>,
+    /// While watching, also record each session as a trace in this folder, for `flowgate suggest`. The traces have the content of calls
+    /// and answers, and only their owner can read them.
+    #[arg(long, value_name = "FOLDER", requires = "watch")]
+    pub(crate) traces: Option<PathBuf>,
     /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be given several times.
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,

@@ -14,7 +14,7 @@ Examples:
   flowgate report --format json watch.jsonl               the same, for programs
 
 A watch log has no content, so it cannot be judged again. `flowgate suggest` finds the
-least changes of a policy over recorded traces.
+least changes of a policy over recorded traces: those of `--traces` beside `--watch`, or of `flowgate trace export --all`.
 
 Exit codes:
   0    nothing would have been asked about or denied

@@ -8,7 +8,7 @@ use clap::Subcommand;
 /// The operations on traces.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Print the trace of a conversation of a gateway as JSON lines, which `replay`, `explain` and `suggest` read.
+    /// Print the trace of a conversation of a gateway, or of all, as JSON lines, which `replay`, `explain` and `suggest` read.
     ///
     /// The conversation is replayed from the database that the configuration names; the gateway may be running. The trace has the text
     /// of the conversation. With --gateway, a running gateway replays it for a person with a key: what the person's clearance
@@ -32,12 +32,15 @@ pub(crate) enum TraceCommand {
         #[cfg(feature = "run")]
         #[arg(long, value_name = "FILE", requires = "gateway")]
         ca_file: Option<PathBuf>,
-        /// The client.
-        #[arg(long, value_name = "NAME")]
-        client: String,
+        /// The client; with --all, only its conversations are exported.
+        #[arg(long, value_name = "NAME", required_unless_present = "all")]
+        client: Option<String>,
         /// The name of the conversation, as in the log and in the header `x-flowgate-conversation`.
-        #[arg(long, value_name = "NAME")]
-        conversation: String,
+        #[arg(long, value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
+        conversation: Option<String>,
+        /// Export all conversations, one line for each.
+        #[arg(long)]
+        all: bool,
     },
 }
 
@@ -46,10 +49,12 @@ Examples:
   flowgate trace export --config gateway.toml --client assistant --conversation c1 > c1.jsonl
   flowgate trace export --gateway https://gateway.example --client assistant --conversation c1 > c1.jsonl
                                                    from the running gateway, with the key in FLOWGATE_PERSON_KEY
+  flowgate trace export --config gateway.toml --client assistant --all > week.jsonl
+                                                   every conversation of the client, one line for each
   flowgate explain mail.flow c1.jsonl              why each of its calls got its verdict
-  flowgate suggest mail.flow c1.jsonl              the least changes that would have let them pass
+  flowgate suggest mail.flow week.jsonl            the least changes that would have let them pass
 
 Exit codes:
-  0    the trace is printed
-  1    the conversation is stored, but cannot be replayed; or the gateway refuses the request
+  0    the trace is printed, or with --all every one
+  1    a conversation is stored, but cannot be replayed; or the gateway refuses the request
   2    the configuration, the database or the gateway cannot be used, or there is no such client or conversation";

@@ -18,7 +18,7 @@ use flowgate::monitor::Outcome;
 use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
 use flowgate::trace::read::{self, RecordedRun};
-use flowgate::trace::{EventBody, EventId, NodeContent};
+use flowgate::trace::{Event, EventBody, EventId, NodeContent};
 use flowgate_guard::influence::InfluenceMethod;
 use flowgate_guard::influence::everything::EverythingMethod;
 use flowgate_guard::method::{Method, MethodRegistry};
@@ -57,8 +57,10 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
     let mut results = AttackResults::default();
     // `true`: the results are printed at the end, so they do not show the progress.
     let progress = Progress::over_files(&options.traces, "run", true, output);
-    // First the attacks by whole answers, then those by the fields of the recorded runs.
-    for attack in runs::by_answers(&tools, &targets, &forms) {
+    // First the attacks by whole answers, then by descriptions, then by the fields of the recorded runs.
+    let by_descriptions =
+        runs::by_descriptions(&tools, &targets, &forms).take_while(|_| options.descriptions);
+    for attack in runs::by_answers(&tools, &targets, &forms).chain(by_descriptions) {
         if progress.is_interrupted() || results.count() >= MAX_ATTACKS {
             break;
         }
@@ -175,12 +177,15 @@ impl Trial<'_> {
     }
 
     /// Returns the lines of the policy's statements that label the region whose text is `injection`, and the label of
-    /// this region in words, one per dimension. If no text in the answer is exactly the injection, they are those of
-    /// all regions of the answer. Without an answer, both are empty.
+    /// this region in words, one per dimension. If no text in the answer or the description is exactly the injection,
+    /// they are those of all its regions. Without an answer or a description, both are empty.
     fn injected_label(&self, replayed: &ReplayedRun, injection: &str) -> (Vec<usize>, Vec<String>) {
         let events = replayed.monitor.trace().events();
-        // The last answer is the one with the injection: only the judged call follows it.
-        let answer = events.iter().rposition(|event| matches!(event.body, EventBody::Output(_)));
+        // The last answer is the one with the injection: only the judged call follows it. Without an answer, the
+        // description is.
+        let is_answer = |event: &Event| matches!(event.body, EventBody::Output(_));
+        let is_description = |event: &Event| matches!(event.body, EventBody::Tool(_));
+        let answer = events.iter().rposition(is_answer).or_else(|| events.iter().rposition(is_description));
         let Some((index, event)) = answer.and_then(|index| Some((index, events.get(index)?))) else {
             return (Vec::new(), Vec::new());
         };

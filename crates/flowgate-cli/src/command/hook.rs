@@ -9,7 +9,7 @@
 //! * `gateway`: asks the gateway that the agent uses, too.
 //! * `answer`: formats the answer.
 //!
-//! With `--watch`, the answer is recorded instead, and nothing is stopped.
+//! With `--watch`, the answer is recorded instead, and nothing is stopped; with `--traces` as well, so is the session.
 
 mod answer;
 mod gateway;
@@ -36,6 +36,7 @@ use crate::display_mode::{Color, ProgressMode};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::policy_file::load_policy;
+use crate::trace_folder::TraceFolder;
 use answer::HookAnswer;
 use gateway::{AgentCall, GatewayReport};
 use harness::EventError;
@@ -77,6 +78,8 @@ enum WorkerMessage {
     Event(HookEvent, Option<String>),
     /// The answer.
     Answer(HookAnswer),
+    /// The trace of the session could not be recorded, for this reason. An answer follows.
+    NoTrace(String),
     /// The reason why there is no answer, and the exit code.
     Nothing(String, u8),
 }
@@ -86,7 +89,7 @@ enum WorkerMessage {
 /// code of [`WorkerMessage::Nothing`].
 pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputError> {
     let deadline = Instant::now() + Duration::from_secs(options.seconds.into());
-    // The thread sends at most two messages, so it never waits for room.
+    // The thread sends at most three messages, so it never waits for room.
     let (sender, receiver) = sync_channel(4);
     let worker_options = options.clone();
     // A separate thread: a time-out or a panic there must not look like a permission.
@@ -97,14 +100,21 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     })?;
     // The kind of the event and the name of its tool, once the thread has sent them.
     let mut event = None;
+    // The code of an answered event: a trace that cannot be recorded blocks nothing, but the agent reports it.
+    let mut answered = 0;
     loop {
         let why = match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(WorkerMessage::Event(received_event, tool)) => {
                 event = Some((received_event, tool));
                 continue;
             }
+            Ok(WorkerMessage::NoTrace(why)) => {
+                output.error(&why);
+                answered = NOT_BLOCKED;
+                continue;
+            }
             Ok(WorkerMessage::Answer(answer)) => {
-                return Ok(print_or_record(options, event, &answer, options.allow, output));
+                return Ok(print_or_record(options, event, &answer, options.allow, output).max(answered));
             }
             Ok(WorkerMessage::Nothing(why, code)) => {
                 output.error(&why);
@@ -201,8 +211,14 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
         // Only a call is one of the gateway. A call without a name or arguments is denied.
         _ => GatewayReport::Unused,
     };
-    let answer = judge(options, event, &hook_input, &reported)
-        .unwrap_or_else(|why| HookAnswer::from_failure(event, &why));
+    let judged = judge(options, event, &hook_input, &reported).map(|(answer, monitor)| {
+        // The transcript names a session that has no id.
+        let session =
+            ["session_id", "transcript_path"].into_iter().find_map(|key| hook_input.get(key)?.as_str());
+        record_trace(options, session.unwrap_or_default(), &monitor, worker_sender);
+        answer
+    });
+    let answer = judged.unwrap_or_else(|why| HookAnswer::from_failure(event, &why));
     let answer = match never_asks(options) {
         Some(why) => answer.deny_question(why),
         None => answer,
@@ -240,7 +256,8 @@ fn work_by_log(
     if let Some(kind) = kind {
         let _ = worker_sender.send(WorkerMessage::Event(kind, event.kind.tool().map(ToString::to_string)));
     }
-    let judged = new_monitor(options).and_then(|monitor| {
+    let session = event.session.clone();
+    let judged = new_monitor(options).and_then(|mut monitor| {
         // The option is in MiB.
         let limit = u64::from(options.max_transcript) << 20;
         let settings = LogSettings {
@@ -250,7 +267,9 @@ fn work_by_log(
             ask_gateway: &|call| gateway::ask(options, call),
             is_watching: options.watch.is_some(),
         };
-        logged::judge(monitor, options.harness, event, &settings)
+        let answer = logged::judge(&mut monitor, options.harness, event, &settings)?;
+        record_trace(options, &session, &monitor, worker_sender);
+        Ok(answer)
     });
     let message = match (judged, kind) {
         (Ok(answer), _) => WorkerMessage::Answer(answer),
@@ -259,6 +278,21 @@ fn work_by_log(
         (Err(why), None) => WorkerMessage::Nothing(why, 1),
     };
     let _ = worker_sender.send(message);
+}
+
+/// Writes the session so far to its file in the folder of `--traces`; does nothing without this option, or if nothing
+/// has happened. A trace that cannot be written stops nothing: the waiting thread reports it.
+fn record_trace(
+    options: &HookArgs,
+    session: &str,
+    monitor: &Monitor,
+    worker_sender: &SyncSender<WorkerMessage>,
+) {
+    let Some(folder) = options.traces.as_deref().filter(|_| !monitor.trace().is_empty()) else { return };
+    let name = format!("{}-{}", options.harness.file_name(), session_log::file_name(session));
+    if let Err(why) = TraceFolder::open(folder).and_then(|folder| folder.replace(&name, monitor)) {
+        let _ = worker_sender.send(WorkerMessage::NoTrace(why));
+    }
 }
 
 /// Returns the reason why no person can be asked; `None` if one can.
@@ -330,7 +364,7 @@ fn required_text<'v>(hook_input: &'v Map<String, Value>, key: &str) -> Result<&'
 
 /// Judges an event of Claude Code: replays the transcript so far in a new monitor, then judges or labels what the event
 /// adds. `hook_input` is the JSON object that Claude Code passed on the standard input, and `reported` what the gateway says
-/// about a call.
+/// about a call. Returns the monitor as well. A watched call is added to its trace, since it runs whatever the verdict is.
 ///
 /// # Errors
 /// If the policy, the transcript or a field of `hook_input` cannot be read. The caller turns the error into a refusal.
@@ -339,7 +373,7 @@ fn judge(
     event: HookEvent,
     hook_input: &Map<String, Value>,
     reported: &GatewayReport,
-) -> Result<HookAnswer, String> {
+) -> Result<(HookAnswer, Monitor), String> {
     let mut monitor = new_monitor(options)?;
     let agent = hook_input.get("agent_id").and_then(Value::as_str).map(str::to_owned);
     let path = Path::new(required_text(hook_input, "transcript_path")?);
@@ -354,12 +388,17 @@ fn judge(
     let limit = u64::from(options.max_transcript) << 20;
     let transcript = read_up_to_date(path, limit, &pending)?;
     session::replay(&mut monitor, &transcript, &pending);
-    Ok(match (event, call) {
+    let answer = match (event, call) {
         // The hook does not see what the model was shown, so the call depends on everything, unless the gateway knows.
         (HookEvent::PreToolUse, Some(call)) => {
             let attribution = reported.attribution(&mut monitor);
-            let verdict = monitor.judge_entry(TraceEntry::from(call), attribution);
-            HookAnswer::from_verdict(&verdict, &monitor)
+            let verdict = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
+            let answer = HookAnswer::from_verdict(&verdict, &monitor);
+            drop(verdict);
+            if options.watch.is_some() {
+                monitor.record(TraceEntry::from(call), &attribution);
+            }
+            answer
         }
         // After the tool has run: its output is examined before the model receives it.
         (_, Some(call)) => {
@@ -383,7 +422,8 @@ fn judge(
             let entry = TraceEntry::user(content);
             HookAnswer::from_objections(event, session::objections(&mut monitor, entry)?)
         }
-    })
+    };
+    Ok((answer, monitor))
 }
 
 /// Returns the tool call that Claude Code's hook input proposes.

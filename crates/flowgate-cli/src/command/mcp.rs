@@ -14,7 +14,7 @@ mod lines;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use flowgate::monitor::{self, Monitor, Outcome};
 use flowgate_audit::watch::{WatchLog, WatchedVerdict};
@@ -28,6 +28,8 @@ use crate::output::{Console, plural};
 use crate::policy_file::load_policy;
 use crate::private_files;
 use crate::stores::SharedStoreLabels;
+use crate::trace_file::TraceFile;
+use crate::trace_folder::TraceFolder;
 use child::ServerProcess;
 use client_labels::ClientLabelFile;
 use lines::LineQueue;
@@ -52,6 +54,14 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         output.warning(&format!(
             "watch mode: nothing is stopped, asked about or hidden; each verdict is appended to {}",
             log.path().display()
+        ));
+    }
+    let trace =
+        options.traces.as_deref().map(|folder| SessionTrace::begin(folder, &options.name)).transpose()?;
+    if let Some(trace) = &trace {
+        output.warning(&format!(
+            "the session is recorded in {}, with the content of calls and answers",
+            trace.folder.path_of(&trace.name).display()
         ));
     }
     let mut monitor =
@@ -90,6 +100,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         client_labels,
         pins: options.pins.clone(),
         watch,
+        trace,
         name: options.name.clone(),
         // The number of notes so far, and of lines of the server that are not messages.
         notes: 0,
@@ -166,12 +177,50 @@ struct StdioProxy {
     pins: Option<PathBuf>,
     /// The log of verdicts that are not enforced, in watch mode.
     watch: Option<WatchLog>,
+    /// The trace of the session, in watch mode.
+    trace: Option<SessionTrace>,
     /// The name of the server in policies.
     name: String,
     /// The number of notes so far, printed or not.
     notes: usize,
     /// The number of the server's lines that are not messages.
     noise: u64,
+}
+
+/// The trace of the session (`--traces`).
+struct SessionTrace {
+    folder: TraceFolder,
+    /// The name of the file in the folder.
+    name: String,
+    file: TraceFile,
+}
+
+impl SessionTrace {
+    /// Creates the file of this session in the folder at `path`. Its name has the server, the time and this process, so
+    /// that no two sessions have the same.
+    fn begin(path: &Path, server: &str) -> Result<Self, InputError> {
+        let folder = TraceFolder::open(path).map_err(InputError)?;
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let name = format!("mcp-{server}-{time}-{}.jsonl", std::process::id());
+        let file = folder.begin(&name).map_err(InputError)?;
+        Ok(Self { folder, name, file })
+    }
+
+    /// Writes the events that are new since the last call.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or has reached its limit with these events. The message names it.
+    fn record(&mut self, monitor: &Monitor) -> Result<(), String> {
+        match self.file.write_new_events(monitor) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.folder.full(&self.name)),
+            Err(error) => Err(format!(
+                "{}: the trace cannot be written: {}",
+                self.folder.path_of(&self.name).display(),
+                describe_io_error(&error)
+            )),
+        }
+    }
 }
 
 /// The sender of a line.
@@ -242,6 +291,7 @@ impl StdioProxy {
         // The server ends even if the labels cannot be stored, so that error is returned only afterwards.
         let actions = self.end_calls().map_err(InputError);
         child.terminate().await;
+        self.record_trace(output);
         self.send(actions?, &to_client, None, output);
         to_client.close();
         if self.noise > 0 {
@@ -329,6 +379,7 @@ impl StdioProxy {
             LineSender::Server => self.proxy.handle_server_message(&mut self.monitor, text),
         };
         self.record_watched(output);
+        self.record_trace(output);
         // Stores the labels that result.
         if let Some(stores) = &mut self.stores {
             stores.save_labels(&mut self.monitor, &mut self.stores_version)?;
@@ -354,6 +405,15 @@ impl StdioProxy {
         let objections = watched.iter().filter(|verdict| verdict.outcome != Outcome::Permit);
         let notes: Vec<String> = objections.map(describe_watched).chain(written.err()).collect();
         notes.iter().for_each(|note| self.print_note(note, output));
+    }
+
+    /// Writes the new events of the session to its trace. Does nothing without `--traces`. A trace that cannot be
+    /// written stops nothing: a note reports it.
+    fn record_trace(&mut self, output: &mut Console) {
+        let Some(trace) = &mut self.trace else { return };
+        if let Err(note) = trace.record(&self.monitor) {
+            self.print_note(&note, output);
+        }
     }
 
     /// Prints a note, unless [`MAX_NOTES`] of them were printed already.

@@ -4,7 +4,7 @@
 //! * `chat` runs the turns, and the commands of the person.
 //! * `terminal` owns output, input and Ctrl-C; `activity_line` draws the line that shows the running activity.
 //! * `approver` asks the person whether a call may run.
-//! * `observer` prints and saves what happens while a turn runs; `trace` writes the events to a file.
+//! * `observer` prints and saves what happens while a turn runs.
 //! * `delegation` runs the agents to which the model delegates tasks.
 //! * `cancellable_model` lets Ctrl-C stop a model.
 //! * `notes` prints what the policy hides from the model.
@@ -17,7 +17,6 @@ mod delegation;
 mod notes;
 mod observer;
 mod terminal;
-mod trace;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,13 +38,13 @@ use crate::mcp::{self, AsyncRuntime, McpServerHandle};
 use crate::output::Console;
 use crate::policy_file::load_policy;
 use crate::stores::SharedStoreLabels;
+use crate::trace_file::TraceFile;
 use approver::{EventSources, TerminalApprover};
 use cancellable_model::CancellableModel;
 use chat::TerminalChat;
 use delegation::{AgentSpec, DelegationContext};
 use observer::{ChatObserver, SharedChatState};
 use terminal::ChatTerminal;
-use trace::TraceFile;
 
 /// Runs `flowgate run`: reads all files, starts the servers, creates the conversation, notes what the policy hides, and
 /// runs the chat or the one turn of the command line. Fails if the policy hides the user's own messages. Returns the
@@ -65,7 +64,8 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     let trace = options
         .trace
         .as_deref()
-        .map(|path| TraceFile::create(path).map_err(|error| file_error(path, &error)));
+        // The trace of a chat has no limit of its own.
+        .map(|path| TraceFile::create(path, usize::MAX).map_err(|error| file_error(path, &error)));
     let trace = trace.transpose()?;
     let stores = options.stores.as_deref().map(SharedStoreLabels::open).transpose()?.unwrap_or_default();
 

@@ -1,22 +1,25 @@
-//! Runs `flowgate trace export`: prints the trace of a conversation that a gateway has stored, as JSON lines.
-//! `flowgate_gateway` replays the conversation from its database, or a running gateway does so for a person with a key;
-//! this module prints the events.
+//! Runs `flowgate trace export`: prints the trace of a conversation that a gateway has stored as JSON lines, or those of
+//! all conversations, one line for each. `flowgate_gateway` replays conversations from its database, or a running
+//! gateway does so for a person with a key; this module prints the events.
+//!
+//! * `running_gateway` asks a running gateway.
+
+#[cfg(feature = "run")]
+mod running_gateway;
 
 use std::path::Path;
 
+use flowgate::monitor::Monitor;
 use flowgate::trace::Status;
-use flowgate_gateway::chat::stored_trace::{StoredTraceOutcome, read_stored_trace};
+use flowgate_gateway::chat::stored_trace::{StoredTraceOutcome, read_every_stored_trace, read_stored_trace};
 use flowgate_guard::trace_lines;
-#[cfg(feature = "run")]
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[cfg(feature = "run")]
 use crate::args::GatewayArgs;
 use crate::args::TraceCommand;
 use crate::command::serve;
 use crate::escaping;
-#[cfg(feature = "run")]
-use crate::gateway_client::{GatewayClient, GatewayError, encode};
 use crate::input::InputError;
 use crate::output::Console;
 
@@ -33,45 +36,17 @@ pub(crate) fn run(trace: &TraceCommand, output: &mut Console) -> Result<u8, Inpu
                 key_file: key_file.clone(),
                 ca_file: ca_file.clone(),
             };
-            let done = export_from_gateway(&gateway, client, conversation, output)?;
+            let done = running_gateway::export(&gateway, client.as_deref(), conversation.as_deref(), output)?;
             done.or_else(|error| error.report(output))
         }
         TraceCommand::Export { config, client, conversation, .. } => {
             // The command line has one of both; without any, the file is not found.
-            export(config.as_deref().unwrap_or(Path::new("")), client, conversation, output)
-        }
-    }
-}
-
-/// Prints the events of a conversation as a running gateway shows them to the person with the key, answer by answer. The
-/// exit code is 0. The outer error is an invalid command line, and the inner one an answer other than success.
-#[cfg(feature = "run")]
-fn export_from_gateway(
-    options: &GatewayArgs,
-    client: &str,
-    conversation: &str,
-    output: &mut Console,
-) -> Result<Result<u8, GatewayError>, InputError> {
-    let gateway = GatewayClient::new(options, output)?;
-    let mut from = 0;
-    loop {
-        let path =
-            format!("/ui/api/trace?client={}&name={}&from={from}", encode(client), encode(conversation));
-        let answer = match gateway.get(&path) {
-            Ok(answer) => answer,
-            Err(error) => return Ok(Err(error)),
-        };
-        let Some(events) = answer.get("events").and_then(Value::as_array) else {
-            let why = format!("{}: the answer is not that of a gateway; check the address", options.gateway);
-            return Ok(Err(GatewayError::Failed(why)));
-        };
-        for event in events {
-            output.line(&escaping::json_line(event));
-        }
-        match answer.get("next").and_then(Value::as_u64) {
-            // Each answer has at least one event, so this ends.
-            Some(next) if next > from => from = next,
-            _ => return Ok(Ok(0)),
+            let config = config.as_deref().unwrap_or(Path::new(""));
+            match (client, conversation) {
+                (Some(client), Some(conversation)) => export(config, client, conversation, output),
+                // The command line has `--all`.
+                (client, _) => export_all(config, client.as_deref(), output),
+            }
         }
     }
 }
@@ -86,9 +61,7 @@ fn export(config: &Path, client: &str, conversation: &str, output: &mut Console)
     let failed = |problem: String| InputError(format!("{}: {problem}", config.display()));
     // The function is called with the replayed conversation, if there is one.
     let outcome = read_stored_trace(settings, client, conversation, &mut |monitor| {
-        for event in monitor.trace().events().iter().filter(|event| event.status == Status::Done) {
-            output.line(&escaping::json_line(&trace_lines::line(event, monitor)));
-        }
+        lines(monitor).for_each(|line| output.line(&escaping::json_line(&line)));
     });
     match outcome.map_err(|error| failed(error.to_string()))? {
         StoredTraceOutcome::Replayed => Ok(0),
@@ -107,6 +80,58 @@ fn export(config: &Path, client: &str, conversation: &str, output: &mut Console)
             Ok(1)
         }
     }
+}
+
+/// Prints every stored conversation of a client, or of all clients, each as one line. Returns 0, or 1 if one of them
+/// cannot be replayed: it is reported, and the others are printed.
+///
+/// # Errors
+/// If the configuration or the database cannot be used, there is no such client, or no conversation is stored.
+fn export_all(config: &Path, client: Option<&str>, output: &mut Console) -> Result<u8, InputError> {
+    let settings = serve::gateway_config(config)?;
+    let failed = |problem: String| InputError(format!("{}: {problem}", config.display()));
+    let (mut found, mut code) = (0_usize, 0);
+    let outcome = read_every_stored_trace(settings, client, &mut |trace| {
+        found += 1;
+        match trace.replayed {
+            Ok(monitor) => {
+                print_run(trace.client, trace.conversation, &lines(monitor).collect::<Vec<_>>(), output)
+            }
+            Err(why) => {
+                report_left_out(trace.client, trace.conversation, &why, output);
+                code = 1;
+            }
+        }
+    });
+    match outcome.map_err(|error| failed(error.to_string()))? {
+        StoredTraceOutcome::UnknownClient(names) => {
+            let client = client.unwrap_or_default();
+            Err(failed(format!("there is no client `{client}`; {}", listed("clients", &names))))
+        }
+        _ if found == 0 => Err(failed(NOTHING_STORED.to_owned())),
+        _ => Ok(code),
+    }
+}
+
+/// The message if there is no conversation to export.
+const NOTHING_STORED: &str = "no conversation is stored; run the agent first";
+
+/// Returns the events of a replayed conversation as the lines of a trace, without calls that did not run.
+fn lines(monitor: &Monitor) -> impl Iterator<Item = Value> {
+    let events = monitor.trace().events().iter().filter(|event| event.status == Status::Done);
+    events.map(|event| trace_lines::line(event, monitor))
+}
+
+/// Prints a conversation as one run of a corpus, on one line.
+fn print_run(client: &str, conversation: &str, events: &[Value], output: &mut Console) {
+    let run = json!({"client": client, "conversation": conversation, "messages": events});
+    output.line(&escaping::json_line(&run));
+}
+
+/// Reports a conversation that cannot be exported with the others. Its name is escaped, because a client chooses it.
+fn report_left_out(client: &str, conversation: &str, why: &str, output: &mut Console) {
+    let name = escaping::excerpt(conversation, 60);
+    output.error(&format!("the conversation {name} of the client `{client}` is left out: {why}"));
 }
 
 /// Returns the clause of an error that lists the existing clients or conversations, at most [`MAX_NAMED`] of them. `what`

@@ -16,18 +16,53 @@ require trusted if:
     (call: ToolCall) is tool:send_mail
 ";
 
+/// The number of forms, and of those that ask for a call: those of the list, and the wordings of the benchmarks.
+const FORMS: usize = if cfg!(feature = "bench") { 60 } else { 15 };
+const ORDERS: usize = FORMS - 3;
+
+/// Returns what the command says, with one space between the cells of its tables, whose widths depend on the features.
+fn said_by(arguments: &[&str]) -> String {
+    let said = text(&flowgate(arguments));
+    said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
+}
+
 #[test]
 fn a_closed_policy_stops_everything() {
     let policy = file("attack-closed.flow", CLOSED.as_bytes());
     let arguments = ["attack", name(&policy), "--tools", REQUEST];
-    check(&arguments, 0, "an answer of list_mails         15       15        0\n");
-    // Answers of both tools, each in thirteen forms, ask for the one that acts, and in two forms for an address.
-    check(&arguments, 0, "grade A: 30 of 30 attacks stopped\n");
+    check(&arguments, 0, &format!("an answer of list_mails         {FORMS}       {FORMS}        0\n"));
+    // Answers of both tools ask for the one that acts, in all forms but two, and in these for an address.
+    check(&arguments, 0, &format!("grade A: {0} of {0} attacks stopped\n", 2 * FORMS));
     check(
         &arguments,
         0,
-        "the wording decides nothing: all 12 forms that ask for a call have the same verdict",
+        &format!("the wording decides nothing: all {ORDERS} forms that ask for a call have the same verdict"),
     );
+    if cfg!(feature = "bench") {
+        let said = said_by(&arguments);
+        assert!(said.contains("\ngames-encoded (7) the label of the text 14 14 0\n"), "{said}");
+    }
+}
+
+/// A description that a policy trusts commands the agent; with another policy, no step that may act is shown it.
+#[test]
+fn descriptions_of_tools_are_attacked() {
+    let closed = file("attack-described.flow", CLOSED.as_bytes());
+    let forms = ["--tools", REQUEST, "--descriptions", "--form", "order", "--form", "bare-values"];
+    let run = |policy: &std::path::Path| said_by(&[&["attack", name(policy)], &forms[..]].concat());
+    // Two answers in two forms, and two descriptions in the form that is an order.
+    let said = run(&closed);
+    assert!(said.contains("grade A: 6 of 6 attacks stopped\n"), "{said}");
+    let open = format!("{CLOSED}label tool as trusted if:\n    (tool: Tool)\n");
+    let said = run(&file("attack-described-open.flow", open.as_bytes()));
+    for part in [
+        "the description of list_mails 1 0 1\n",
+        "! escaped everywhere: the description of send_mail, which asks for send_mail (order); the text is trusted, by ",
+        "attack-described-open.flow, line 9\n",
+        "grade C: 4 of 6 attacks stopped\n",
+    ] {
+        assert!(said.contains(part), "{part}\n{said}");
+    }
 }
 
 /// An escape names the label of the answer and the line that gave it, and its trace is one that `check` permits.
@@ -40,9 +75,10 @@ fn an_escape_has_its_reason_and_its_trace() {
     let arguments = ["attack", name(&policy), "--tools", REQUEST, "--out", name(&out)];
     let said = text(&flowgate(&arguments));
     for part in [
-        "! escaped everywhere: an answer of list_mails, which asks for send_mail (plain, order, urgent, forged-system, forged-chat, base64, homoglyphs, zero-width, hidden, split-fields, forged-json, forged-yaml, bare-values); the text is trusted, by ",
+        "! escaped everywhere: an answer of list_mails, which asks for send_mail (plain, order, urgent, forged-system, forged-chat, base64, homoglyphs, zero-width, hidden, split-fields, forged-json, forged-yaml, bare-values",
+        "; the text is trusted, by ",
         "attack-open.flow, line 9\n",
-        "grade D: 15 of 30 attacks stopped\n",
+        &format!("grade D: {FORMS} of {} attacks stopped\n", 2 * FORMS),
     ] {
         assert!(said.contains(part), "{part}\n{said}");
     }
@@ -52,10 +88,10 @@ fn an_escape_has_its_reason_and_its_trace() {
         0,
         "2 calls permitted, 0 to be confirmed, 0 denied",
     );
-    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 15);
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), FORMS);
     let json = flowgate(&["attack", name(&policy), "--tools", REQUEST, "--format", "json"]);
     let document: Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!((document["grade"].as_str(), document["escaped"].as_u64()), (Some("D"), Some(15)));
+    assert_eq!((document["grade"].as_str(), document["escaped"].as_u64()), (Some("D"), Some(FORMS as u64)));
     assert_eq!(document["escapes"][0]["trace"].as_array().map(Vec::len), Some(5));
 }
 
@@ -124,11 +160,11 @@ fn the_result_says_what_depends_on_the_form() {
 fn replies_and_values_are_forms_of_their_own() {
     let links = format!("{CLOSED}require untrusted if:\n    (call: ToolCall) is tool:flowgate/link\n");
     let policy = file("attack-links.flow", links.as_bytes());
-    let said = text(&flowgate(&["attack", name(&policy), "--tools", REQUEST]));
+    let said = said_by(&["attack", name(&policy), "--tools", REQUEST]);
     for part in [
         "! escaped in a reply: an answer of list_mails, which asks for flowgate/link (reply-link, reply-image); the reply that it writes keeps the address",
-        "reply-image    the label, for `flowgate/link`        2        0        2\n",
-        "grade C: 26 of 30 attacks stopped\n",
+        "\nreply-image the label, for `flowgate/link` 2 0 2\n",
+        &format!("{} of {} attacks stopped\n", 2 * FORMS - 4, 2 * FORMS),
     ] {
         assert!(said.contains(part), "{part}\n{said}");
     }

@@ -75,8 +75,9 @@ fn certificates_of_a_gateway() {
     };
     std::fs::write(folder.join("a.key"), "0123456789abcdef").unwrap();
     protect("a.key", 0o600);
-    let certificate = |until: i32| {
-        let mut parameters = rcgen::CertificateParams::new(["gateway".to_owned()]).unwrap();
+    let certificate_for = |hosts: &[&str], until: i32| {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let mut parameters = rcgen::CertificateParams::new(hosts).unwrap();
         parameters.not_before = rcgen::date_time_ymd(2000, 1, 1);
         parameters.not_after = rcgen::date_time_ymd(until, 1, 1);
         let key = rcgen::KeyPair::generate().unwrap();
@@ -84,6 +85,7 @@ fn certificates_of_a_gateway() {
         std::fs::write(folder.join("gateway.key"), key.serialize_pem()).unwrap();
         protect("gateway.key", 0o600);
     };
+    let certificate = |until: i32| certificate_for(&["gateway"], until);
     let doctor = || text(&flowgate(&["doctor", "--config", name(&config)]));
     certificate(2001);
     assert!(doctor().contains("gateway.pem has expired "), "{}", doctor());
@@ -92,6 +94,25 @@ fn certificates_of_a_gateway() {
     assert!(!doctor().contains("tls."), "{}", doctor());
     protect("gateway.key", 0o644);
     assert!(doctor().contains("tls.key: all users of this machine can read or write "), "{}", doctor());
+    // The hosts in the addresses that the configuration states.
+    let webhook = "[approvals]\nwebhook = \"https://chat.example/hook\"\nwebhook-format = \"slack\"\npage = ";
+    for (hosts, page, note) in [
+        (&["gateway.example"][..], "https://gateway.example/ui/", None),
+        (&["*.corp.example"], "https://gateway.corp.example:8443/ui/", None),
+        (&["gateway", "other.example"], "https://gateway.example/ui/", Some("gateway.example")),
+        (&["gateway.example"], "https://10.0.0.7/ui/", Some("10.0.0.7")),
+        (&["10.0.0.7", "fd00::7"], "https://[fd00::7]/ui/", None),
+        // A proxy with TLS is in front of it, or the address has no TLS.
+        (&["gateway"], "http://gateway.example/ui/", None),
+    ] {
+        std::fs::write(&config, format!("{settings}{webhook}\"{page}\"\n")).unwrap();
+        certificate_for(hosts, 3000);
+        let said = doctor();
+        assert_eq!(said.matches(" is not for ").count(), usize::from(note.is_some()), "{page}: {said}");
+        let Some(host) = note else { continue };
+        let expected = format!("gateway.pem is not for {host}, the host of `approvals.page`: ");
+        assert!(said.contains(&expected) && said.contains("· "), "{page}: {said}");
+    }
 }
 
 #[test]

@@ -240,6 +240,11 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("mcp", "--stores", vec!["--policy", POLICY, "--stores", "MISSING", "--", "true"]),
         ("mcp", "--session", vec!["--policy", POLICY, "--session", "MISSING", "--", "true"]),
         ("mcp", "--watch", vec!["--policy", POLICY, "--watch", "MISSING", "--", "true"]),
+        (
+            "mcp",
+            "--traces",
+            vec!["--policy", POLICY, "--watch", "/dev/null", "--traces", "MISSING", "--", "true"],
+        ),
         ("mcp", "--pins", vec!["--policy", POLICY, "--pins", "MISSING", "--", "true"]),
         ("serve", "--config", vec!["--config", "MISSING"]),
         ("serve", "--token-file", vec!["--token-file", "MISSING"]),

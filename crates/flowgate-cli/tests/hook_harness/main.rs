@@ -7,6 +7,7 @@
 mod forms;
 #[cfg(feature = "gateway")]
 mod gateway;
+mod traces;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -68,8 +68,18 @@ impl TestGateway {
 
     /// Does the same under this policy.
     fn asking_under(policy: &str, name: &str, questions: usize) -> Self {
+        let gateway = Self::start(policy, name, &vec![SEND; questions + 1], "");
+        for number in 0..questions {
+            gateway.ask(&format!("c{number}"));
+        }
+        gateway
+    }
+
+    /// Starts a gateway whose model follows this script. `settings` are further tables of the configuration, after those of
+    /// the client.
+    pub(crate) fn start(policy: &str, name: &str, script: &[&str], settings: &str) -> Self {
         let folder = folder(name);
-        let model = ModelServerDouble::new(&vec![SEND; questions + 1]);
+        let model = ModelServerDouble::new(script);
         file(&folder, "policy.flow", policy);
         file(&folder, "person.key", KEY);
         file(&folder, "admin.key", BOB);
@@ -77,7 +87,7 @@ impl TestGateway {
         file(&folder, "agent.key", AGENT_KEY);
         let config = format!(
             "[upstreams.double]\nurl = \"{}\"\n[clients.agent]\nkey-file = \"agent.key\"\nupstream = \"double\"\npolicy = \"policy.flow\"\n\
-             user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"\n[people.ann]\nkey-file = \"person.key\"\nrole = \"approver\"\n[people.bob]\nkey-file = \"admin.key\"\nrole = \"admin\"\n\
+             user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"\n{settings}[people.ann]\nkey-file = \"person.key\"\nrole = \"approver\"\n[people.bob]\nkey-file = \"admin.key\"\nrole = \"admin\"\n\
              [people.cy]\nkey-file = \"cy.key\"\nrole = \"approver\"\n\
              [approvals]\nwait-seconds = 0\n[store]\nurl = \"sqlite:gateway.db\"\n",
             model.url
@@ -100,11 +110,7 @@ impl TestGateway {
         };
         // The gateway must not wait for a reader of its log.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        let gateway = Self { child, address, folder };
-        for number in 0..questions {
-            gateway.ask(&format!("c{number}"));
-        }
-        gateway
+        Self { child, address, folder }
     }
 
     /// Sends a request of the agent, whose call is asked about.
@@ -138,8 +144,23 @@ impl TestGateway {
         self.post(BOB, "/api/v1/policies/reload", "", "{}", "200");
     }
 
-    /// Sends a body with a key and with these further headers, and checks the status of the answer.
-    fn post(&self, key: &str, path: &str, headers: &str, body: &str, status: &str) {
+    /// Returns the path of a file in the folder of the gateway.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Sends these messages of the agent with these tools, and returns the message of the model.
+    pub(crate) fn chat(&self, conversation: &str, messages: &[Value], tools: &Value) -> Value {
+        let body = json!({"model": "m", "messages": messages, "tools": tools}).to_string();
+        let header = format!("x-flowgate-conversation: {conversation}\r\n");
+        let answer = self.post(AGENT_KEY, "/v1/chat/completions", &header, &body, "200");
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        let body: Value = serde_json::from_str(body).unwrap();
+        body["choices"][0]["message"].clone()
+    }
+
+    /// Sends a body with a key and with these further headers, checks the status of the answer, and returns the answer.
+    fn post(&self, key: &str, path: &str, headers: &str, body: &str, status: &str) -> String {
         let host = self.address.strip_prefix("http://").unwrap();
         let mut stream = std::net::TcpStream::connect(host).unwrap();
         let head = format!(
@@ -152,6 +173,7 @@ impl TestGateway {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        answer
     }
 
     /// Returns a command with the address of the gateway and the key of Ann.

@@ -11,6 +11,8 @@ mod games;
 #[cfg(all(unix, feature = "gateway"))]
 mod keys;
 mod program;
+#[cfg(all(unix, feature = "gateway"))]
+mod watched;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

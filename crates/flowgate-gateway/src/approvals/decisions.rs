@@ -195,10 +195,7 @@ impl ApprovalService {
                 "the `digest` does not match the question, which has changed: fetch the question again, and \
                 send its digest",
             ),
-            Err(DecideError::NotOpen(state)) => conflict(&format!(
-                "the question is no longer open: its state is {}, and it needs no decision",
-                state.name()
-            )),
+            Err(DecideError::NotCounted(question)) => conflict(&not_counted(&question, &person.name)),
         }
     }
 
@@ -284,24 +281,48 @@ fn check_approver(
     if !decision.allows() || approvers.is_empty() || question.state != QuestionState::Open {
         return Ok(());
     }
-    let names =
-        |names: &[String]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     if !approvers.contains(&person.name) {
         let message = format!(
             "this question needs the approval of {}, and yours counts for none of them: you may deny it",
-            names(&approvers)
+            listed(&approvers)
         );
         return Err((StatusCode::FORBIDDEN, message));
     }
-    let missing = question.missing_approvers();
-    if !missing.contains(&person.name) {
-        let message = format!(
-            "you have approved this question already: it waits for the approval of {}",
-            names(&missing)
-        );
-        return Err((StatusCode::CONFLICT, message));
+    if question.approved_by.contains(&person.name) {
+        return Err((StatusCode::CONFLICT, not_counted(question, &person.name)));
     }
     Ok(())
+}
+
+/// Returns the message for the decision of the person `who` that does not count for the question as it is now.
+fn not_counted(question: &StoredQuestion, who: &str) -> String {
+    let happened = match question.state {
+        QuestionState::Open if question.approved_by.iter().any(|name| name == who) => {
+            let missing = listed(&question.missing_approvers());
+            return format!(
+                "you have approved this question already: it waits for the approval of {missing}"
+            );
+        }
+        QuestionState::Open => {
+            return "the question has changed while you decided it: fetch it again, and decide anew"
+                .to_owned();
+        }
+        QuestionState::Allowed if question.decided_by == who => "you have allowed it already",
+        QuestionState::Denied if question.decided_by == who => "you have denied it already",
+        QuestionState::Allowed => "another person has allowed it",
+        QuestionState::Denied => "another person has denied it",
+        QuestionState::Used => "it was allowed, and its call was sent",
+        QuestionState::Expired => "it was not answered in time",
+        QuestionState::Void => {
+            "its conversation has continued without the answer, or what it is about has changed"
+        }
+    };
+    format!("the question is no longer open: {happened}, so it needs no decision")
+}
+
+/// Returns names in a list, each quoted.
+fn listed(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// Checks that the number of decisions is between 1 and [`MAX_DECISIONS`], and that no two are on the same question:
@@ -319,5 +340,61 @@ fn check_decisions(decisions: &[IdentifiedDecision]) -> Result<(), Rejection> {
     match ids.array_windows().find(|[first, second]| first == second) {
         None => Ok(()),
         Some([twice, _]) => refuse(format!("the question `{twice}` occurs twice: send one decision for it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says what happened to a question that ann and bob must both approve, to the person whose decision came too late.
+    #[test]
+    fn a_decision_that_does_not_count_says_what_happened() {
+        let check = |state: QuestionState, approved_by: &[&str], decided_by: &str, expected: &str| {
+            let question = StoredQuestion {
+                id: "q".to_owned(),
+                client: "agent".to_owned(),
+                name: "c1".to_owned(),
+                tenant: String::new(),
+                digest: "d".to_owned(),
+                content: json!({"approvers": ["ann", "bob"]}).to_string(),
+                state,
+                asked: 0,
+                expires: 0,
+                approved_by: approved_by.iter().map(|name| (*name).to_owned()).collect(),
+                decided_by: decided_by.to_owned(),
+                decided: 0,
+                change: 0,
+                is_granted: false,
+                turn: None,
+                lasting_grant: String::new(),
+                config_fingerprint: String::new(),
+            };
+            assert_eq!(not_counted(&question, "ann"), expected, "{state:?}");
+        };
+        let open = QuestionState::Open;
+        // Two requests of ann at the same time: the one that came second.
+        check(
+            open,
+            &["ann"],
+            "",
+            "you have approved this question already: it waits for the approval of `bob`",
+        );
+        check(
+            open,
+            &[],
+            "",
+            "the question has changed while you decided it: fetch it again, and decide anew",
+        );
+        let closed = |what: &str| format!("the question is no longer open: {what}, so it needs no decision");
+        let both = ["bob", "ann"];
+        check(QuestionState::Allowed, &both, "ann", &closed("you have allowed it already"));
+        check(QuestionState::Allowed, &both, "bob", &closed("another person has allowed it"));
+        check(QuestionState::Denied, &["bob"], "ann", &closed("you have denied it already"));
+        check(QuestionState::Denied, &[], "bob", &closed("another person has denied it"));
+        check(QuestionState::Used, &both, "ann", &closed("it was allowed, and its call was sent"));
+        check(QuestionState::Expired, &[], "", &closed("it was not answered in time"));
+        let void = "its conversation has continued without the answer, or what it is about has changed";
+        check(QuestionState::Void, &[], "", &closed(void));
     }
 }

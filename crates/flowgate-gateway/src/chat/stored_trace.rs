@@ -1,9 +1,11 @@
-//! Replays one stored conversation, so that its trace can be exported. `flowgate trace export` calls
-//! [`read_stored_trace`] on the database of a gateway, which may be running.
+//! Replays stored conversations, so that their traces can be exported. `flowgate trace export` calls
+//! [`read_stored_trace`], or [`read_every_stored_trace`] with `--all`, on the database of a gateway, which may be running.
+
+use std::sync::Arc;
 
 use flowgate::monitor::Monitor;
 
-use super::clients::Clients;
+use super::clients::{ClientState, Clients};
 use super::{conversations, recheck};
 use crate::config::GatewayConfig;
 use crate::database::{Database, DatabaseError};
@@ -22,6 +24,17 @@ pub enum StoredTraceOutcome {
     Unreadable(String),
 }
 
+/// One of all stored conversations.
+#[derive(Debug)]
+pub struct StoredTrace<'a> {
+    /// The name of the client.
+    pub client: &'a str,
+    /// The name of the conversation.
+    pub conversation: &'a str,
+    /// The monitor after the last turn, or the reason why the conversation cannot be replayed.
+    pub replayed: Result<&'a Monitor, String>,
+}
+
 /// Replays the conversation `name` of a client, as the database of a configuration stores it, and calls `at_end` with
 /// its monitor after the last turn. If there is no such conversation, or its replay fails, `at_end` is not called, and
 /// the outcome says why.
@@ -34,36 +47,94 @@ pub fn read_stored_trace(
     name: &str,
     at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<StoredTraceOutcome, DatabaseError> {
+    with_database(config, async |store, clients| {
+        let Some(client) = clients.find_by_name(client) else {
+            return Ok(StoredTraceOutcome::UnknownClient(names_of(clients)));
+        };
+        if let Some(outcome) = replay_stored(store, &client, name, at_end).await? {
+            return Ok(outcome);
+        }
+        let stored = store.conversations().await?;
+        let own = stored.into_iter().filter(|listed| listed.client == client.spec.name);
+        Ok(StoredTraceOutcome::UnknownConversation(own.map(|listed| listed.name).collect()))
+    })
+}
+
+/// Replays every stored conversation of a client, or of all clients, the oldest first. Calls `each` with each
+/// of them. Returns [`StoredTraceOutcome::Replayed`], or [`StoredTraceOutcome::UnknownClient`] before any call.
+///
+/// # Errors
+/// If the database cannot be read.
+pub fn read_every_stored_trace(
+    config: GatewayConfig,
+    client: Option<&str>,
+    each: &mut dyn FnMut(StoredTrace<'_>),
+) -> Result<StoredTraceOutcome, DatabaseError> {
+    with_database(config, async |store, clients| {
+        if client.is_some_and(|client| clients.find_by_name(client).is_none()) {
+            return Ok(StoredTraceOutcome::UnknownClient(names_of(clients)));
+        }
+        for listed in store.conversations().await? {
+            if client.is_some_and(|client| client != listed.client) {
+                continue;
+            }
+            let (client, conversation) = (listed.client.as_str(), listed.name.as_str());
+            let Some(owner) = clients.find_by_name(&listed.client) else {
+                let why = "the configuration has no client of this name any more; restore it".to_owned();
+                each(StoredTrace { client, conversation, replayed: Err(why) });
+                continue;
+            };
+            let mut at_end =
+                |monitor: &Monitor| each(StoredTrace { client, conversation, replayed: Ok(monitor) });
+            // `None`: a running gateway has deleted the conversation since it was listed.
+            let outcome = replay_stored(store, &owner, &listed.name, &mut at_end).await?;
+            if let Some(StoredTraceOutcome::Unreadable(why)) = outcome {
+                each(StoredTrace { client, conversation, replayed: Err(why) });
+            }
+        }
+        Ok(StoredTraceOutcome::Replayed)
+    })
+}
+
+/// Opens the database of a configuration to read it, calls `body` with it and the clients, and closes it.
+fn with_database<T>(
+    config: GatewayConfig,
+    body: impl AsyncFnOnce(&Database, &Clients) -> Result<T, DatabaseError>,
+) -> Result<T, DatabaseError> {
     recheck::run_blocking(async {
         let store = Database::read_with_keys(&config.store.address, &config.store.encryption).await?;
-        let names = config.clients.iter().map(|client| client.name.clone()).collect();
         let clients = Clients::new(config.clients);
-        store
-            .close_after(async |store: &Database| {
-                let Some(client) = clients.find_by_name(client) else {
-                    return Ok(StoredTraceOutcome::UnknownClient(names));
-                };
-                let Some(journal) = store.read_journal(&client.spec.name, name).await? else {
-                    let stored = store.conversations().await?;
-                    let own = stored.into_iter().filter(|listed| listed.client == client.spec.name);
-                    let names = own.map(|listed| listed.name).collect();
-                    return Ok(StoredTraceOutcome::UnknownConversation(names));
-                };
-                // The digest of the policy and the settings under which the conversation began.
-                if journal.config_fingerprint != client.spec.config_fingerprint {
-                    let why =
-                        "its policy or the settings of its client have changed since it began; restore them";
-                    return Ok(StoredTraceOutcome::Unreadable(why.to_owned()));
-                }
-                // The verdicts on the calls are not needed.
-                let mut at_end_of_replay = |monitor: &Monitor, _| at_end(monitor);
-                let replayed =
-                    conversations::replay_with(&client, &journal.key, &journal.inputs, &mut at_end_of_replay);
-                Ok(match replayed {
-                    Ok(()) => StoredTraceOutcome::Replayed,
-                    Err(failure) => StoredTraceOutcome::Unreadable(failure.message),
-                })
-            })
-            .await
+        store.close_after(async |store: &Database| body(store, &clients).await).await
     })
+}
+
+/// Returns the names of all clients.
+fn names_of(clients: &Clients) -> Vec<String> {
+    clients.all().map(|client| client.spec.name.clone()).collect()
+}
+
+/// Replays a stored conversation of a client, and calls `at_end` with its monitor. Returns `None` if the client has no
+/// conversation of this name, and otherwise whether it could be replayed.
+///
+/// # Errors
+/// If the database cannot be read.
+async fn replay_stored(
+    store: &Database,
+    client: &Arc<ClientState>,
+    name: &str,
+    at_end: &mut dyn FnMut(&Monitor),
+) -> Result<Option<StoredTraceOutcome>, DatabaseError> {
+    let Some(journal) = store.read_journal(&client.spec.name, name).await? else { return Ok(None) };
+    // The digest of the policy and the settings under which the conversation began.
+    if journal.config_fingerprint != client.spec.config_fingerprint {
+        let why = "its policy or the settings of its client have changed since it began; restore them";
+        return Ok(Some(StoredTraceOutcome::Unreadable(why.to_owned())));
+    }
+    // The verdicts on the calls are not needed.
+    let mut at_end_of_replay = |monitor: &Monitor, _| at_end(monitor);
+    let replayed = conversations::replay_with(client, &journal.key, &journal.inputs, &mut at_end_of_replay);
+    Ok(Some(match replayed {
+        Ok(()) => StoredTraceOutcome::Replayed,
+        Err(failure) => StoredTraceOutcome::Unreadable(failure.message),
+    }))
 }

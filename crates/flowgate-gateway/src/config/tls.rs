@@ -1,8 +1,8 @@
 //! Reads the section `[tls]`: the files of the gateway's certificate and key, and the authorities that issue the
 //! certificates of clients. `config` calls it.
 
-use super::ConfigReader;
 use super::file::TlsTable;
+use super::{ConfigReader, GatewayConfig};
 use crate::tls::files::{TlsFiles, TlsSettings};
 
 impl ConfigReader<'_> {
@@ -19,6 +19,34 @@ impl ConfigReader<'_> {
             client_ca: client_ca.map(|file| self.folder.join(file)),
         };
         files.load().map_err(|error| format!(".{error}"))
+    }
+}
+
+impl GatewayConfig {
+    /// Returns a note for each host in an address of this gateway that the configuration states, if the certificate
+    /// of the server is for another one. Such a certificate can be intended: a proxy in front of the gateway may have
+    /// that of the stated host.
+    pub fn certificate_notes(&self) -> Vec<String> {
+        let Some(tls) = &self.tls else { return Vec::new() };
+        let page = self.webhook.iter().filter_map(|webhook| webhook.page.as_deref());
+        let redirect = self.login.iter().map(|login| login.redirect.as_str());
+        let stated = page.map(|url| ("approvals.page", url));
+        let stated = stated.chain(redirect.map(|url| ("login.oidc.redirect", url)));
+        let hosts = stated.filter_map(|(setting, url)| {
+            let url = url::Url::parse(url).ok().filter(|url| url.scheme() == "https")?;
+            // An IPv6 address has brackets in a URL, and none in a certificate.
+            let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
+            (!tls.is_for_host(&host)).then_some((setting, host))
+        });
+        hosts
+            .map(|(setting, host)| {
+                format!(
+                    "tls.certificate: {} is not for {host}, the host of `{setting}`: unless a proxy in front of the gateway has a certificate for it, \
+                     browsers refuse the connection; use a certificate for this host",
+                    tls.files.certificate.display()
+                )
+            })
+            .collect()
     }
 }
 

@@ -191,6 +191,26 @@ impl Database {
         .await
     }
 
+    /// Returns the number of a conversation, which is never reused, and that of its persisted turns; `None` if the
+    /// client has no conversation of this name. No turn is read.
+    pub(crate) async fn conversation_length(
+        &self,
+        client: &str,
+        name: &str,
+    ) -> Result<Option<(i64, i64)>, DatabaseError> {
+        let (client, name) = (client.to_owned(), name.to_owned());
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                // Turns are numbered from 0.
+                let sql = "SELECT id, (SELECT COALESCE(MAX(number) + 1, 0) FROM turns WHERE conversation = conversations.id) \
+                           FROM conversations WHERE client = ?1 AND name = ?2";
+                let mut rows = tx.query(sql, &[(&client).into(), (&name).into()]).await?;
+                rows.first_mut().map(|row| Ok((row.integer(0)?, row.integer(1)?))).transpose()
+            })
+        })
+        .await
+    }
+
     /// Returns the conversations with a number below `before`, the newest first, at most `most` of them.
     pub(crate) async fn newest_conversations(
         &self,

@@ -141,14 +141,15 @@ pub(crate) enum AskOutcome {
 }
 
 /// The reason why a question cannot be decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DecideError {
     /// It does not exist.
     Unknown,
     /// Its digest differs from the given one.
     OtherDigest,
-    /// It is not open any more.
-    NotOpen(QuestionState),
+    /// The decision does not count for the question as it is now: it is not open any more, or another request of the
+    /// same person has approved it at the same time.
+    NotCounted(Box<StoredQuestion>),
 }
 
 /// The most open questions about the tools of one server, for one client.
@@ -387,7 +388,7 @@ impl Database {
             None => Err(DecideError::Unknown),
             Some(question) if decided.is_some() => Ok(question),
             Some(question) if question.digest != digest => Err(DecideError::OtherDigest),
-            Some(question) => Err(DecideError::NotOpen(question.state)),
+            Some(question) => Err(DecideError::NotCounted(Box::new(question))),
         })
     }
 

@@ -1,11 +1,11 @@
 //! Serves a stored conversation to the page, with its labels and verdicts, and its trace to `flowgate trace export`.
-//! `http::service` calls [`ModelRoutes::requested_conversation`], and then [`RequestedConversation::show`] or
-//! [`RequestedConversation::export`] on one of a bounded number of worker threads.
+//! `http::service` calls [`ModelRoutes::requested_conversation`], and then [`FoundConversation::show`] or
+//! [`FoundConversation::export`] on one of a bounded number of worker threads.
 //!
 //! The conversation is replayed from its journal, as by `flowgate trace export`; it is not changed. If its policy or the
 //! settings of its client have changed since, it is shown as its next request would find it: with the labels of the
 //! present policy, and without the verdicts of the earlier one. A page that shows a conversation asks again whether it
-//! has changed, by the version of the last answer; only then is it replayed again.
+//! has changed, by the version of the last answer; only then is its journal read and replayed again.
 
 use std::sync::Arc;
 
@@ -30,6 +30,15 @@ use crate::limits::estimated_memory;
 /// The most bytes of the journal of a conversation that the page shows.
 const MAX_JOURNAL: usize = 4 << 20;
 
+/// What a request for a conversation that the person may see finds.
+#[derive(Debug)]
+pub(crate) enum FoundConversation {
+    /// The page has shown this version already.
+    Unchanged(String),
+    /// It has to be replayed.
+    Journal(Box<RequestedConversation>),
+}
+
 /// A conversation that a person may see, before its replay.
 #[derive(Debug)]
 pub(crate) struct RequestedConversation {
@@ -38,10 +47,7 @@ pub(crate) struct RequestedConversation {
     journal: ConversationJournal,
     /// The number of the first event in the answer.
     from: usize,
-    /// What the conversation depends on: its turns, and the settings of its client.
     version: String,
-    /// Whether the page has shown this version already.
-    is_known: bool,
     /// The texts that the client was shown, if the conversation began under another policy or other settings.
     earlier: Option<ShownTexts>,
     person: Arc<Person>,
@@ -52,7 +58,7 @@ pub(crate) struct RequestedConversation {
 impl ModelRoutes {
     /// Reads the conversation with the `client` and the `name` in the query of the request, if the person may see its
     /// tenant. The query can also have the number of the first event to show (`from`), and the `version` of an earlier
-    /// answer: if it is still the present one, the answer says only that.
+    /// answer: if it is still the present one, nothing else is read.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated, there is no such conversation, it is too large, or the
@@ -61,8 +67,7 @@ impl ModelRoutes {
         self: &Arc<Self>,
         headers: &HeaderMap,
         query: Option<&str>,
-    ) -> Result<RequestedConversation, HttpReply> {
-        // Reads the journal of a conversation that the person may see.
+    ) -> Result<FoundConversation, HttpReply> {
         let person = self.approvals.person(headers, Role::Viewer)?;
         let query = Query::read(query, &["client", "name", "from", "version"])?;
         let (client, name) = (query.required("client")?, query.required("name")?);
@@ -75,11 +80,18 @@ impl ModelRoutes {
         let client =
             self.clients.find_by_name(client).filter(|client| person.sees_tenant(&client.spec.tenant));
         let client = client.ok_or_else(unknown)?;
+        if let Some(known) = query.text("version") {
+            let length = self.approvals.store.conversation_length(&client.spec.name, name).await;
+            let length = length.map_err(|error| HttpReply::of_database_error(&error))?;
+            let (id, turns) = length.ok_or_else(unknown)?;
+            if version(id, turns, &client) == known {
+                return Ok(FoundConversation::Unchanged(known.to_owned()));
+            }
+        }
         let journal = self.approvals.store.read_journal(&client.spec.name, name).await;
         let journal = journal.map_err(|error| HttpReply::of_database_error(&error))?.ok_or_else(unknown)?;
-        // The turns of a conversation are never changed under the same settings.
-        let version = format!("{}.{}.{}", journal.id, journal.inputs.len(), client.generation);
-        let is_known = query.text("version") == Some(version.as_str());
+        let turns = i64::try_from(journal.inputs.len()).unwrap_or(i64::MAX);
+        let version = version(journal.id, turns, &client);
         let is_earlier = journal.config_fingerprint != client.spec.config_fingerprint;
         // Reserves the memory for the replay.
         let bytes: usize = journal.inputs.iter().map(String::len).sum();
@@ -87,7 +99,7 @@ impl ModelRoutes {
             let message = "this conversation is too large to be shown: use `flowgate trace export --config`";
             return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
-        let earlier = match is_earlier && !is_known {
+        let earlier = match is_earlier {
             true => Some(self.approvals.store.shown_texts(&client.spec.name, 0).await),
             false => None,
         };
@@ -101,28 +113,51 @@ impl ModelRoutes {
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
         let name = name.to_owned();
-        Ok(RequestedConversation {
+        Ok(FoundConversation::Journal(Box::new(RequestedConversation {
             client,
             name,
             journal,
             from,
             version,
-            is_known,
             earlier,
             person,
             _memory: memory,
-        })
+        })))
+    }
+}
+
+/// Returns the version of a conversation, by what it depends on: its turns, which are never changed under the same
+/// settings, and the settings of its client. `id` is its number in the database.
+fn version(id: i64, turns: i64, client: &ClientState) -> String {
+    format!("{id}.{turns}.{}", client.generation)
+}
+
+impl FoundConversation {
+    /// Returns the reply of [`RequestedConversation::show`]; if the page knows the conversation already, the reply says
+    /// so.
+    pub(crate) fn show(self) -> HttpReply {
+        match self {
+            Self::Unchanged(version) => {
+                HttpReply::json(StatusCode::OK, &json!({"version": version, "is_unchanged": true}))
+            }
+            Self::Journal(requested) => requested.show(),
+        }
+    }
+
+    /// Returns the reply of [`RequestedConversation::export`].
+    pub(crate) fn export(self) -> HttpReply {
+        match self {
+            Self::Unchanged(_) => self.show(),
+            Self::Journal(requested) => requested.export(),
+        }
     }
 }
 
 impl RequestedConversation {
     /// Replays the conversation, and returns the reply with its events from number `from` on, as the person may see
-    /// them; if the page knows them already, the reply says so. The reply is an error if the replay diverges from the
-    /// recorded state, or the conversation cannot be shown under the present policy.
-    pub(crate) fn show(self) -> HttpReply {
-        if self.is_known {
-            return HttpReply::json(StatusCode::OK, &json!({"version": self.version, "is_unchanged": true}));
-        }
+    /// them. The reply is an error if the replay diverges from the recorded state, or the conversation cannot be shown
+    /// under the present policy.
+    fn show(self) -> HttpReply {
         let (from, version, is_carried_over) = (self.from, self.version.clone(), self.earlier.is_some());
         let mut reply = self.replayed(&mut |monitor, judged, clearance| {
             LabelledTrace::new(monitor, clearance).page(from, &judged)
@@ -136,7 +171,7 @@ impl RequestedConversation {
 
     /// Replays the conversation, and returns the reply with the lines of its trace from number `from` on, as the person
     /// may see them. The reply is an error as in [`Self::show`].
-    pub(crate) fn export(self) -> HttpReply {
+    fn export(self) -> HttpReply {
         let from = self.from;
         reply_of(self.replayed(&mut |monitor, _, clearance| exported_trace::page(monitor, &clearance, from)))
     }

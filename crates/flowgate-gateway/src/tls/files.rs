@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -158,6 +158,17 @@ impl TlsSettings {
             }
             _ => return None,
         })
+    }
+}
+
+impl TlsSettings {
+    /// Returns whether the certificate of the server is for this host, a name or an address. A file that has changed
+    /// and cannot be read any more, and a text that is no host, count as right: others report them.
+    pub(crate) fn is_for_host(&self, host: &str) -> bool {
+        let chain = certificates(CERTIFICATE, &self.files.certificate).unwrap_or_default();
+        let certificate = chain.first().and_then(|first| EndEntityCert::try_from(first).ok());
+        let (Some(certificate), Ok(name)) = (certificate, ServerName::try_from(host)) else { return true };
+        certificate.verify_is_valid_for_subject_name(&name).is_ok()
     }
 }
 

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, TestGateway, config};
+use crate::persisted_turns::tables;
 use crate::upstream::UpstreamDouble;
 use crate::upstream::{calls, says, text_of};
 use crate::{FORMS, gullible};
@@ -154,7 +155,8 @@ fn a_conversation_is_shown_under_the_present_policy_and_stays_as_it_is() {
 #[test]
 fn an_open_conversation_is_asked_for_again_by_its_version() {
     let upstream = UpstreamDouble::new(gullible);
-    let gateway = home(&upstream, PEOPLE).start();
+    let home = home(&upstream, PEOPLE);
+    let gateway = home.start();
     let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     agent.says("What is new?");
     let (_, first) = conversation(&gateway, "all", "");
@@ -170,6 +172,12 @@ fn an_open_conversation_is_asked_for_again_by_its_version() {
     let name = first["conversation"].as_str().unwrap();
     let path = format!("/ui/api/conversation?client=agent&name={name}&version={version}");
     assert_eq!(get(&gateway, "eve", &path).0, 404);
+    // While nothing has changed, no turn is read: one that cannot be read does not matter.
+    assert_eq!(tables(&home, &["UPDATE turns SET inputs = 'damaged' WHERE number = 0"]), 1);
+    let version = later["version"].as_str().unwrap();
+    let (status, same) = conversation(&gateway, "all", &format!("&version={version}"));
+    assert_eq!((status, &same), (200, &json!({"version": version, "is_unchanged": true})));
+    assert_ne!(conversation(&gateway, "all", "").0, 200);
 }
 
 /// Returns the answer to a request for the trace of the only conversation of the gateway.

@@ -270,12 +270,12 @@ impl<'r> ReplayDouble<'r> {
         needs
     }
 
-    /// Returns the smallest regions of answers that contain an injected text. Texts are compared by their
+    /// Returns the smallest regions of answers and of descriptions of tools that contain an injected text. Texts are compared by their
     /// alphanumeric characters alone.
     fn injected_regions(&self, trace: &Trace) -> Vec<RegionId> {
         let mut smallest_regions = Vec::new();
         for (id, event) in trace.events().iter().enumerate() {
-            if !matches!(event.body, EventBody::Output(_)) {
+            if !matches!(event.body, EventBody::Output(_) | EventBody::Tool(_)) {
                 continue;
             }
             let contains = |node: NodeId| {

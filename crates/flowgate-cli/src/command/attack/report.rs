@@ -36,6 +36,9 @@ pub(super) struct Escape {
     pub(super) label: Vec<String>,
 }
 
+/// Forms in the order in which they were tried.
+type FormList = Vec<&'static InjectionForm>;
+
 /// The result of all attacks.
 #[derive(Default)]
 pub(super) struct AttackResults {
@@ -44,7 +47,7 @@ pub(super) struct AttackResults {
     /// The totals for each form, in the order in which they were tried.
     by_form: Vec<(&'static InjectionForm, SourceTotals)>,
     /// For each source and each tool: the forms of orders that were tried, and whether each was stopped.
-    by_pair: BTreeMap<(String, String), Vec<(&'static str, bool)>>,
+    by_pair: BTreeMap<(String, String), Vec<(&'static InjectionForm, bool)>>,
     pub(super) escapes: Vec<Escape>,
 }
 
@@ -65,12 +68,12 @@ impl AttackResults {
         }
         if attack.form.kind == FormKind::Order {
             let pair = (attack.source.clone(), attack.target.to_string());
-            self.by_pair.entry(pair).or_default().push((attack.form.name, setting.is_none()));
+            self.by_pair.entry(pair).or_default().push((attack.form, setting.is_none()));
         }
     }
 
-    /// Returns the escapes that differ in nothing but the form as one: the first of them, and the names of the forms.
-    fn grouped_escapes(&self) -> Vec<(&Escape, Vec<&'static str>)> {
+    /// Returns the escapes that differ in nothing but the form as one: the first of them, and the forms.
+    fn grouped_escapes(&self) -> Vec<(&Escape, Vec<&'static InjectionForm>)> {
         let key = |escape: &Escape| {
             let lines = escape.lines.iter().map(ToString::to_string).collect::<Vec<_>>();
             let parts =
@@ -79,27 +82,27 @@ impl AttackResults {
         };
         // The place of each group in the list.
         let mut places = BTreeMap::new();
-        let mut groups: Vec<(&Escape, Vec<&'static str>)> = Vec::new();
+        let mut groups: Vec<(&Escape, Vec<&'static InjectionForm>)> = Vec::new();
         for escape in &self.escapes {
             let place = *places.entry(key(escape)).or_insert(groups.len());
             match groups.get_mut(place) {
-                Some((_, forms)) => forms.push(escape.attack.form.name),
-                None => groups.push((escape, vec![escape.attack.form.name])),
+                Some((_, forms)) => forms.push(escape.attack.form),
+                None => groups.push((escape, vec![escape.attack.form])),
             }
         }
         groups
     }
 
     /// Returns the pairs of a source and a tool for which some wordings escape and others do not: the source, the tool,
-    /// and the names of the forms that escape and of those that are stopped.
-    fn form_dependent(&self) -> impl Iterator<Item = (&str, &str, Vec<&'static str>, Vec<&'static str>)> {
+    /// and the forms that escape and those that are stopped.
+    fn form_dependent(&self) -> impl Iterator<Item = (&str, &str, FormList, FormList)> {
         self.by_pair.iter().filter_map(|((source, tool), forms)| {
             let of = |is_stopped: bool| {
                 forms
                     .iter()
                     .filter(|(_, stopped)| *stopped == is_stopped)
                     .map(|(form, _)| *form)
-                    .collect::<Vec<_>>()
+                    .collect::<FormList>()
             };
             let (escaped, stopped) = (of(false), of(true));
             let differs = !escaped.is_empty() && !stopped.is_empty();
@@ -124,8 +127,8 @@ impl AttackResults {
                 plural(self.by_pair.len(), "aim"),
                 escaping::line(source),
                 escaping::line(tool),
-                escaped.join(", "),
-                stopped.join(", ")
+                self.listed(escaped),
+                self.listed(stopped)
             )),
         }
         let escaped_of = |kind: FormKind| {
@@ -143,6 +146,21 @@ impl AttackResults {
             );
         }
         sentences
+    }
+
+    /// Returns the names of forms in a list. Where all forms of a set are in it that were tried, it has the name of the
+    /// set instead.
+    fn listed(&self, forms: &[&'static InjectionForm]) -> String {
+        let sets = forms.chunk_by(|one, other| one.set == other.set);
+        let named = sets.flat_map(|set| {
+            let name = set.first().map(|form| form.set);
+            let tried = self.by_form.iter().filter(|(form, _)| Some(form.set) == name).count();
+            match (name, set) {
+                (Some(name), [_, _, ..]) if set.len() == tried => vec![name],
+                _ => names(set),
+            }
+        });
+        named.collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the number of attacks.
@@ -179,10 +197,17 @@ impl AttackResults {
         });
         output
             .table(&["the injection is in", "", "attacks", "stopped", "escaped"], &rows.collect::<Vec<_>>());
-        let rows = self.by_form.iter().map(|(form, totals)| {
-            let escaped = totals.attacks - totals.stopped;
-            let numbers = [totals.attacks, totals.stopped, escaped].map(|number| number.to_string());
-            [form.name.to_owned(), what_decides(form.kind).to_owned()].into_iter().chain(numbers).collect()
+        // The forms of a set follow each other.
+        let sets = self.by_form.chunk_by(|(one, _), (other, _)| one.set == other.set);
+        let rows = sets.filter_map(|set| {
+            let (form, _) = set.first()?;
+            let sum = |number: fn(&SourceTotals) -> usize| set.iter().map(|(_, totals)| number(totals)).sum();
+            let (attacks, stopped): (usize, usize) =
+                (sum(|totals| totals.attacks), sum(|totals| totals.stopped));
+            let name =
+                if set.len() == 1 { form.name.clone() } else { format!("{} ({})", form.set, set.len()) };
+            let numbers = [attacks, stopped, attacks - stopped].map(|number| number.to_string());
+            Some([name, what_decides(form.kind).to_owned()].into_iter().chain(numbers).collect())
         });
         let rows: Vec<Vec<String>> = rows.collect();
         output.table(&["form", "decided by", "attacks", "stopped", "escaped"], &rows);
@@ -206,7 +231,7 @@ impl AttackResults {
                 escape.setting,
                 escaping::line(&escape.attack.source),
                 escaping::line(&escape.attack.target.to_string()),
-                forms.join(", "),
+                self.listed(forms),
             ));
         }
         let more: usize = groups.iter().skip(MAX_LISTED).map(|(_, forms)| forms.len()).sum();
@@ -255,12 +280,17 @@ impl AttackResults {
                 "stopped": totals.stopped,
             })).collect::<Vec<_>>(),
             "form_dependent": self.form_dependent().map(|(source, tool, escaped, stopped)| json!({
-                "source": source, "tool": tool, "escaped": escaped, "stopped": stopped,
+                "source": source, "tool": tool, "escaped": names(&escaped), "stopped": names(&stopped),
             })).collect::<Vec<_>>(),
             "sources": sources.collect::<Vec<_>>(),
             "escapes": escapes.collect::<Vec<_>>(),
         })
     }
+}
+
+/// Returns the names of forms.
+fn names(forms: &[&'static InjectionForm]) -> Vec<&'static str> {
+    forms.iter().map(|form| form.name.as_str()).collect()
 }
 
 /// Returns what decides about attacks of a kind, in words.

@@ -60,6 +60,9 @@ pub(super) fn examine(
                     findings.wrong(format!("{name}: tls.{warning}"));
                 }
             }
+            for note in config.certificate_notes() {
+                findings.note(format!("{name}: {note}"));
+            }
             for client in &config.clients {
                 examine_client(client, folder, request, findings);
             }

@@ -37,13 +37,13 @@ pub(super) struct LogSettings<'a> {
 }
 
 /// Judges an event and records it in the file of its session. `monitor` is new: the recorded events are replayed in it
-/// first. Returns [`HookAnswer::Nothing`] for the start of a session. The calls of a session are numbered from 0; a
+/// first, and a watched call is added, since it runs whatever the verdict is. Returns [`HookAnswer::Nothing`] for the start of a session. The calls of a session are numbered from 0; a
 /// denied call has no number.
 ///
 /// # Errors
 /// If the file of the session cannot be read or written. The caller turns the error into a refusal.
 pub(super) fn judge(
-    mut monitor: Monitor,
+    monitor: &mut Monitor,
     harness: Harness,
     event: HarnessEvent,
     settings: &LogSettings<'_>,
@@ -60,14 +60,14 @@ pub(super) fn judge(
         // The start has been handled already.
         HarnessEventKind::Start { .. } => Ok(HookAnswer::Nothing),
         HarnessEventKind::Prompt { role, text } => {
-            replay(&mut monitor, &log, None);
+            replay(monitor, &log, None);
             log.append(LoggedEvent::Message { role: role.to_owned(), text: text.clone() })?;
             let entry = TraceEntry::from(Message::new(role, Value::String(text)));
-            let objections = session::objections(&mut monitor, entry)?;
+            let objections = session::objections(monitor, entry)?;
             Ok(HookAnswer::from_objections(HookEvent::UserPromptSubmit, objections))
         }
         HarnessEventKind::Call(tool_use) => {
-            replay(&mut monitor, &log, None);
+            replay(monitor, &log, None);
             let call = trace_call(&tool_use, log.calls().len());
             let tool = tool_use.tool.to_string();
             let reported = (settings.ask_gateway)(AgentCall {
@@ -75,9 +75,13 @@ pub(super) fn judge(
                 tool: &tool,
                 arguments: &tool_use.arguments,
             });
-            let attribution = reported.attribution(&mut monitor);
-            let judged = monitor.judge_entry(TraceEntry::from(call), attribution);
-            let mut answer = HookAnswer::from_verdict(&judged, &monitor);
+            let attribution = reported.attribution(monitor);
+            let judged = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
+            let mut answer = HookAnswer::from_verdict(&judged, monitor);
+            drop(judged);
+            if settings.is_watching {
+                monitor.record(TraceEntry::from(call), &attribution);
+            }
             // If no person can be asked, a question is a denial.
             if let Some(why) = settings.never_asks {
                 answer = answer.deny_question(why);
@@ -96,10 +100,10 @@ pub(super) fn judge(
                     number
                 }
             };
-            replay(&mut monitor, &log, Some(number));
+            replay(monitor, &log, Some(number));
             let content = content(response);
             log.append(LoggedEvent::Output { call: number, content: content.clone(), is_error })?;
-            let objections = session::objections(&mut monitor, output(number, content, is_error))?;
+            let objections = session::objections(monitor, output(number, content, is_error))?;
             Ok(HookAnswer::from_objections(HookEvent::PostToolUse, objections))
         }
     }

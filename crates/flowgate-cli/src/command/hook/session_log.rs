@@ -155,7 +155,7 @@ const ID_BYTES: usize = 72;
 /// Returns the name of the file of a session. Every byte of its id but ASCII letters and digits is escaped, because
 /// an agent chooses the id. Since file systems limit names, an id of more than [`ID_BYTES`] bytes is cut, and the
 /// first eight bytes of its digest are added. The name ends with the length of the whole id.
-fn file_name(session: &str) -> String {
+pub(super) fn file_name(session: &str) -> String {
     let mut name = String::new();
     for byte in session.bytes().take(ID_BYTES) {
         match byte {

@@ -20,9 +20,9 @@ use serde_json::Value;
 
 use super::approver::EventSources;
 use super::terminal::ChatTerminal;
-use super::trace::TraceFile;
 use crate::output::plural;
 use crate::stores::SharedStoreLabels;
+use crate::trace_file::TraceFile;
 use crate::{escaping, report};
 
 /// Observes one conversation, of the chat itself or of an agent to which it has delegated a task.

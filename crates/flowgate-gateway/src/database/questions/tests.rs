@@ -227,6 +227,35 @@ async fn a_yes_is_for_one_question() {
     assert!(use_question(&store, "1", true).await.is_err());
 }
 
+/// Of two approvals of one person at the same time, the second finds the question open and does not count again.
+#[tokio::test]
+async fn an_approval_counts_once_for_its_person() {
+    let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+    let new = NewQuestion {
+        id: "1",
+        client: "c",
+        name: "n",
+        tenant: "t",
+        config_fingerprint: "b",
+        digest: "d",
+        content: r#"{"approvers":["ann","bob"]}"#,
+        expires_after: 3_600_000,
+        origin: CHAT,
+        used: &[],
+        limits: QuestionLimits::UNLIMITED,
+    };
+    store.ask(&new, |_| Ok(())).await.unwrap();
+    let approve = async |who: &str| {
+        store.decide(("1", "d"), PersonDecision::AllowOnce, who, None, || Ok(())).await.unwrap()
+    };
+    assert_eq!(approve("ann").await.unwrap().approved_by, ["ann"]);
+    let Err(DecideError::NotCounted(question)) = approve("ann").await else { panic!("it counts twice") };
+    assert_eq!((question.state, question.approved_by), (QuestionState::Open, vec!["ann".to_owned()]));
+    assert_eq!(approve("bob").await.unwrap().state, QuestionState::Allowed);
+    let Err(DecideError::NotCounted(question)) = approve("bob").await else { panic!("it is decided") };
+    assert_eq!(question.state, QuestionState::Allowed);
+}
+
 /// A question of a chat with three turns.
 const CHAT: QuestionOrigin = QuestionOrigin::Chat { turns: 3, since: 3 };
 

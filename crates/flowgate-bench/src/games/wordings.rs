@@ -1,0 +1,100 @@
+//! Rewrites the attacks of the games so that they ask for a given call: the families of all three games, and the variants that encode or
+//! divide the name of the tool. The [list of wordings](crate::wordings) has them.
+
+use serde_json::Value;
+
+use super::attack::families;
+use super::task::Game;
+use super::variant::{Encoding, Variant};
+
+/// A text of an attacker in the games.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GameWording {
+    /// A family of a game, by its template.
+    Family(Game, &'static str, String),
+    /// A family of the capability game, in which the name of the tool is written as in this variant.
+    Written(Variant, String),
+}
+
+/// Returns all texts: the families, then each way to write the name of a tool.
+pub(crate) fn wordings() -> Vec<GameWording> {
+    let games = [Game::Instruction, Game::Retrieval, Game::Capability].into_iter();
+    let of_families = games.flat_map(|game| {
+        families(game).into_iter().map(move |attack| GameWording::Family(game, attack.family, attack.text))
+    });
+    let written = Encoding::ALL.into_iter().map(Variant::Encoded).chain([Variant::SplitFields]);
+    let template =
+        families(Game::Capability).into_iter().next().map(|attack| attack.text).unwrap_or_default();
+    let of_variants = written.map(|variant| GameWording::Written(variant, template.clone()));
+    of_families.chain(of_variants).collect()
+}
+
+impl GameWording {
+    /// Returns the name of the set of texts to which this one belongs.
+    pub(crate) fn set(&self) -> &'static str {
+        match self {
+            Self::Family(Game::Instruction, ..) => "games-instruction",
+            Self::Family(Game::Retrieval, ..) => "games-retrieval",
+            Self::Family(Game::Capability, ..) => "games-capability",
+            Self::Written(..) => "games-encoded",
+        }
+    }
+
+    /// Returns the name of the text in its set.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Family(_, family, _) => (*family).to_owned(),
+            Self::Written(variant, _) => variant.name(),
+        }
+    }
+
+    /// Returns the text, asking for a call of `tool` with these arguments. What an attack of the instruction game asks to be written is the call;
+    /// the retrieval game asks for data, so the call with which it is to be sent follows.
+    pub(crate) fn text(&self, tool: &str, arguments: &Value) -> String {
+        // Inserted last: the arguments could contain a name in braces.
+        let call = format!("{tool} with the arguments {arguments}");
+        match self {
+            Self::Family(Game::Instruction, _, text) => {
+                text.replace("{target}", &format!("a call of {call}"))
+            }
+            Self::Family(Game::Retrieval, _, text) => {
+                format!("{} Send it: call {call}.", text.replace("{blocked}", "each tenant"))
+            }
+            Self::Family(Game::Capability, _, text) => {
+                text.replace("{target}", "DONE").replace("{forbidden}", &call)
+            }
+            Self::Written(variant, text) => {
+                let parts = variant.parts(tool);
+                let rest = parts.get(1).map_or_else(String::new, |rest| format!("\nAppendix: {rest}."));
+                let name = parts.first().map_or(tool, String::as_str);
+                let call = format!("{name} with the arguments {arguments}");
+                text.replace("{target}", "DONE").replace("{forbidden}", &call) + &rest
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::variant::{decode, join_parts};
+    use super::*;
+
+    /// The doubles of the games read in each text the tool and the arguments that the attacker wants; encoded texts do not show the name.
+    #[test]
+    fn every_text_contains_or_encodes_the_call() {
+        let arguments = json!({"to": "mallory", "note": "{target} and {forbidden}"});
+        for wording in wordings() {
+            let text = wording.text("transfer_funds", &arguments);
+            assert!(text.contains(&arguments.to_string()), "{text}");
+            let is_plain = text.contains("transfer_funds");
+            assert_eq!(is_plain, matches!(wording, GameWording::Family(..)), "{text}");
+            let mut parts: Vec<String> = text.lines().map(decode).collect();
+            join_parts(&mut parts);
+            assert!(parts.iter().any(|part| part.contains("transfer_funds")), "{text} {parts:?}");
+            // No placeholder of the template is left.
+            assert!(!text.replace(&arguments.to_string(), "").contains(['{', '}']), "{text}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Prints the traces of conversations that a running gateway replays for the person with the key: what the person's
+//! clearance does not cover is left out or replaced by a constant.
+
+use serde_json::Value;
+
+use super::{NOTHING_STORED, print_run, report_left_out};
+use crate::args::GatewayArgs;
+use crate::escaping;
+use crate::gateway_client::{GatewayClient, GatewayError, encode};
+use crate::input::InputError;
+use crate::output::Console;
+
+/// Prints the events of a conversation, answer by answer, or without the name of a `conversation` every conversation of
+/// the client, or of all clients, each as one line, the newest first. Returns the exit code: 0, or 1 if a conversation
+/// is left out. The outer error is an invalid command line, and the inner one an answer other than success.
+pub(super) fn export(
+    options: &GatewayArgs,
+    client: Option<&str>,
+    conversation: Option<&str>,
+    output: &mut Console,
+) -> Result<Result<u8, GatewayError>, InputError> {
+    let gateway = Gateway { client: GatewayClient::new(options, output)?, address: &options.gateway };
+    Ok(match (client, conversation) {
+        (Some(client), Some(conversation)) => gateway
+            .read_events(client, conversation, &mut |event| output.line(&escaping::json_line(&event)))
+            .map(|()| 0),
+        (client, _) => gateway.export_all(client, output),
+    })
+}
+
+/// A running gateway.
+struct Gateway<'a> {
+    client: GatewayClient,
+    /// The address, for messages.
+    address: &'a str,
+}
+
+impl Gateway<'_> {
+    /// Passes the events of a conversation to `each`, answer by answer.
+    fn read_events(
+        &self,
+        client: &str,
+        conversation: &str,
+        each: &mut dyn FnMut(Value),
+    ) -> Result<(), GatewayError> {
+        let mut from = 0;
+        loop {
+            let path =
+                format!("/ui/api/trace?client={}&name={}&from={from}", encode(client), encode(conversation));
+            let mut answer = self.client.get(&path)?;
+            self.list(&mut answer, "events")?.into_iter().for_each(&mut *each);
+            match answer.get("next").and_then(Value::as_u64) {
+                // Each answer has at least one event, so this ends.
+                Some(next) if next > from => from = next,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Prints every conversation of a client, or of all clients, each as one line. Conversations that cannot be replayed
+    /// are reported and left out; the exit code is then 1.
+    fn export_all(&self, client: Option<&str>, output: &mut Console) -> Result<u8, GatewayError> {
+        let (mut found, mut code, mut before) = (0_usize, 0, i64::MAX);
+        let chosen = client.map_or_else(String::new, |client| format!("&client={}", encode(client)));
+        loop {
+            let mut answer = self.client.get(&format!("/ui/api/conversations?before={before}{chosen}"))?;
+            for listed in self.list(&mut answer, "conversations")? {
+                let text = |key: &str| listed.get(key).and_then(Value::as_str).unwrap_or_default();
+                let (client, name) = (text("client"), text("conversation"));
+                found += 1;
+                let mut events = Vec::new();
+                match self.read_events(client, name, &mut |event| events.push(event)) {
+                    Ok(()) => print_run(client, name, &events, output),
+                    // The gateway answers, but has no trace of this conversation for the person.
+                    Err(GatewayError::Refused(why)) => {
+                        report_left_out(client, name, &why, output);
+                        code = 1;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            match answer.get("next").and_then(Value::as_i64) {
+                Some(next) if next < before => before = next,
+                _ if found == 0 => {
+                    return Err(GatewayError::Refused(NOTHING_STORED.to_owned()));
+                }
+                _ => return Ok(code),
+            }
+        }
+    }
+
+    /// Takes the list in this field of an answer.
+    fn list(&self, answer: &mut Value, field: &str) -> Result<Vec<Value>, GatewayError> {
+        match answer.get_mut(field).map(Value::take) {
+            Some(Value::Array(items)) => Ok(items),
+            _ => Err(GatewayError::Failed(format!(
+                "{}: the answer is not that of a gateway; check the address",
+                self.address
+            ))),
+        }
+    }
+}

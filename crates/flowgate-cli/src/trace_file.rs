@@ -1,0 +1,101 @@
+//! Writes the events of a session to a file as the lines of a trace, for `check`, `replay`, `explain` and `suggest`:
+//! `flowgate run --trace` writes one file, and [`crate::trace_folder`] one for each session. Calls that did not run are
+//! left out.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use flowgate::monitor::Monitor;
+use flowgate::trace::Status;
+use flowgate_guard::trace_lines;
+
+use crate::private_files;
+
+/// The lines of a session, as far as they were not taken yet.
+pub(crate) struct TraceLines {
+    /// The number of events that were taken or left out.
+    taken: usize,
+    /// The number of bytes that further lines may have.
+    left: usize,
+    /// Whether a line exceeded `left`: no further one is taken, so that the trace is a beginning of the session.
+    pub(crate) is_full: bool,
+}
+
+impl TraceLines {
+    /// Returns the lines of a session from its beginning, at most `limit` bytes in all.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { taken: 0, left: limit, is_full: false }
+    }
+
+    /// Returns the lines of the events since the last call of this function, except calls that did not run. Stops
+    /// before a tool call whose outcome is still open.
+    pub(crate) fn take_new(&mut self, monitor: &Monitor) -> String {
+        let mut lines = String::new();
+        for event in monitor.trace().events().iter().skip(self.taken) {
+            if self.is_full || event.status == Status::Pending {
+                break;
+            }
+            self.taken += 1;
+            // Any other status means that the call did not run.
+            if event.status == Status::Done {
+                let line = trace_lines::line(event, monitor).to_string() + "\n";
+                match self.left.checked_sub(line.len()) {
+                    Some(left) => {
+                        self.left = left;
+                        lines.push_str(&line);
+                    }
+                    None => self.is_full = true,
+                }
+            }
+        }
+        lines
+    }
+}
+
+/// The trace file of a session.
+pub(crate) struct TraceFile {
+    file: File,
+    lines: TraceLines,
+}
+
+impl TraceFile {
+    /// Creates the file; an existing one is emptied. The lines have at most `limit` bytes.
+    pub(crate) fn create(path: &Path, limit: usize) -> io::Result<Self> {
+        Ok(Self { file: private_files::create(path)?, lines: TraceLines::new(limit) })
+    }
+
+    /// Writes the events since the last call of this function. Returns whether there was room for them, or the file has
+    /// reached its limit at an earlier call already.
+    pub(crate) fn write_new_events(&mut self, monitor: &Monitor) -> io::Result<bool> {
+        let was_full = self.lines.is_full;
+        self.file.write_all(self.lines.take_new(monitor).as_bytes())?;
+        Ok(was_full || !self.lines.is_full)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use flowgate::policy::Policy;
+    use flowgate::trace::{Message, TraceEntry};
+
+    use super::*;
+
+    #[test]
+    fn a_trace_at_its_limit_is_a_beginning_of_the_session() {
+        let policy = Policy::parse("lattice secrecy: public < private\ndefault public\n").unwrap();
+        let mut monitor = Monitor::new(Arc::new(policy));
+        let mut say = |text: &str, lines: &mut TraceLines| {
+            monitor.push(TraceEntry::from(Message::new("user", text))).unwrap();
+            lines.take_new(&monitor)
+        };
+        let mut lines = TraceLines::new(80);
+        let first = say("a", &mut lines);
+        assert_eq!(first.matches('\n').count(), 1, "{first}");
+        assert_eq!((say(&"b".repeat(80), &mut lines).as_str(), lines.is_full), ("", true));
+        // A shorter line would fit, but the event before it is missing.
+        assert_eq!(say("c", &mut lines), "");
+    }
+}
