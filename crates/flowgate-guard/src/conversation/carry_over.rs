@@ -7,6 +7,9 @@
 //! earlier policy and count as run; no permit and no approval is carried over. What they wrote to external state
 //! keeps the labels that the earlier policy gave it.
 //!
+//! Activity outside the chat is not part of these inputs. The caller repeats it between them, as in a replay; calls that
+//! the chat handed over and that ran there are taken by [`Conversation::take_earlier_handed_over_call`].
+//!
 //! The carried turns are recorded in the journal of the new conversation as [`Input::Carried`] and the inputs of its
 //! client, so a replay needs the new policy alone.
 
@@ -242,7 +245,7 @@ impl Conversation {
         // The client may know the calls by other ids. They were permitted by another policy, so they may not run outside
         // the chat.
         self.handed.deliver(message, ids);
-        self.handed.revoke();
+        self.handed.end_earlier();
         self.step.clear();
         self.labels.end_all();
         // The earlier conversation has reported what the turn produced.
