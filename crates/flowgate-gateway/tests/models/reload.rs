@@ -291,7 +291,8 @@ fn a_call_of_the_chat_that_ran_at_a_server_is_carried_over() {
         assert_eq!(status, 200, "{view}");
         let view: Value = serde_json::from_str(&view).unwrap();
         let events = view["events"].as_array().unwrap();
-        assert_eq!(events.iter().filter(|event| event["kind"] == "answer").count(), 1, "{view}");
+        let is_page = |event: &&Value| event["kind"] == "answer" && event["source"] == "web/read";
+        assert_eq!(events.iter().filter(is_page).count(), 1, "{view}");
         gateway.stop();
     };
     check(servers::POLICY, &trusting_pages(), false);

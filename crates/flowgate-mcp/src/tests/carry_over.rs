@@ -260,7 +260,7 @@ impl Driver {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     /// Inputs are followed under each other policy, and what the client was shown is an event. As long as a run under that
     /// policy from the start rules alike, all labels are the same, also those of stores.
@@ -402,6 +402,30 @@ fn whether_a_call_ran_is_not_decided_anew() {
     let (_, permitted) = carried(&denies, POLICY, &reading()[..3]);
     let calls = permitted.monitor.trace().events().iter().filter(|event| event.tool().is_some());
     assert_eq!(calls.filter(|event| matches!(event.body, EventBody::Call(_))).count(), 0);
+}
+
+/// The reasons of a refusal may tell of everything in the session: after one, the client carries the labels also of what
+/// it was not shown, here of another agent's event.
+#[test]
+fn a_refusal_of_an_earlier_policy_carries_everything_before_it() {
+    let inputs = reading();
+    let refused = client(3, "tools/call", &json!({"name": "read", "arguments": {}}));
+    let check = |ruling: ProxyRuling, is_raised: bool| {
+        let mut carried = Guarded::under(POLICY, "new");
+        let mut earlier = Guarded::under(POLICY, "old");
+        for input in &inputs[..2] {
+            earlier.process(input);
+            assert!(carried.carry(input, &earlier.proxy.take_rulings().unwrap()));
+        }
+        let mut other = TraceEntry::from(flowgate::trace::Message::new("mcp", json!("a hidden page")));
+        other.agent = Some("other".into());
+        carried.monitor.push(other).unwrap();
+        let before = carried.context();
+        assert!(carried.carry(&refused, &[ruling]));
+        assert_eq!(!carried.context().flows_to(&before), is_raised, "{ruling:?}");
+    };
+    check(ProxyRuling::No, true);
+    check(ProxyRuling::Yes, false);
 }
 
 #[test]
