@@ -14,10 +14,11 @@
 //! *diverged*: the caller must discard the conversation.
 
 use flowgate::label::Label;
-use flowgate::monitor::{Attribution, Monitor, Question};
+use flowgate::monitor::{Attribution, Monitor};
 use flowgate::trace::{Call, EventBody, EventId, TraceEntry};
 use serde_json::Value;
 
+use super::asked_call::AskedCall;
 use super::refusal::unjudged_refusal;
 use super::ruling::{ProxyRuling, RulingTape};
 use super::session::MonitoredSession;
@@ -25,36 +26,6 @@ use super::{CallRuling, OutgoingRequest, PendingClientRequest, PermittedRequest,
 
 /// The reason that a refused call of an earlier policy has in the trace, where the real one is not known.
 const EARLIER: &str = "the call was refused under an earlier policy";
-
-/// A call that a person was asked about.
-#[derive(Debug)]
-pub(super) enum AskedCall {
-    /// The present policy asks.
-    Open(Box<Question>),
-    /// An earlier policy asked. Nobody can approve the call any more.
-    Earlier(Box<TraceEntry>),
-}
-
-impl AskedCall {
-    /// Returns the call.
-    pub(super) fn call(&self) -> Option<&Call> {
-        match self {
-            Self::Open(question) => question.call(),
-            Self::Earlier(entry) => match &entry.body {
-                EventBody::Call(call) => Some(call),
-                _ => None,
-            },
-        }
-    }
-
-    /// Returns the question, if the present policy asks it.
-    pub(super) fn open(&self) -> Option<&Question> {
-        match self {
-            Self::Open(question) => Some(question),
-            Self::Earlier(_) => None,
-        }
-    }
-}
 
 impl Proxy {
     /// Records from now on what the policy decides, to be [taken](Self::take_rulings) after each input. Does nothing in

@@ -20,7 +20,7 @@ use flowgate_guard::approve::{Decision, QuestionCount};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::carry_over::AskedCall;
+use super::asked_call::AskedCall;
 use super::message::{RequestId, request, result};
 use super::ruling::ProxyRuling;
 use super::session::MonitoredSession;

@@ -11,6 +11,7 @@
 //! own, and a chat as well. The gateway and `flowgate mcp` drive proxies.
 
 mod answer;
+mod asked_call;
 mod carry_over;
 mod client;
 mod elicitation;
@@ -36,7 +37,7 @@ mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use carry_over::AskedCall;
+use asked_call::AskedCall;
 use flowgate::monitor::{Attribution, AuthorizedCall, Verdict};
 use flowgate::trace::{Call, Tool, TraceEntry};
 use flowgate_audit::watch::WatchedVerdict;

@@ -9,7 +9,7 @@ use flowgate::monitor::{Judgement, Monitor};
 use flowgate::trace::TraceEntry;
 use serde_json::{Value, json};
 
-use super::carry_over::AskedCall;
+use super::asked_call::AskedCall;
 use super::message::{RequestId, error, result};
 use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 

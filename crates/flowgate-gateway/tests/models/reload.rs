@@ -179,8 +179,8 @@ fn reload_by_ann(gateway: &TestGateway) {
     assert_eq!(status, 200, "{body}");
 }
 
-/// A conversation with messages of MCP servers has the labels of the new policy as well, and goes on with the tools that
-/// it has listed: after a reload, after a restart, and after a further change. The page shows it.
+/// A conversation with messages of MCP servers has the labels of the new policy as well, and continues with the tools
+/// that it has listed: after a reload, after a restart, and after a further change. The page shows it.
 #[test]
 fn a_conversation_with_servers_is_carried_over() {
     let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));
@@ -218,7 +218,7 @@ fn a_conversation_with_servers_is_carried_over() {
     assert_eq!(bank.calls().len(), 1);
     gateway.stop();
     // What was carried over is stored, and so are the calls after it.
-    let mut goes_on = |policy: &str, expected: bool| {
+    let goes_on = |policy: &str, expected: bool| {
         home.policy(policy);
         let gateway = home.start();
         let mut agent = servers::client(&gateway, "one");

@@ -12,16 +12,42 @@ use serde_json::{Value, json};
 
 use super::random_messages::messages;
 use super::{POLICY, tool};
-use crate::{Proxy, ProxyAction, ProxyDecision, ProxyRuling, ProxySettings};
+use crate::{MonitoredSession, Proxy, ProxyAction, ProxyDecision, ProxyRuling, ProxySettings};
 
 /// An input of a proxy, as the gateway stores it.
 #[derive(Debug, Clone)]
-enum TestInput {
+pub(super) enum TestInput {
     Client(String),
     Server(String),
     Failed(Value),
     Unsent(Value),
     Decided(String, ProxyDecision),
+}
+
+impl TestInput {
+    /// Hands the input to a proxy, and returns the actions.
+    pub(super) fn hand_to(&self, proxy: &mut Proxy, session: &mut dyn MonitoredSession) -> Vec<ProxyAction> {
+        match self {
+            Self::Client(text) => proxy.handle_client_message(session, text.as_bytes()),
+            Self::Server(text) => proxy.handle_server_message(session, text.as_bytes()),
+            Self::Failed(id) => proxy.handle_failed_request(session, id, "it failed"),
+            Self::Unsent(id) => proxy.handle_unsent_request(id, "it was not sent"),
+            Self::Decided(name, decision) => proxy.handle_decision(session, name, decision),
+        }
+    }
+}
+
+/// Returns a proxy that records its rulings.
+pub(super) fn recording_proxy(id_word: &str) -> Proxy {
+    let settings = ProxySettings {
+        is_interactive: true,
+        asks_elsewhere: true,
+        id_word: Some(id_word.to_owned()),
+        ..ProxySettings::new("files")
+    };
+    let mut proxy = Proxy::new(settings);
+    proxy.record_rulings();
+    proxy
 }
 
 /// A proxy with the session that it guards.
@@ -32,26 +58,14 @@ struct Guarded {
 
 impl Guarded {
     fn under(policy: &str, id_word: &str) -> Self {
-        let settings = ProxySettings {
-            is_interactive: true,
-            asks_elsewhere: true,
-            id_word: Some(id_word.to_owned()),
-            ..ProxySettings::new("files")
-        };
-        let mut proxy = Proxy::new(settings);
-        proxy.record_rulings();
-        Self { proxy, monitor: Monitor::new(Arc::new(Policy::parse(policy).unwrap())) }
+        Self {
+            proxy: recording_proxy(id_word),
+            monitor: Monitor::new(Arc::new(Policy::parse(policy).unwrap())),
+        }
     }
 
     fn process(&mut self, input: &TestInput) -> Vec<ProxyAction> {
-        let Self { proxy, monitor } = self;
-        match input {
-            TestInput::Client(text) => proxy.handle_client_message(monitor, text.as_bytes()),
-            TestInput::Server(text) => proxy.handle_server_message(monitor, text.as_bytes()),
-            TestInput::Failed(id) => proxy.handle_failed_request(monitor, id, "it failed"),
-            TestInput::Unsent(id) => proxy.handle_unsent_request(id, "it was not sent"),
-            TestInput::Decided(name, decision) => proxy.handle_decision(monitor, name, decision),
-        }
+        input.hand_to(&mut self.proxy, &mut self.monitor)
     }
 
     /// Processes an input of an earlier conversation. Returns whether the proxy could follow its rulings.
@@ -81,7 +95,7 @@ impl Guarded {
 }
 
 /// Policies that rule and label differently.
-fn policies() -> Vec<String> {
+pub(super) fn policies() -> Vec<String> {
     let read = "label out.content as untrusted, public if:\n    (out: ToolOutput) is tool:files/read\n";
     let asks = "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:files/size\n";
     let changed = |from: &str, to: &str| {
@@ -108,8 +122,7 @@ fn policies() -> Vec<String> {
 }
 
 /// Chooses inputs like a client, a server and a person, who see what the proxy sends under the earlier policy.
-struct Driver {
-    earlier: Guarded,
+pub(super) struct Driver {
     /// Requests that the server has received and not answered.
     sent: Vec<Value>,
     /// Requests that the client has received and not answered.
@@ -120,20 +133,18 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(policy: &str) -> Self {
-        let texts = messages();
-        let earlier = Guarded::under(policy, "old");
-        Self { earlier, sent: Vec::new(), received: Vec::new(), questions: Vec::new(), texts, next: 0 }
+    pub(super) fn new() -> Self {
+        Self { sent: Vec::new(), received: Vec::new(), questions: Vec::new(), texts: messages(), next: 0 }
     }
 
-    fn request(&mut self, method: &str, params: &Value) -> TestInput {
+    pub(super) fn request(&mut self, method: &str, params: &Value) -> TestInput {
         self.next += 1;
         let request = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
         TestInput::Client(request.to_string())
     }
 
     /// Returns the input that a random number chooses.
-    fn choose(&mut self, (kind, which): (u8, usize)) -> Option<TestInput> {
+    pub(super) fn choose(&mut self, (kind, which): (u8, usize)) -> Option<TestInput> {
         let names = ["read", "write", "size", "delete", "diary", "unknown"];
         let answers = [
             json!({"result": {"content": [{"type": "text", "text": "a SECRET"}]}}),
@@ -230,13 +241,10 @@ impl Driver {
         })
     }
 
-    /// Processes an input under the earlier policy, and notes what both sides receive. Returns the rulings, and whether
-    /// the client was shown a text of the server.
-    fn run(&mut self, input: &TestInput) -> (Vec<ProxyRuling>, bool) {
-        self.earlier.proxy.take_rulings();
-        let actions = self.earlier.process(input);
+    /// Notes what both sides receive. Returns whether the client was shown a text of the server.
+    pub(super) fn note(&mut self, actions: &[ProxyAction]) -> bool {
         let mut is_shown = false;
-        for action in &actions {
+        for action in actions {
             match action {
                 ProxyAction::Server(text) => {
                     let message: Value = serde_json::from_str(text).unwrap();
@@ -255,7 +263,7 @@ impl Driver {
                 ProxyAction::Note(_) | ProxyAction::Pins(_) | ProxyAction::Unapproved { .. } => {}
             }
         }
-        (self.earlier.proxy.take_rulings().unwrap(), is_shown)
+        is_shown
     }
 }
 
@@ -271,14 +279,15 @@ proptest! {
     ) {
         let policies = policies();
         let (from, to) = (&policies[from % policies.len()], &policies[to % policies.len()]);
-        let mut driver = Driver::new(from);
+        let (mut driver, mut earlier) = (Driver::new(), Guarded::under(from, "old"));
         let (mut fresh, mut carried) = (Guarded::under(to, "old"), Guarded::under(to, "new"));
         let mut is_alike = true;
         let list = driver.request("tools/list", &json!({}));
         let first = [list].into_iter().map(Some).chain(std::iter::repeat(None));
         for (first, choice) in first.zip([(6, 4)].into_iter().chain(choices)) {
             let Some(input) = first.or_else(|| driver.choose(choice)) else { continue };
-            let (rulings, is_shown) = driver.run(&input);
+            let is_shown = driver.note(&earlier.process(&input));
+            let rulings = earlier.proxy.take_rulings().unwrap();
             let has_followed = carried.carry(&input, &rulings);
             prop_assert!(has_followed, "{:?} {:?}", input, rulings);
             if is_shown {
@@ -295,7 +304,7 @@ proptest! {
                 prop_assert!(fresh.context().flows_to(&carried.context()));
             }
         }
-        // It goes on under the new policy, and nobody can answer the earlier questions.
+        // It continues under the new policy, and nobody can answer the earlier questions.
         carried.proxy.end_earlier_conversation();
         let events = carried.monitor.trace().len();
         for name in &driver.questions {
