@@ -2,7 +2,6 @@
 //! must pass.
 
 mod ambiguous;
-mod carried_chats;
 mod carry_over;
 mod elicitation;
 mod failed_requests;
