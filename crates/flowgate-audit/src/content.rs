@@ -2,6 +2,10 @@
 //! file, `LOG.content`, one *entry* for each. A line of the log contains only the salted hash of its content, so
 //! content can be deleted without breaking the log. [`AuditLog`](super::AuditLog) owns the file.
 //!
+//! With a [`ContentCipher`], the content of an entry and the salt of its hash are encrypted (*sealed*), bound to the place
+//! of the entry. The number of the line, the time and the names stay readable, as they are in the log: by them, content
+//! is deleted without a key. A file may have plain entries and sealed ones.
+//!
 //! An entry is written before its line. An entry without a line therefore belongs to an event that was never recorded,
 //! and is truncated when the log is opened again; a line without an entry has lost its content.
 
@@ -14,6 +18,7 @@ use flowgate::json::{self, Numbers};
 use serde_json::{Value, json};
 
 use super::bounded_lines::{BoundedLines, NextLine};
+use super::content_cipher::{self, ContentCipher, ContentOpenError};
 use super::error::{AuditError, AuditErrorKind};
 use super::event::AuditEvent;
 use super::line_hash::{LineHash, hex, parse_hex};
@@ -23,8 +28,9 @@ use super::tail;
 
 /// The maximum size of a stored content, in bytes, after escaping.
 const MAX_CONTENT: usize = 1 << 20;
-/// The maximum size of a line in the file of contents, in bytes.
-pub(super) const MAX_ENTRY: usize = MAX_CONTENT + (4 << 10);
+/// The maximum size of a line in the file of contents, in bytes. A sealed content is in base64, which needs four
+/// characters for three bytes.
+pub(super) const MAX_ENTRY: usize = MAX_CONTENT / 3 * 4 + (16 << 10);
 
 /// The content to delete: entries that match every field that is set. If none is set, nothing is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -97,12 +103,17 @@ impl NewContentEntry {
     /// Creates the entry for the event in line `seq` of the log, and the reference to the entry that this line
     /// contains. The reference is a hash of the content and a new random salt. The salt is in the entry and is deleted
     /// with the content, so that nobody can later confirm a guess of the content by the hash. A content that is too
-    /// long is truncated, and the reference then has `"cut": true`. Fails if the operating system has no random bytes.
+    /// long is truncated, and the reference then has `"cut": true`. With `cipher`, the entry is sealed for the line after
+    /// the one with the hash `previous`.
+    ///
+    /// # Errors
+    /// If the operating system has no random bytes, or the content cannot be encrypted.
     pub(super) fn new(
-        seq: u64,
+        (seq, previous): (u64, LineHash),
         time: Timestamp,
         event: &AuditEvent,
         content: &str,
+        cipher: Option<&dyn ContentCipher>,
     ) -> Result<Self, AuditErrorKind> {
         let mut salt = [0; 32];
         getrandom::fill(&mut salt).map_err(|_| AuditErrorKind::Random)?;
@@ -111,20 +122,19 @@ impl NewContentEntry {
         if is_cut && let Some(reference) = reference.as_object_mut() {
             reference.insert("cut".to_owned(), json!(true));
         }
-        let entry = json!({
-            "seq": seq,
-            "time": time.clamped(),
-            "tenant": event.tenant().map(escaped_text),
-            "client": event.client().map(escaped_text),
-            "conversation": event.conversation().map(escaped_text),
-            "salt": hex(&salt),
-            "content": content,
-        });
-        Ok(Self { line: format!("{entry}\n"), reference })
+        let entry = ContentEntry {
+            seq,
+            time: Timestamp(time.clamped()),
+            tenant: event.tenant().map(escaped_text),
+            client: event.client().map(escaped_text),
+            conversation: event.conversation().map(escaped_text),
+            body: EntryBody::Plain(OpenedContent { salt, content }),
+        };
+        Ok(Self { line: entry.sealed(previous, cipher)?.line(), reference })
     }
 }
 
-/// An entry that was read.
+/// An entry of the file of contents.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ContentEntry {
     /// The number of the entry's line in the log.
@@ -133,16 +143,42 @@ pub(super) struct ContentEntry {
     tenant: Option<String>,
     client: Option<String>,
     conversation: Option<String>,
+    body: EntryBody,
+}
+
+/// The content of an entry with its salt, as the file has it.
+#[derive(Debug, PartialEq, Eq)]
+enum EntryBody {
+    /// It is not encrypted.
+    Plain(OpenedContent),
+    /// It is encrypted, in the form of its [`ContentCipher`].
+    Sealed(String),
+}
+
+/// A readable content, with the salt of its hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OpenedContent {
+    salt: [u8; 32],
     pub(super) content: String,
-    /// The hash of the salt and the content, which the line contains.
-    hash: LineHash,
+}
+
+impl OpenedContent {
+    /// Reads the members `salt` and `content` of an object.
+    fn read(value: &Value) -> Option<Self> {
+        let salt = parse_hex(value.get("salt")?.as_str()?)?;
+        Some(Self { salt, content: value.get("content")?.as_str()?.to_owned() })
+    }
+
+    /// Returns the hash that the line of the content has.
+    fn hash(&self) -> LineHash {
+        LineHash::salted(&self.salt, &self.content)
+    }
 }
 
 impl ContentEntry {
     /// Parses an entry; `None` if it is malformed.
     pub(super) fn read(line: &[u8]) -> Option<Self> {
         let value = json::parse(std::str::from_utf8(line).ok()?, Numbers::Exact).ok()?;
-        let salt = parse_hex(value.get("salt")?.as_str()?)?;
         // `None` if the member is missing or malformed, which no writer leaves; `Some(None)` if the event has no such
         // name.
         let name = |name: &str| match value.get(name)? {
@@ -150,23 +186,109 @@ impl ContentEntry {
             Value::String(name) => Some(Some(name.clone())),
             _ => None,
         };
-        let content = value.get("content")?.as_str()?.to_owned();
+        let body = match value.get("sealed") {
+            None => EntryBody::Plain(OpenedContent::read(&value)?),
+            Some(sealed) => EntryBody::Sealed(sealed.as_str()?.to_owned()),
+        };
         Some(Self {
             seq: value.get("seq")?.as_u64()?,
             time: Timestamp(value.get("time")?.as_u64()?),
             tenant: name("tenant")?,
             client: name("client")?,
             conversation: name("conversation")?,
-            hash: LineHash::salted(&salt, &content),
-            content,
+            body,
         })
+    }
+
+    /// Returns the line of the entry, with its line feed.
+    pub(super) fn line(&self) -> String {
+        let Self { seq, time, tenant, client, conversation, body } = self;
+        let mut entry = json!({
+            "seq": seq, "time": time.0, "tenant": tenant, "client": client, "conversation": conversation,
+        });
+        if let Some(entry) = entry.as_object_mut() {
+            match body {
+                EntryBody::Plain(OpenedContent { salt, content }) => {
+                    entry.insert("salt".to_owned(), hex(salt).into());
+                    entry.insert("content".to_owned(), content.as_str().into());
+                }
+                EntryBody::Sealed(sealed) => {
+                    entry.insert("sealed".to_owned(), sealed.as_str().into());
+                }
+            }
+        }
+        format!("{entry}\n")
+    }
+
+    /// Returns the place of the entry, to which its sealed content is bound: the line of the log after the one with the
+    /// hash `previous`, which no other line of this log or of another one follows, and what the entry says about its
+    /// event.
+    fn place(&self, previous: LineHash) -> Vec<u8> {
+        let Self { seq, time, tenant, client, conversation, .. } = self;
+        let place = json!(["audit content", previous.to_string(), seq, time.0, tenant, client, conversation]);
+        place.to_string().into_bytes()
+    }
+
+    /// Seals a plain content for its place with `cipher`, if there is one. A sealed content stays as it is.
+    ///
+    /// # Errors
+    /// If the content cannot be encrypted.
+    pub(super) fn sealed(
+        mut self,
+        previous: LineHash,
+        cipher: Option<&dyn ContentCipher>,
+    ) -> Result<Self, AuditErrorKind> {
+        if let (EntryBody::Plain(OpenedContent { salt, content }), Some(cipher)) = (&self.body, cipher) {
+            let text = json!({"salt": hex(salt), "content": content}).to_string();
+            let sealed = cipher.seal(&text, &self.place(previous)).ok_or(AuditErrorKind::NotSealed)?;
+            self.body = EntryBody::Sealed(sealed);
+        }
+        Ok(self)
+    }
+
+    /// Returns the id of the key that sealed the content; `None` if the content is not sealed.
+    pub(super) fn sealing_key(&self) -> Option<String> {
+        match &self.body {
+            EntryBody::Plain(_) => None,
+            EntryBody::Sealed(sealed) => Some(content_cipher::key_id(sealed)),
+        }
+    }
+
+    /// Returns the entry with a readable content, for the line after the one with the hash `previous`.
+    ///
+    /// # Errors
+    /// If the content is sealed by another key, or was altered or moved.
+    pub(super) fn opened(
+        mut self,
+        previous: LineHash,
+        cipher: &dyn ContentCipher,
+    ) -> Result<Self, ContentOpenError> {
+        if let EntryBody::Sealed(sealed) = &self.body {
+            let text = cipher.open(sealed, &self.place(previous))?;
+            let value = json::parse(&text, Numbers::Exact).map_err(|_| ContentOpenError::Altered)?;
+            self.body = EntryBody::Plain(OpenedContent::read(&value).ok_or(ContentOpenError::Altered)?);
+        }
+        Ok(self)
+    }
+
+    /// Returns the readable content; `None` if it is sealed.
+    pub(super) fn into_content(self) -> Option<String> {
+        match self.body {
+            EntryBody::Plain(opened) => Some(opened.content),
+            EntryBody::Sealed(_) => None,
+        }
     }
 
     /// Returns whether the entry is the content of the line `record`, which contains the salted hash `hash`. The
     /// tenant, the client, the conversation and the time must match as well, since a deletion selects content by them.
+    /// The hash of a sealed content is not compared.
     pub(super) fn belongs_to(&self, record: &AuditRecord, hash: LineHash) -> bool {
         let is_equal = |name: &str, value: &Option<String>| record.text(name) == value.as_deref();
-        self.hash == hash
+        let has_hash = match &self.body {
+            EntryBody::Plain(opened) => opened.hash() == hash,
+            EntryBody::Sealed(_) => true,
+        };
+        has_hash
             && self.time == record.time
             && is_equal("tenant", &self.tenant)
             && is_equal("client", &self.client)
@@ -185,7 +307,7 @@ pub(super) fn remove_draft(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the path of the file to which a deletion copies the entries that stay in the file of contents `path`.
-fn draft_path(path: &Path) -> PathBuf {
+pub(super) fn draft_path(path: &Path) -> PathBuf {
     append_extension(path, "new")
 }
 
@@ -344,16 +466,21 @@ mod tests {
         deletion.finish()
     }
 
+    fn new_entry(seq: u64, time: Timestamp, conversation: &str, content: &str) -> NewContentEntry {
+        NewContentEntry::new((seq, LineHash::NONE), time, &withheld(conversation), content, None).unwrap()
+    }
+
     fn entry(seq: u64, conversation: &str, content: &str) -> String {
-        NewContentEntry::new(seq, Timestamp(seq * 10), &withheld(conversation), content).unwrap().line
+        new_entry(seq, Timestamp(seq * 10), conversation, content).line
     }
 
     #[test]
     fn an_entry_has_the_hash_of_its_line() {
         let check = |content: &str, is_cut: bool| {
-            let entry = NewContentEntry::new(3, Timestamp(9), &withheld("c1"), content).unwrap();
+            let entry = new_entry(3, Timestamp(9), "c1", content);
             let found = ContentEntry::read(entry.line.trim_end().as_bytes()).unwrap();
-            assert_eq!(entry.reference["salted"], found.hash.to_string());
+            let EntryBody::Plain(opened) = &found.body else { panic!("{found:?}") };
+            assert_eq!(entry.reference["salted"], opened.hash().to_string());
             assert_eq!(entry.reference.get("cut").is_some(), is_cut);
             let selector = [found.tenant, found.client, found.conversation].map(Option::unwrap);
             assert_eq!(
@@ -366,10 +493,7 @@ mod tests {
         check("pay\n{\"a\":1}", false);
         check(&"\u{1}".repeat(MAX_CONTENT), true);
         // Trying every content does not reveal the entry from its mark: each mark has its own salt.
-        let reference = || {
-            NewContentEntry::new(3, Timestamp(9), &withheld("c1"), "yes").unwrap().reference["salted"]
-                .to_string()
-        };
+        let reference = || new_entry(3, Timestamp(9), "c1", "yes").reference["salted"].to_string();
         assert_ne!(reference(), reference());
     }
 

@@ -7,14 +7,17 @@ use serde_json::Value;
 
 use super::bounded_lines::{BoundedLines, NextLine};
 use super::content::{ContentEntry, MAX_ENTRY};
+use super::content_cipher::{ContentCipher, ContentOpenError};
 use super::line_hash::LineHash;
 use super::record::{AuditRecord, RecordError};
 use super::verify_error::{ContentCounts, VerifyError, VerifyErrorKind};
 
 /// A reader of the contents beside a log, in the order of its lines.
 #[derive(Debug)]
-pub struct ContentReader<R> {
+pub struct ContentReader<'c, R> {
     lines: BoundedLines<R>,
+    /// The cipher that opens encrypted contents, if the reader has the keys.
+    cipher: Option<&'c dyn ContentCipher>,
     /// The number of the last line that was read, from 1.
     number: u64,
     /// The first entry that was not compared with a line of the log yet.
@@ -35,14 +38,36 @@ pub enum LineContent {
     Kept(String),
 }
 
-impl<R: BufRead> ContentReader<R> {
+/// What became of the content of a line.
+#[derive(Debug)]
+pub(super) enum ComparedContent {
+    /// The line never had content.
+    Nothing,
+    /// The line had content that does not exist any more.
+    Gone,
+    /// The entry with the content, which is readable and has the hash of the line.
+    Kept(ContentEntry),
+    /// The content is encrypted with the key of this id, and the reader has no keys. Whether it has the hash of the line
+    /// is unknown.
+    Sealed(String),
+}
+
+impl<'c, R: BufRead> ContentReader<'c, R> {
     /// Creates a reader of a file of contents, and reads its first entry.
     ///
     /// # Errors
     /// Fails if the first entry cannot be read.
     pub fn new(reader: R) -> Result<Self, VerifyError> {
+        Self::with_cipher(reader, None)
+    }
+
+    /// Creates a reader of a file of contents that opens encrypted contents with `cipher`, and reads its first entry.
+    ///
+    /// # Errors
+    /// Fails if the first entry cannot be read.
+    pub fn with_cipher(reader: R, cipher: Option<&'c dyn ContentCipher>) -> Result<Self, VerifyError> {
         let lines = BoundedLines::new(reader, MAX_ENTRY);
-        let mut contents = Self { lines, number: 0, next: None, counts: ContentCounts::default() };
+        let mut contents = Self { lines, cipher, number: 0, next: None, counts: ContentCounts::default() };
         // No line of the log is read yet, so the error names the first one.
         contents.advance().map_err(|what| VerifyError { line: 1, what })?;
         Ok(contents)
@@ -51,8 +76,28 @@ impl<R: BufRead> ContentReader<R> {
     /// Returns the content of the next line of the log. Must be called for every line, in order.
     ///
     /// # Errors
-    /// Fails if the content is not the recorded one.
+    /// Fails if the content is not the recorded one, or it is encrypted and the reader does not have its key.
     pub fn content_of(&mut self, record: &AuditRecord) -> Result<LineContent, VerifyError> {
+        let number = self.number;
+        match self.compare(record)? {
+            ComparedContent::Nothing => Ok(LineContent::Nothing),
+            ComparedContent::Gone => Ok(LineContent::Gone),
+            ComparedContent::Kept(entry) => {
+                Ok(entry.into_content().map_or(LineContent::Gone, LineContent::Kept))
+            }
+            ComparedContent::Sealed(key) => {
+                let what = VerifyErrorKind::ContentKeyMissing { line: number, key };
+                Err(VerifyError { line: record.seq.saturating_add(1), what })
+            }
+        }
+    }
+
+    /// Compares the content of the next line of the log with the hash in the line. Must be called for every line, in
+    /// order.
+    ///
+    /// # Errors
+    /// Fails if the content is not the recorded one, or the reader has keys but not the one of this content.
+    pub(super) fn compare(&mut self, record: &AuditRecord) -> Result<ComparedContent, VerifyError> {
         self.check_against(record).map_err(|what| VerifyError { line: record.seq.saturating_add(1), what })
     }
 
@@ -80,7 +125,7 @@ impl<R: BufRead> ContentReader<R> {
     /// have the order of their lines, so an entry with a smaller number than the line, or of a line without a hash,
     /// belongs to no line and is an error. A line with a hash and without an entry has lost its content, which is only
     /// counted. A line without a hash and without an entry never had content (`Nothing`).
-    fn check_against(&mut self, record: &AuditRecord) -> Result<LineContent, VerifyErrorKind> {
+    fn check_against(&mut self, record: &AuditRecord) -> Result<ComparedContent, VerifyErrorKind> {
         let recorded = match record.object.get("content") {
             None => None,
             Some(content) => {
@@ -90,19 +135,41 @@ impl<R: BufRead> ContentReader<R> {
         };
         match (self.next.take_if(|next| next.seq <= record.seq), recorded) {
             (Some(next), Some(hash)) if next.seq == record.seq => {
+                let (line, sealing_key) = (self.number, next.sealing_key());
+                let next = match (self.cipher, &sealing_key) {
+                    (Some(cipher), Some(key)) => {
+                        next.opened(record.previous, cipher).map_err(|error| match error {
+                            ContentOpenError::OtherKey => {
+                                let (key, given) = (key.clone(), cipher.key_ids());
+                                VerifyErrorKind::ContentKeyOther { line, key, given }
+                            }
+                            ContentOpenError::Altered => VerifyErrorKind::ContentAltered(line),
+                        })?
+                    }
+                    _ => next,
+                };
                 if !next.belongs_to(record, hash) {
                     return Err(VerifyErrorKind::Content);
                 }
-                self.counts.kept += 1;
+                let compared = match sealing_key.filter(|_| self.cipher.is_none()) {
+                    Some(key) => {
+                        self.counts.sealed += 1;
+                        ComparedContent::Sealed(key)
+                    }
+                    None => {
+                        self.counts.kept += 1;
+                        ComparedContent::Kept(next)
+                    }
+                };
                 self.advance()?;
-                Ok(LineContent::Kept(next.content))
+                Ok(compared)
             }
             (Some(_), _) => Err(VerifyErrorKind::Foreign),
             (None, Some(_)) => {
                 self.counts.missing += 1;
-                Ok(LineContent::Gone)
+                Ok(ComparedContent::Gone)
             }
-            (None, None) => Ok(LineContent::Nothing),
+            (None, None) => Ok(ComparedContent::Nothing),
         }
     }
 

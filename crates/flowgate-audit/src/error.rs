@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::loss::AuditLoss;
+use super::verify_error::VerifyError;
 
 /// An error, with its file.
 #[derive(Debug)]
@@ -44,6 +45,10 @@ pub enum AuditErrorKind {
     Random,
     /// The kept content in this line cannot be read.
     Content(u64),
+    /// A content cannot be encrypted.
+    NotSealed,
+    /// The log or its contents are not as they were written, or a key of its contents lacks.
+    Unverified(VerifyError),
 }
 
 impl AuditError {
@@ -96,6 +101,11 @@ impl fmt::Display for AuditError {
                 write!(f, "line {line} of the file of contents was not written by this log: remove the line, \
                     and try again")
             }
+            AuditErrorKind::NotSealed => f.write_str(
+                "a content cannot be encrypted, since the random generator of the operating system failed: try again; \
+                 until then, nothing with content is recorded",
+            ),
+            AuditErrorKind::Unverified(problem) => write!(f, "{problem}"),
         }
     }
 }
@@ -105,6 +115,7 @@ impl std::error::Error for AuditError {
         match &self.failure {
             AuditErrorKind::Read(error) | AuditErrorKind::Write(error) => Some(error),
             AuditErrorKind::Loss(loss) => Some(&**loss),
+            AuditErrorKind::Unverified(problem) => Some(problem),
             _ => None,
         }
     }

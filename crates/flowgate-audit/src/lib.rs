@@ -11,7 +11,8 @@
 //! * [`verify()`]: checks that a log is unchanged.
 //! * `record`: encodes and parses one line; `chain`: computes its hash, and signs heads; `key`: defines the signing
 //!   key.
-//! * `content`: writes the separate file of content; [`ContentReader`]: reads it.
+//! * `content`: writes the separate file of content; [`ContentReader`]: reads it; [`ContentCipher`]: encrypts and decrypts
+//!   it with the keys of the program that owns the log; [`seal_contents`]: encrypts what was written before.
 //! * `tail`: finds the end of a log, at which its writer continues, also after its process was killed.
 //! * [`DatabaseLogAnchors`]: compares a log with a database's record of it; [`WitnessRecord`]: compares a log with the
 //!   heads that a program outside the gateway has received.
@@ -23,7 +24,9 @@ mod anchor;
 mod bounded_lines;
 mod chain;
 mod content;
+mod content_cipher;
 mod content_reader;
+mod content_sealing;
 mod error;
 mod event;
 pub mod file_lock;
@@ -51,7 +54,9 @@ use serde_json::json;
 pub use anchor::{DatabaseLogAnchors, UnopenedLog};
 pub use chain::LogHead;
 pub use content::ContentSelector;
+pub use content_cipher::{ContentCipher, ContentOpenError};
 pub use content_reader::{ContentReader, LineContent};
+pub use content_sealing::seal_contents;
 pub use error::{AuditError, AuditErrorKind};
 pub use event::{AuditEvent, FreezeSwitch, JudgedCallRecord, SessionPhase};
 pub use key::{AuditKey, AuditPublicKey};
@@ -170,6 +175,8 @@ struct AuditLogState {
     file: File,
     /// The file of contents, once one was written since the log was opened.
     contents: Option<File>,
+    /// The cipher that seals contents; `None` if they are written as they are.
+    cipher: Option<Arc<dyn ContentCipher>>,
     key: AuditKey,
     options: AuditOptions,
     /// The number of the next line.
@@ -264,6 +271,7 @@ impl AuditLog {
             path: path.to_owned(),
             file,
             contents: None,
+            cipher: None,
             key,
             options,
             next: end.next,
@@ -301,6 +309,16 @@ impl AuditLog {
     /// Returns a handle that gives the log's last line at any later time, without waiting for the log's lock.
     pub fn last_line(&self) -> Arc<LastLineHandle> {
         Arc::clone(&self.end)
+    }
+
+    /// Encrypts the contents that are written from now on. Contents that were written before stay as they are, until
+    /// [`seal_contents`] encrypts them.
+    ///
+    /// # Errors
+    /// Fails if the log is unwritable since a thread has panicked.
+    pub fn encrypt_contents(&self, cipher: Arc<dyn ContentCipher>) -> Result<(), AuditError> {
+        self.state()?.cipher = Some(cipher);
+        Ok(())
     }
 
     /// Records an event and returns the number of its line. The line is in the file when this returns.
@@ -427,7 +445,8 @@ impl AuditLogState {
         self.ensure_writable()?;
         let mut fields = event.fields();
         if let Some(content) = content.filter(|_| self.options.content == ContentRetention::Kept) {
-            let entry = NewContentEntry::new(self.next, time, event, content)
+            let place = (self.next, self.previous);
+            let entry = NewContentEntry::new(place, time, event, content, self.cipher.as_deref())
                 .map_err(|failure| AuditError::new(&self.path, failure))?;
             self.write_content(&entry)?;
             fields.value("content", entry.reference);

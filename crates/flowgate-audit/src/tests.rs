@@ -301,7 +301,7 @@ fn content_is_beside_the_log_and_can_be_deleted() {
     );
     let kept = fs::read_to_string(&contents).unwrap();
     assert!(kept.contains("again") && !kept.contains("password") && !kept.contains("poem"), "{kept}");
-    let expected = ContentCounts { kept: 1, missing: 3, forgotten: 3, stray: 0 };
+    let expected = ContentCounts { kept: 1, missing: 3, forgotten: 3, stray: 0, sealed: 0 };
     assert_eq!(checked(&folder.log()).unwrap().contents, Some(expected));
 }
 
@@ -324,7 +324,7 @@ fn content_that_is_too_old_is_deleted() {
     check(30, 0, 1);
     check(31, 1, 2);
     check(99, 0, 2);
-    let expected = ContentCounts { kept: 0, missing: 3, forgotten: 3, stray: 0 };
+    let expected = ContentCounts { kept: 0, missing: 3, forgotten: 3, stray: 0, sealed: 0 };
     assert_eq!(checked(&folder.log()).unwrap().contents, Some(expected));
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::bounded_lines::{BoundedLines, NextLine};
 use super::chain::{LogHead, SIGNATURE, is_signed};
+use super::content_cipher::ContentCipher;
 use super::content_reader::ContentReader;
 use super::key::AuditPublicKey;
 use super::line_hash::LineHash;
@@ -35,6 +36,8 @@ pub struct LogExpectations<'a> {
     pub anchors: &'a [LogAnchor],
     /// A witness's record of logs.
     pub witness: Option<&'a WitnessRecord>,
+    /// The cipher of encrypted contents. Without it, these are counted and not compared with their lines.
+    pub content_cipher: Option<&'a dyn ContentCipher>,
 }
 
 /// The result for a valid log.
@@ -174,7 +177,8 @@ pub fn verify(
     contents: Option<&mut dyn BufRead>,
 ) -> Result<LogSummary, VerifyError> {
     let mut records = VerifiedRecords::new(log, expected.key);
-    let mut contents = contents.map(ContentReader::new).transpose()?;
+    let contents = contents.map(|contents| ContentReader::with_cipher(contents, expected.content_cipher));
+    let mut contents = contents.transpose()?;
     let (mut begun, mut openings, mut torn, mut forgotten) = (None, 0, 0, 0_u64);
     // Whether the line with the expected hash was found, under the expected number if one is given.
     let mut has_hash = expected.hash.is_none();
@@ -209,7 +213,7 @@ pub fn verify(
         }
         has_hash |= expected.hash == Some(end.hash) && expected.seq.is_none_or(|seq| seq == end.seq);
         if let Some(contents) = &mut contents {
-            contents.content_of(&record)?;
+            contents.compare(&record)?;
         }
     }
     let (Some(end), Some(key), Some(begun), Some(id)) = (records.end, records.key, begun, id) else {

@@ -18,6 +18,8 @@ pub struct ContentCounts {
     pub forgotten: u64,
     /// The number of contents whose events were never recorded.
     pub stray: u64,
+    /// The number of contents that exist, but are encrypted and were not compared, since no key was given.
+    pub sealed: u64,
 }
 
 /// A problem of a log.
@@ -77,6 +79,24 @@ pub enum VerifyErrorKind {
     Foreign,
     /// This line of the file of contents cannot be read.
     Unreadable(u64),
+    /// The content is encrypted, and no key was given.
+    ContentKeyMissing {
+        /// The line of the file of contents, from 1.
+        line: u64,
+        /// The id of the key.
+        key: String,
+    },
+    /// The content is encrypted with another key than the given ones.
+    ContentKeyOther {
+        /// The line of the file of contents, from 1.
+        line: u64,
+        /// The id of the key.
+        key: String,
+        /// The ids of the given keys.
+        given: String,
+    },
+    /// The encrypted content in this line of the file of contents was altered or moved.
+    ContentAltered(u64),
 }
 
 impl fmt::Display for VerifyError {
@@ -129,6 +149,21 @@ impl fmt::Display for VerifyError {
             VerifyErrorKind::Content => f.write_str("the content does not match the digest in its record: \
                 the content was changed"),
             VerifyErrorKind::Foreign => f.write_str("this content belongs to no line of the log: entries were added, moved or renumbered"),
+            VerifyErrorKind::ContentKeyMissing { line, key } => write!(
+                f,
+                "the content in line {line} of the file of contents is encrypted with the key {key}, and no key was given: \
+                 give the configuration that names the key in [store] with `--config`"
+            ),
+            VerifyErrorKind::ContentKeyOther { line, key, given } => write!(
+                f,
+                "the content in line {line} of the file of contents is encrypted with the key {key}, and the configuration \
+                 has other keys ({given}): add that key after the first one"
+            ),
+            VerifyErrorKind::ContentAltered(line) => write!(
+                f,
+                "the encrypted content in line {line} of the file of contents cannot be decrypted: it was altered, or moved \
+                 from another line or log; restore the file from a copy"
+            ),
             VerifyErrorKind::Unreadable(line) => write!(f, "the file of contents cannot be read at its line {line}: it was changed"),
         }
     }

@@ -164,7 +164,7 @@ function reloadOf(after) {
   };
   return h("section", { class: "card", "aria-label": "Reload" },
     h("h2", {}, "Put changed files in force"),
-    h("p", {}, "The gateway reads its configuration, policies and key files again. If something cannot be used, nothing changes. A conversation that began under another policy goes on with the labels of the new one; one with messages of MCP servers begins anew."),
+    h("p", {}, "The gateway reads its configuration, policies and key files again. If something cannot be used, nothing changes. A conversation that began under another policy goes on with the labels of the new one."),
     h("p", { class: "buttons" }, run),
     result);
 }

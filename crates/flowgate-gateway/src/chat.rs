@@ -201,7 +201,8 @@ impl ModelRoutes {
             fixed_sections,
             ..
         } = config;
-        let recorder = Recorder::open(audit.as_ref(), &clients, keys, &database, &log).await?;
+        let audited = audit.as_ref().map(|spec| (spec, store.encryption.audit_content_cipher()));
+        let recorder = Recorder::open(audited, &clients, keys, &database, &log).await?;
         // Only now: `Recorder::open` has compared the database with the audit log, if there is one.
         database.accept_database()?;
         remark_open_files(&store.address, audit.as_ref(), &log);

@@ -72,7 +72,9 @@ pub use address::{DatabaseAddress, DatabaseAddressError};
 pub(crate) use cache::Freeze;
 pub(crate) use conversations::{ConversationJournal, OpenedConversation};
 pub(crate) use encryption::Content;
-pub use encryption::{EncryptionKeyError, EncryptionKeys, EncryptionReport, encrypt_stored_content};
+pub use encryption::{
+    EncryptionKeyError, EncryptionKeys, EncryptionReport, encrypt_audit_contents, encrypt_stored_content,
+};
 pub use error::{DatabaseError, MigrationError};
 pub(crate) use freeze_kind::FreezeKind;
 pub(crate) use lasting_grants::{GrantCandidate, GrantLimits, NewGrant, StoredGrant};

@@ -25,8 +25,8 @@ use crate::secret::{Secret, add_keys};
 use crate::virtual_keys::text::redact;
 use crate::witness::{self, DeliveryError, HeadDestinations};
 use flowgate_audit::{
-    AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ContentRetention,
-    ContentSelector, JudgedCallRecord, Timestamp, UnopenedLog, WitnessRecord,
+    AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ContentCipher,
+    ContentRetention, ContentSelector, JudgedCallRecord, Timestamp, UnopenedLog, WitnessRecord,
 };
 use log_probe::{LogProbe, PROBE_TIMEOUT};
 
@@ -82,20 +82,21 @@ pub(crate) struct RecordingLog {
 
 impl Recorder {
     /// Opens the audit log of a configuration, begins to record its heads in the database and to send them to the
-    /// witnesses, and records the policies of `clients`. Does nothing without a configured log. `keys` are the keys to
-    /// remove from content, and `operator` is the log of the operator.
+    /// witnesses, and records the policies of `clients`. Does nothing without a configured log. The log comes with the
+    /// cipher of its contents, if they are encrypted. `keys` are the keys to remove from content, and `operator` is the
+    /// log of the operator.
     ///
     /// # Errors
     /// If the log lacks a line whose hash the database or the file of a witness has recorded, or the log, its key or a
     /// required witness cannot be used.
     pub(crate) async fn open(
-        spec: Option<&AuditSpec>,
+        spec: Option<(&AuditSpec, Option<Arc<dyn ContentCipher>>)>,
         clients: &[ClientSettings],
         keys: Vec<Secret>,
         store: &Database,
         operator: &log::OperatorLog,
     ) -> Result<Self, DatabaseError> {
-        let Some(AuditSpec { file, key, content, witness }) = spec else { return Ok(Self(None)) };
+        let Some((AuditSpec { file, key, content, witness }, cipher)) = spec else { return Ok(Self(None)) };
         let key = AuditKey::load_or_create(key).map_err(to_database_error)?;
         let retention = if content.is_some() { ContentRetention::Kept } else { ContentRetention::Dropped };
         let options = AuditOptions { content: retention, ..AuditOptions::default() };
@@ -112,6 +113,9 @@ impl Recorder {
         };
         let log =
             AuditLog::open_after(file, key, options, Timestamp::now(), check).map_err(to_database_error)?;
+        if let Some(cipher) = cipher {
+            log.encrypt_contents(cipher).map_err(to_database_error)?;
+        }
         // `false`: the log has lost no lines that the database has recorded; `open_after` has failed otherwise.
         store.watch(&log, false).await?;
         let log = Arc::new(log);

@@ -215,7 +215,7 @@ impl DigestKey {
     }
 
     /// Returns a short keyed digest of a text, 8 hexadecimal digits, which reveals nothing of it without the key.
-    pub(crate) fn text_digest(&self, text: &str) -> String {
+    pub fn text_digest(&self, text: &str) -> String {
         let mut digest = self.mac(format!("text {text}").as_bytes());
         digest.truncate(8);
         digest

@@ -124,6 +124,16 @@ pub enum Input {
         /// The tools of its calls, in order: the server, if it has one, and the name.
         tools: Vec<(Option<String>, String)>,
     },
+    /// A call that ran under another policy while the model wrote an answer, and its answer, before the conversation was
+    /// [carried over](crate::conversation::Conversation::carry_over).
+    CarriedRun {
+        /// The tool: the server, if it has one, and the name.
+        tool: (Option<String>, String),
+        /// The arguments as JSON.
+        arguments: String,
+        /// The answer.
+        answer: ToolAnswer,
+    },
     /// The model's message.
     Completed(Completion),
     /// The screener's answer.

@@ -41,7 +41,7 @@ impl Proxy {
         {
             return self.handle_input_required(session, id, running, result, answer_label);
         }
-        let is_watching = self.settings.is_watching;
+        let is_watching = self.is_watching();
         // The output for the trace, and the part of the answer that the client is shown.
         let (output, shown) = match split_answer(running, answer) {
             Ok(split) => split,
@@ -59,7 +59,8 @@ impl Proxy {
             let labels = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
             // No tools besides those on offer (`&[]`) are about to be offered.
             let max_label = self.greatest_showable_label(monitor, &[]);
-            if !labels.iter().all(|label| label.join(&answer_label).flows_to(&max_label)) {
+            let may_show = labels.iter().all(|label| label.join(&answer_label).flows_to(&max_label));
+            if !self.tape.rule(may_show) {
                 let tool = &running.tool;
                 if is_watching {
                     let why = "the label of the list does not permit showing it in a session that may call every tool";
@@ -76,6 +77,9 @@ impl Proxy {
             }
         }
         let labelled = self.record_answer(session.monitor(), output, running, answer_label);
+        if labelled.is_none() {
+            self.tape.note_divergence();
+        }
         // An answer may belong to a repetition of a call: the session knows the call by the ID of its first sending.
         if let Some((event, _)) = labelled {
             session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
@@ -108,17 +112,6 @@ impl Proxy {
             },
             None => message,
         })]
-    }
-
-    /// Adds an answer to the trace for which the server states no label. Returns whether the answer may be shown to the
-    /// client; `false` also if the trace has no room for it.
-    pub(super) fn record_unlabelled_answer(
-        &self,
-        monitor: &mut Monitor,
-        output: Output,
-        running: &RunningCall,
-    ) -> bool {
-        self.record_answer(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
     }
 
     /// Adds an answer to the trace. Its label is at least `answer_label`, which the server states for it, and at least

@@ -13,6 +13,7 @@ use super::input_required::{RoundContinuation, SentCall};
 use super::message::{self, McpMessage, MessageError, RequestId, error};
 use super::refusal::{self, unjudged_refusal};
 use super::revision::{self, ClientRequestKind, RESPONSES, STATE};
+use super::ruling::ProxyRuling;
 use super::session::MonitoredSession;
 use super::{
     CallRuling, INVALID_REQUEST, JudgedRequest, METHOD_NOT_FOUND, PendingClientRequest, PermittedRequest,
@@ -134,8 +135,8 @@ impl Proxy {
         // The proxy may ask a person without a permission of the policy. `can_retry` is therefore determined before the
         // capabilities are restricted to those that the policy lets the server use.
         let can_retry = initialize::can_elicit(&params);
-        if !self.settings.is_watching {
-            initialize::limit_meta(session.monitor(), &self.settings.server, &mut params);
+        if !self.is_watching() {
+            self.limit_meta(session.monitor(), &mut params);
         }
         let allowed_inputs = initialize::askable_capabilities(&params);
         match revision::client_request(method) {
@@ -231,7 +232,7 @@ impl Proxy {
             }
         };
         let objection = match objection {
-            Some((kind, says)) if !self.settings.is_watching => return refuse(kind, &says),
+            Some((kind, says)) if !self.is_watching() => return refuse(kind, &says),
             objection => objection.map(|(_, says)| says),
         };
         let (method, tool, progress) = ("tools/call".to_owned(), self.tool(&name), progress_token(&params));
@@ -288,10 +289,17 @@ impl Proxy {
         arguments: Map<String, Value>,
         pending: JudgedRequest,
     ) -> Vec<ProxyAction> {
-        if pending.kind == ProxyCallKind::Tool
-            && pending.round.is_none()
-            && let Some(call) = session.take_handed_over_call(&pending.tool, &arguments)
-        {
+        let of_chat = match pending.kind == ProxyCallKind::Tool && pending.round.is_none() {
+            true if self.tape.take_if(ProxyRuling::Chat) => {
+                self.take_earlier_call_of_chat(session, &pending.tool, &arguments)
+            }
+            true if !self.tape.is_following() => session.take_handed_over_call(&pending.tool, &arguments),
+            _ => None,
+        };
+        if let Some(call) = of_chat {
+            if !self.tape.is_following() {
+                self.tape.choose(ProxyRuling::Chat);
+            }
             // The chat knows what influenced the call, and its verdict permits the call once. The other parameters of
             // the request were not judged there, so they are not sent.
             let pending = JudgedRequest { params: name_and_metadata(&pending), ..pending };

@@ -20,7 +20,9 @@ use flowgate_guard::approve::{Decision, QuestionCount};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::asked_call::AskedCall;
 use super::message::{RequestId, request, result};
+use super::ruling::ProxyRuling;
 use super::session::MonitoredSession;
 use super::{
     JudgedRequest, OutgoingRequest, PendingClientRequest, PermittedRequest, Proxy, ProxyAction,
@@ -130,7 +132,7 @@ impl Proxy {
         &mut self,
         monitor: &mut Monitor,
         id: RequestId,
-        question: Box<Question>,
+        question: AskedCall,
         pending: JudgedRequest,
     ) -> Vec<ProxyAction> {
         let arguments = question.call().and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
@@ -141,19 +143,33 @@ impl Proxy {
         let asks_person = fits_dialog && (pending.can_retry || self.can_elicit);
         let may_ask = self.questions.allows_question(self.settings.questions)
             && (pending.can_retry || self.open_elicitations() < MAX_OPEN);
-        if asks_person && !may_ask {
-            let refusal = self.judgement_refusal(monitor, TOO_MANY, question.judgement());
-            return vec![self.flood_note(&pending), refusal::refusal_answer(&id, pending.kind, &refusal)];
-        }
-        // The client can answer in its repetition of the call: no request stays open here.
-        if fits_dialog && pending.can_retry {
-            return vec![self.ask_in_answer(monitor, &id, question, pending, &shown)];
-        }
         let asks_client = fits_dialog && self.can_elicit;
-        if !has_room || !(asks_client || self.settings.asks_elsewhere) {
-            let refusal = self.judgement_refusal(monitor, "nobody was asked", question.judgement());
-            return vec![refusal::refusal_answer(&id, pending.kind, &refusal)];
-        }
+        let way = match () {
+            () if asks_person && !may_ask => ProxyRuling::Unasked,
+            // The client can answer in its repetition of the call: no request stays open here.
+            () if fits_dialog && pending.can_retry => ProxyRuling::AskedInAnswer,
+            () if !has_room || !(asks_client || self.settings.asks_elsewhere) => ProxyRuling::Unaskable,
+            () if asks_client => ProxyRuling::AskedAtClient,
+            () => ProxyRuling::AskedElsewhere,
+        };
+        let asks_client = match self.tape.choose(way) {
+            ProxyRuling::Unasked => {
+                let refusal = self.asked_refusal(monitor, TOO_MANY, &question);
+                return vec![self.flood_note(&pending), refusal::refusal_answer(&id, pending.kind, &refusal)];
+            }
+            ProxyRuling::AskedInAnswer => {
+                return vec![self.ask_in_answer(monitor, &id, question, pending, &shown)];
+            }
+            ProxyRuling::AskedAtClient => true,
+            ProxyRuling::AskedElsewhere => false,
+            ruling => {
+                if ruling != ProxyRuling::Unaskable {
+                    self.tape.note_divergence();
+                }
+                let refusal = self.asked_refusal(monitor, "nobody was asked", &question);
+                return vec![refusal::refusal_answer(&id, pending.kind, &refusal)];
+            }
+        };
         let question_id = self.generated_id();
         let out = match asks_client {
             true => ProxyAction::Client(request(
@@ -212,7 +228,7 @@ impl Proxy {
         &mut self,
         monitor: &Monitor,
         id: &RequestId,
-        question: Box<Question>,
+        question: AskedCall,
         pending: JudgedRequest,
         shown: &str,
     ) -> ProxyAction {
@@ -305,8 +321,8 @@ impl Proxy {
     /// ([`ProxyAction::Ask`]), by an elicitation, or in the answer to a call. `None` if there is none.
     pub fn question(&self, name: &str) -> Option<&Question> {
         match self.outgoing_requests.get(&RequestId::from_name(name)) {
-            Some(OutgoingRequest::Person { question, .. }) => Some(question),
-            _ => self.retries.iter().find(|retry| retry.name == name).map(|retry| &*retry.question),
+            Some(OutgoingRequest::Person { question, .. }) => question.open(),
+            _ => self.retries.iter().find(|retry| retry.name == name)?.question.open(),
         }
     }
 
@@ -340,7 +356,7 @@ impl Proxy {
     pub(super) fn handle_person_decision(
         &mut self,
         monitor: &mut Monitor,
-        question: Box<Question>,
+        question: AskedCall,
         id: RequestId,
         pending: JudgedRequest,
         decision: &ProxyDecision,
@@ -351,27 +367,38 @@ impl Proxy {
         self.client_requests.remove(&id);
         let refusal = match decision {
             ProxyDecision::AllowOnce | ProxyDecision::AllowByAll => {
-                // The caller vouches that everybody has approved whom the question names.
-                let approvers = match decision {
-                    ProxyDecision::AllowByAll => question.approvers(),
-                    _ => Vec::new(),
+                let permitted = match question {
+                    AskedCall::Open(question) => {
+                        // The caller vouches that everybody has approved whom the question names.
+                        let approvers = match decision {
+                            ProxyDecision::AllowByAll => question.approvers(),
+                            _ => Vec::new(),
+                        };
+                        let permit = monitor.approve_by(*question, &approvers);
+                        let authorized = permit.and_then(|permit| monitor.redeem(permit));
+                        self.tape.rule(authorized.is_ok());
+                        match authorized {
+                            Ok(authorized) => Ok(PermittedRequest::from(&authorized)),
+                            Err(denial) => Err(self.judgement_refusal(monitor, "deny", denial.judgement())),
+                        }
+                    }
+                    // The approval let the call run under the earlier policy, or that policy denied it after all.
+                    AskedCall::Earlier(entry) => {
+                        let has_run = self.tape.is_following() && self.tape.rule(false);
+                        let permitted = has_run.then(|| self.record_earlier_call(monitor, *entry)).flatten();
+                        permitted.ok_or_else(|| self.earlier_refusal(monitor))
+                    }
                 };
-                let permit = monitor.approve_by(*question, &approvers);
-                match permit.and_then(|permit| monitor.redeem(permit)) {
-                    Ok(authorized) => return self.run(id, PermittedRequest::from(&authorized), pending),
-                    Err(denial) => self.judgement_refusal(monitor, "deny", denial.judgement()),
+                match permitted {
+                    Ok(permitted) => return self.run(id, permitted, pending),
+                    Err(refusal) => refusal,
                 }
             }
-            ProxyDecision::Deny => {
-                self.judgement_refusal(monitor, "refused by a person", question.judgement())
-            }
-            ProxyDecision::Unanswered => {
-                self.judgement_refusal(monitor, "nobody has answered", question.judgement())
-            }
-            ProxyDecision::Unasked => self.judgement_refusal(monitor, TOO_MANY, question.judgement()),
+            ProxyDecision::Deny => self.asked_refusal(monitor, "refused by a person", &question),
+            ProxyDecision::Unanswered => self.asked_refusal(monitor, "nobody has answered", &question),
+            ProxyDecision::Unasked => self.asked_refusal(monitor, TOO_MANY, &question),
             ProxyDecision::Undecided(name) => {
-                let mut refusal =
-                    self.judgement_refusal(monitor, "nobody has answered yet", question.judgement());
+                let mut refusal = self.asked_refusal(monitor, "nobody has answered yet", &question);
                 if let Some(refusal) = refusal.as_object_mut() {
                     refusal.insert("question".to_owned(), name.as_str().into());
                     refusal.insert(
@@ -391,9 +418,11 @@ impl Proxy {
 fn elicitation_params(
     pending: &JudgedRequest,
     shown: &str,
-    question: &Question,
+    question: &AskedCall,
     monitor: &Monitor,
 ) -> Map<String, Value> {
+    // A question of an earlier policy was asked already: nothing is sent.
+    let Some(question) = question.open() else { return Map::new() };
     let reasons =
         question.judgement().reasons.iter().map(|reason| format!("* {}", escape_invisible(&reason.message)));
     let evidence = monitor.question_evidence(question);

@@ -58,7 +58,7 @@ impl Proxy {
     /// Ends a call whose answer cannot be forwarded: reports the kind of the failure (`class`) to the operator, records
     /// the outcome, and answers the client without saying why.
     pub(super) fn end_failed_call(
-        &self,
+        &mut self,
         session: &mut dyn MonitoredSession,
         id: &RequestId,
         running: &RunningCall,
@@ -75,7 +75,7 @@ impl Proxy {
     /// whose label would hide it in any case is answered with an empty list and not recorded. The client cannot
     /// distinguish a failure from a hidden list, so the answer contains nothing that needs a label.
     pub(super) fn record_withheld_answer(
-        &self,
+        &mut self,
         session: &mut dyn MonitoredSession,
         id: &RequestId,
         running: &RunningCall,
@@ -83,20 +83,36 @@ impl Proxy {
         if let ProxyCallKind::List(key) = running.kind {
             let monitor = session.monitor();
             // No tools besides those on offer (`&[]`) are about to be offered.
-            if !monitor.failure_label(&running.call_id).flows_to(&self.greatest_showable_label(monitor, &[]))
-            {
+            let max_label = self.greatest_showable_label(monitor, &[]);
+            let may_show = monitor.failure_label(&running.call_id).flows_to(&max_label);
+            if !self.tape.rule(may_show) {
                 return ProxyAction::Client(result(id, &json!({"resultType": "complete", key: []})));
             }
         }
-        record_failure(session, running);
+        self.record_failure(session, running);
         withheld_answer(id, running.kind)
     }
 
     /// Records a call that the client has cancelled as failed: how long the server took may have influenced the
     /// cancellation, and with it what the client does next.
-    pub(super) fn record_cancelled(session: &mut dyn MonitoredSession, request: &PendingClientRequest) {
+    pub(super) fn record_cancelled(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        request: &PendingClientRequest,
+    ) {
         if let PendingClientRequest::Call(running) = request {
-            record_failure(session, running);
+            self.record_failure(session, running);
+        }
+    }
+
+    /// Adds the failure of a call to the trace, with the label of the tool's answers. If the trace has no room, nothing
+    /// is lost: then it has no room for another call either.
+    fn record_failure(&mut self, session: &mut dyn MonitoredSession, running: &RunningCall) {
+        match session.monitor().push_failure(&running.call_id, NO_ANSWER) {
+            // The session knows a repeated call by the ID of its first sending.
+            Ok((event, _)) => session
+                .record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event),
+            Err(_) => self.tape.note_divergence(),
         }
     }
 
@@ -104,12 +120,14 @@ impl Proxy {
     /// already knows its answer: it can influence everything that the server sends, and whether the server sends
     /// anything. The bound for an answer is the label that it would have as an error. A request for a list, such as
     /// `tools/list`, does not count if its answer would be hidden anyway.
-    pub(super) fn running_calls_label(&self, monitor: &Monitor) -> Label {
+    pub(super) fn running_calls_label(&mut self, monitor: &Monitor) -> Label {
         // The label above which a list is hidden. No tools besides those on offer (`&[]`) are about to be offered.
         let max_list_label = self.greatest_showable_label(monitor, &[]);
-        let labelled = self.running_calls().map(|running| (running, monitor.failure_label(&running.call_id)));
-        let counted =
-            labelled.filter(|(running, label)| !running.kind.is_list() || label.flows_to(&max_list_label));
+        let label_of = |running: &RunningCall| (running.kind, monitor.failure_label(&running.call_id));
+        let labelled: Vec<(ProxyCallKind, Label)> = self.running_calls().map(label_of).collect();
+        let counted = labelled
+            .into_iter()
+            .filter(|(kind, label)| !kind.is_list() || self.tape.rule(label.flows_to(&max_list_label)));
         counted.fold(Label::BOTTOM, |joined, (_, label)| joined.join(&label))
     }
 
@@ -130,7 +148,12 @@ impl Proxy {
         let Some(context) = monitor.trace().position_of(&entry).ok().map(|position| position.context) else {
             return false;
         };
-        label.flows_to(&context) || monitor.push_generated(entry, context.join(&label)).is_ok()
+        let is_raised =
+            label.flows_to(&context) || monitor.push_generated(entry, context.join(&label)).is_ok();
+        if !is_raised {
+            self.tape.note_divergence();
+        }
+        is_raised
     }
 
     /// Returns whether the next message of the server to the client may raise the client's label: whether a call runs,
@@ -160,14 +183,5 @@ impl Proxy {
             PendingClientRequest::Call(running) => Some(running),
             _ => None,
         })
-    }
-}
-
-/// Adds the failure of a call to the trace, with the label of the tool's answers. If the trace has no room, nothing is
-/// lost: then it has no room for another call either.
-fn record_failure(session: &mut dyn MonitoredSession, running: &RunningCall) {
-    if let Ok((event, _)) = session.monitor().push_failure(&running.call_id, NO_ANSWER) {
-        // The session knows a repeated call by the ID of its first sending.
-        session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
     }
 }

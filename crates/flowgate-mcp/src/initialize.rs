@@ -4,6 +4,7 @@
 //! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
 //! trust them, the client receives the server's capabilities and nothing else. `client` and `server` call this file.
 
+use flowgate::label::Label;
 use flowgate::monitor::{Monitor, Outcome};
 use flowgate::trace::{Output, Tool, TraceEntry};
 use flowgate_audit::watch::WatchedSubject;
@@ -37,9 +38,8 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         if let Some(capabilities) = params.get_mut("capabilities") {
             self.can_elicit = capabilities.get("elicitation").is_some_and(Value::is_object);
-            if !self.settings.is_watching {
-                *capabilities =
-                    permitted_client_capabilities(session.monitor(), &self.settings.server, capabilities);
+            if !self.is_watching() {
+                *capabilities = self.permitted_client_capabilities(session.monitor(), capabilities);
             }
         }
         let tool = self.tool(method);
@@ -51,12 +51,39 @@ impl Proxy {
         // In watch mode, `judge` permits every call and reports the verdict in `watched`. The request is forwarded with
         // enforcement as well, so this verdict is not reported; it only decides whether the answer would be shown.
         let call = call.filter(|_| {
-            !self.settings.is_watching
+            !self.is_watching()
                 || self.watched.pop().is_some_and(|verdict| verdict.outcome == Outcome::Permit)
         });
         let sent = request(&id, method, &params);
         self.client_requests.insert(id, PendingClientRequest::Initialize { call });
         vec![ProxyAction::Server(sent)]
+    }
+
+    /// Returns the client's capabilities that the policy lets the server use. A capability, such as `sampling`, permits
+    /// requests of the server (`sampling/createMessage`); it is permitted if the policy names one of them.
+    fn permitted_client_capabilities(&mut self, monitor: &Monitor, capabilities: &Value) -> Value {
+        let mut permitted = Map::new();
+        for (name, value) in capabilities.as_object().into_iter().flatten() {
+            let mut methods = revision::server_request_methods()
+                .filter(|method| method.split('/').next() == Some(name.as_str()))
+                .peekable();
+            // A capability of which no request of a server is known is never permitted.
+            if methods.peek().is_some()
+                && self
+                    .tape
+                    .rule(methods.any(|method| monitor.is_named(&Tool::of(&self.settings.server, method))))
+            {
+                permitted.insert(name.clone(), value.clone());
+            }
+        }
+        Value::Object(permitted)
+    }
+
+    /// Restricts the capabilities in a request's metadata to those that the policy lets the server use.
+    pub(super) fn limit_meta(&mut self, monitor: &Monitor, params: &mut Map<String, Value>) {
+        if let Some(capabilities) = params.get_mut("_meta").and_then(|meta| meta.get_mut(CAPABILITIES)) {
+            *capabilities = self.permitted_client_capabilities(monitor, capabilities);
+        }
     }
 
     /// Handles the server's answer to `initialize` or `server/discover`: forwards it with the known capabilities. The
@@ -89,10 +116,18 @@ impl Proxy {
         let shown = call.is_some_and(|running| {
             let labels = monitor.labels_if_pushed([TraceEntry::from(output_of(running))]);
             let max_label = self.greatest_showable_label(monitor, &[]);
-            labels.iter().all(|label| label.flows_to(&max_label))
-                && self.record_unlabelled_answer(monitor, output_of(running), running)
+            if !self.tape.rule(labels.iter().all(|label| label.flows_to(&max_label))) {
+                return false;
+            }
+            match self.record_answer(monitor, output_of(running), running, Label::BOTTOM) {
+                Some((_, is_shown)) => is_shown,
+                None => {
+                    self.tape.note_divergence();
+                    false
+                }
+            }
         });
-        if !shown && self.settings.is_watching {
+        if !shown && self.is_watching() {
             if initialize_result.contains_key("instructions") {
                 let why = "the policy does not trust the instructions of the server";
                 self.watch_text(WatchedSubject::Output, &self.tool("initialize"), Some(why));
@@ -173,18 +208,6 @@ fn forwarded_capabilities(capabilities: &Value) -> Value {
     Value::Object(forwarded.collect())
 }
 
-/// Returns the client's capabilities that the policy lets this server use. A capability, such as `sampling`, permits
-/// requests of the server (`sampling/createMessage`); it is permitted if the policy names one of them.
-fn permitted_client_capabilities(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
-    let is_permitted = |name: &str| {
-        let mut methods =
-            revision::server_request_methods().filter(|method| method.split('/').next() == Some(name));
-        methods.any(|method| monitor.is_named(&Tool::of(server, method)))
-    };
-    let permitted = capabilities.as_object().into_iter().flatten().filter(|(name, _)| is_permitted(name));
-    Value::Object(permitted.map(|(name, value)| (name.clone(), value.clone())).collect())
-}
-
 /// Returns the metadata that the revisions without sessions require in each request: the version, if it has the form of
 /// one, and the names of the client's capabilities, without their content. Requests whose metadata are not judged are
 /// sent with these alone.
@@ -209,16 +232,9 @@ pub(super) fn can_elicit(params: &Map<String, Value>) -> bool {
 }
 
 /// Returns the kinds of input that a server may request from the client: the capabilities that the metadata of the
-/// request declares, after [`limit_meta`] has restricted them. Returns `None` if the request declares no capabilities.
+/// request declares, after [`Proxy::limit_meta`] has restricted them. Returns `None` if the request declares no capabilities.
 pub(super) fn askable_capabilities(params: &Map<String, Value>) -> Option<Vec<&'static str>> {
     let capabilities = params.get("_meta")?.get(CAPABILITIES)?.as_object()?;
     let names = revision::server_request_methods().filter_map(|method| method.split('/').next());
     Some(names.filter(|name| capabilities.get(*name).is_some_and(Value::is_object)).collect())
-}
-
-/// Restricts the capabilities in a request's metadata to those that the policy lets servers use.
-pub(super) fn limit_meta(monitor: &Monitor, server: &str, params: &mut Map<String, Value>) {
-    if let Some(capabilities) = params.get_mut("_meta").and_then(|meta| meta.get_mut(CAPABILITIES)) {
-        *capabilities = permitted_client_capabilities(monitor, server, capabilities);
-    }
 }

@@ -137,7 +137,7 @@ impl Proxy {
         answer: &Value,
         answer_label: Label,
     ) -> Vec<ProxyAction> {
-        let is_watching = self.settings.is_watching;
+        let is_watching = self.is_watching();
         let Some(sent) = &running.sent else {
             let class = "the server requests input, but the client did not declare that it can provide input";
             return self.end_failed_call(session, id, running, class);
@@ -147,7 +147,8 @@ impl Proxy {
             Err(class) => return self.end_failed_call(session, id, running, &class),
         };
         for RequestedInput { method, .. } in &inputs {
-            if !is_watching && !session.monitor().is_named(&self.tool(method)) {
+            let is_named = session.monitor().is_named(&self.tool(method));
+            if !is_watching && !self.tape.rule(is_named) {
                 let note = format!(
                     "the server's request `{method}` was refused, since no `require` of the policy names it; \
                     add `require ... if: (call: ToolCall) is tool:SERVER/{method}` to permit it"
@@ -169,12 +170,13 @@ impl Proxy {
         let output = Output::result(call_id, content);
         let Some((event, is_shown)) = self.record_answer(session.monitor(), output, running, answer_label)
         else {
+            self.tape.note_divergence();
             return vec![withheld_answer(id, running.kind)];
         };
         session.record_output(&sent.first, event);
         let objection = "a rule of the policy matches it or its label exceeds the client's clearance";
         self.watch_text(WatchedSubject::Output, &running.tool, (!is_shown).then_some(objection));
-        if !is_shown && !is_watching {
+        if !is_watching && !self.tape.rule(is_shown) {
             let note = format!(
                 "an answer of `{}` is not shown to the client, since a rule of the policy matches it or its \
                 label exceeds the client's clearance",
@@ -192,9 +194,10 @@ impl Proxy {
             entry.extra.insert("method".to_owned(), input.method.into());
             let monitor = session.monitor();
             let Ok((event, findings)) = monitor.push_with_floors(entry, &carries.into()) else {
+                self.tape.note_divergence();
                 return vec![withheld_answer(id, running.kind)];
             };
-            let is_objected = has_objection(&findings) || !is_cleared(monitor, event);
+            let is_objected = self.tape.rule(has_objection(&findings) || !is_cleared(monitor, event));
             if is_objected && !is_watching {
                 let note = format!(
                     "the server's requests for input in an answer of `{}` are not shown to the client, since \
@@ -214,8 +217,7 @@ impl Proxy {
             ) {
                 CallRuling::Run(permitted) => input.call_id = permitted.call_id,
                 CallRuling::Ask(question) => {
-                    let refusal =
-                        self.judgement_refusal(session.monitor(), "nobody was asked", question.judgement());
+                    let refusal = self.asked_refusal(session.monitor(), "nobody was asked", &question);
                     return vec![refusal::refusal_answer(id, running.kind, &refusal)];
                 }
                 CallRuling::No(refusal) => return vec![refusal::refusal_answer(id, running.kind, &refusal)],
@@ -290,7 +292,7 @@ impl Proxy {
         pending: &JudgedRequest,
         arguments: &mut Map<String, Value>,
     ) -> Result<String, &'static str> {
-        let RoundContinuation { name, responses } = continuation;
+        let (RoundContinuation { name, responses }, is_watching) = (continuation, self.is_watching());
         let Some(round) = self.rounds.iter_mut().find(|round| round.name == name) else {
             return Err(UNKNOWN_STATE);
         };
@@ -309,7 +311,7 @@ impl Proxy {
                 responses beside `arguments`",
             );
         }
-        let (is_watching, mut is_permitted) = (self.settings.is_watching, true);
+        let mut is_permitted = true;
         // A request that was sent before, and waited for a person meanwhile, repeats its responses: they are recorded
         // once.
         match &round.responses {
@@ -329,9 +331,13 @@ impl Proxy {
                     // The responses may contain anything that the client was shown since the question.
                     let context_label = monitor.trace().position_of(&entry).map(|position| position.context);
                     let context_label = context_label.unwrap_or(monitor.policy().space().top());
-                    match monitor.push_with_floors(entry, &context_label.into()) {
-                        Ok((_, findings)) if !has_objection(&findings) => {}
-                        _ if is_watching => is_permitted = false,
+                    let pushed = monitor.push_with_floors(entry, &context_label.into());
+                    if pushed.is_err() {
+                        self.tape.note_divergence();
+                    }
+                    match pushed.is_ok_and(|(_, findings)| !has_objection(&findings)) {
+                        is_pushed if is_watching => is_permitted &= is_pushed,
+                        is_pushed if self.tape.rule(is_pushed) => {}
                         _ => {
                             self.rounds.retain(|round| round.name != name);
                             return Err(UNPERMITTED_RESPONSES);
@@ -351,7 +357,8 @@ impl Proxy {
                 let call = Call { id, tool: Tool::of(server, input.method), arguments };
                 (TraceEntry::from(call), Attribution::everything())
             });
-        is_permitted &= session.monitor().would_permit(answered_requests);
+        let would_permit = session.monitor().would_permit(answered_requests);
+        is_permitted &= if is_watching { would_permit } else { self.tape.rule(would_permit) };
         if !is_permitted && is_watching {
             self.watch_text(WatchedSubject::Output, &pending.tool, Some(UNPERMITTED_RESPONSES));
         } else if !is_permitted {

@@ -11,6 +11,8 @@
 //! own, and a chat as well. The gateway and `flowgate mcp` drive proxies.
 
 mod answer;
+mod asked_call;
+mod carry_over;
 mod client;
 mod elicitation;
 mod failed_requests;
@@ -24,6 +26,7 @@ mod pins;
 mod refusal;
 mod request_ids;
 mod revision;
+mod ruling;
 mod server;
 mod server_initiated;
 mod session;
@@ -34,7 +37,8 @@ mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use flowgate::monitor::{Attribution, AuthorizedCall, Question, Verdict};
+use asked_call::AskedCall;
+use flowgate::monitor::{Attribution, AuthorizedCall, Verdict};
 use flowgate::trace::{Call, Tool, TraceEntry};
 use flowgate_audit::watch::WatchedVerdict;
 use flowgate_guard::approve::{QuestionBudget, QuestionCount};
@@ -50,6 +54,8 @@ pub use refusal::WAITING_STATUS;
 pub use revision::{
     LISTEN_METHOD, Revision, client_methods, freezable_methods, is_revision_date, server_request_methods,
 };
+pub use ruling::ProxyRuling;
+use ruling::RulingTape;
 pub use session::MonitoredSession;
 pub use subscriptions::SUBSCRIPTION_ID_KEY;
 use subscriptions::Subscription;
@@ -180,6 +186,10 @@ pub struct Proxy {
     number_count: u64,
     /// The bytes of all messages so far.
     received_bytes: usize,
+    /// Where the rulings come from: from the present policy, or from an earlier one.
+    tape: RulingTape,
+    /// While inputs of an earlier conversation are processed: the word for generated request IDs of the present one.
+    own_id_word: Option<Option<String>>,
 }
 
 /// A request of the client that has no answer yet.
@@ -261,7 +271,7 @@ enum OutgoingRequest {
     Server { running: RunningCall },
     /// A question whether a call may run, to the client's user or to a person elsewhere.
     /// `id` is the ID of the call, and `pending` the call itself. `is_at_client` says that the client's user is asked.
-    Person { question: Box<Question>, id: RequestId, pending: Box<JudgedRequest>, is_at_client: bool },
+    Person { question: AskedCall, id: RequestId, pending: Box<JudgedRequest>, is_at_client: bool },
 }
 
 /// A judged request of the client, in the form in which it is sent.
@@ -289,7 +299,7 @@ struct JudgedRequest {
 struct RetryableCall {
     /// The name by which the client refers to the question.
     name: String,
-    question: Box<Question>,
+    question: AskedCall,
     pending: Box<JudgedRequest>,
 }
 
@@ -312,7 +322,7 @@ enum CallRuling {
     /// The call may run.
     Run(PermittedRequest),
     /// A person has to decide.
-    Ask(Box<Question>),
+    Ask(AskedCall),
     /// The call must not run; the refusal for the client.
     No(Value),
 }
@@ -348,6 +358,8 @@ impl Proxy {
             watched: Vec::new(),
             number_count: 0,
             received_bytes: 0,
+            tape: RulingTape::default(),
+            own_id_word: None,
         }
     }
 
@@ -439,12 +451,15 @@ impl Proxy {
         let count = self.next_number();
         let id = format!("{}#{count}", self.settings.server);
         let call = Call { id, tool: tool.clone(), arguments: Ok(arguments.clone()) };
-        if self.settings.is_watching {
+        if self.is_watching() {
             return CallRuling::Run(self.judge_without_effect(session, call, rest, objection));
         }
         let digest = session.digest_of(&call);
         let entry = TraceEntry { extra: rest, ..TraceEntry::from(call) };
         let monitor = session.monitor();
+        if self.tape.is_following() {
+            return self.follow_ruling(monitor, entry);
+        }
         let event = monitor.trace().len();
         let verdict = monitor.judge_entry(entry, Attribution::everything());
         let judgement = verdict.judgement();
@@ -458,16 +473,24 @@ impl Proxy {
             digest,
             event,
         });
-        match verdict {
+        let (ruling, recorded) = match verdict {
             Verdict::Permit(permit) => match monitor.redeem(permit) {
-                Ok(authorized) => CallRuling::Run(PermittedRequest::from(&authorized)),
-                Err(denial) => CallRuling::No(self.judgement_refusal(monitor, "deny", denial.judgement())),
+                Ok(authorized) => (CallRuling::Run(PermittedRequest::from(&authorized)), ProxyRuling::Yes),
+                Err(denial) => {
+                    let refusal = self.judgement_refusal(monitor, "deny", denial.judgement());
+                    (CallRuling::No(refusal), ProxyRuling::No)
+                }
             },
-            Verdict::Confirm(question) => CallRuling::Ask(Box::new(question)),
-            Verdict::Deny(denial) => {
-                CallRuling::No(self.judgement_refusal(monitor, "deny", denial.judgement()))
+            Verdict::Confirm(question) => {
+                (CallRuling::Ask(AskedCall::Open(Box::new(question))), ProxyRuling::Ask)
             }
-        }
+            Verdict::Deny(denial) => {
+                let refusal = self.judgement_refusal(monitor, "deny", denial.judgement());
+                (CallRuling::No(refusal), ProxyRuling::No)
+            }
+        };
+        self.tape.choose(recorded);
+        ruling
     }
 
     /// Removes a request that no client waits for any more. Its ID is remembered and must not be used again, since the

@@ -262,7 +262,7 @@ impl Proxy {
             };
             match verdict {
                 Ok(()) => candidates.push((name.to_owned(), tool, digest)),
-                Err(why) if self.settings.is_watching => {
+                Err(why) if self.is_watching() => {
                     self.watch_text(WatchedSubject::Description, &self.tool(name), Some(why));
                 }
                 Err(why) => {
@@ -277,14 +277,14 @@ impl Proxy {
         if self.listing.pins != pins {
             out.extend(self.listing.pins.clone().map(ProxyAction::Pins));
         }
-        let is_watching = self.settings.is_watching;
+        let is_watching = self.is_watching();
         let names: Vec<String> = candidates.iter().map(|(name, ..)| name.clone()).collect();
         let max_label = self.greatest_showable_label(monitor, &names);
         let entries = candidates.iter().map(|(name, tool, _)| self.description_entry(name, tool));
         let carried = monitor.labels_if_pushed(entries.collect::<Vec<_>>());
         let mut shown = Vec::new();
         for ((name, tool, digest), label) in candidates.into_iter().zip(carried) {
-            let verdict = if label.flows_to(&max_label) {
+            let verdict = if self.tape.rule(label.flows_to(&max_label)) {
                 self.record_description(monitor, &name, tool, digest)
             } else {
                 Err(Cow::from(
@@ -360,7 +360,7 @@ impl Proxy {
         }
         // A name that another server offers as well becomes ambiguous in the policy before the description is labelled.
         monitor.declare_tools([&self.tool(name)]);
-        match monitor.push(self.description_entry(name, tool)) {
+        let verdict: Result<(), Cow<'static, str>> = match monitor.push(self.description_entry(name, tool)) {
             Ok((_, findings)) if has_objection(&findings) => {
                 let why = first_objection(&findings).unwrap_or_default();
                 Err(format!("a rule of the policy denies the description of this tool: {why}").into())
@@ -370,14 +370,20 @@ impl Proxy {
                 label it with `label tool as ... if: (tool: Tool)`"
                     .into(),
             ),
-            Ok(_) => {
-                self.listing.described.insert(digest);
-                Ok(())
-            }
+            Ok(_) => Ok(()),
             Err(_) => {
+                self.tape.note_divergence();
                 Err("the session has reached its size limit; restart the MCP server to begin another session"
                     .into())
             }
+        };
+        match (self.tape.rule(verdict.is_ok()), verdict) {
+            (true, _) => {
+                self.listing.described.insert(digest);
+                Ok(())
+            }
+            (false, Err(why)) => Err(why),
+            (false, Ok(())) => Err("an earlier policy has hidden the tool; list the tools again".into()),
         }
     }
 }

@@ -50,8 +50,10 @@ impl Proxy {
                         self.client_requests.remove(&id);
                         Vec::new()
                     }
-                    Some(pending) => {
-                        Self::record_cancelled(session, pending);
+                    Some(_) => {
+                        if let Some(pending) = self.client_requests.remove(&id) {
+                            self.record_cancelled(session, &pending);
+                        }
                         let params = to_map(json!({"requestId": id.value()}));
                         self.abandon(id);
                         vec![ProxyAction::Server(notification(method, &params))]

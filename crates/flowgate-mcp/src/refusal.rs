@@ -9,6 +9,7 @@ use flowgate::monitor::{Judgement, Monitor};
 use flowgate::trace::TraceEntry;
 use serde_json::{Value, json};
 
+use super::asked_call::AskedCall;
 use super::message::{RequestId, error, result};
 use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 
@@ -16,6 +17,14 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 pub const WAITING_STATUS: &str = "waiting";
 
 impl Proxy {
+    /// Returns why a call that a person was to decide on does not run, as [`Self::judgement_refusal`] does.
+    pub(super) fn asked_refusal(&mut self, monitor: &mut Monitor, verdict: &str, asked: &AskedCall) -> Value {
+        match asked.open() {
+            Some(question) => self.judgement_refusal(monitor, verdict, question.judgement()),
+            None => self.earlier_refusal(monitor),
+        }
+    }
+
     /// Returns why a judged call does not run, for the client; `verdict` is the outcome in words. The reasons carry the
     /// label of the verdict, `judgement.decided`. An event raises the client's label to it, unless the client's label
     /// is as high already.

@@ -71,7 +71,7 @@ impl Proxy {
                 // In watch mode, an error reaches the client as the server sent it. The error of a call must be
                 // recorded first, so it goes to the handler of calls below.
                 Some(pending)
-                    if self.settings.is_watching
+                    if self.is_watching()
                         && answer.is_err()
                         && !matches!(
                             pending,
@@ -144,9 +144,12 @@ impl Proxy {
 
     /// Returns whether `method` is a request that MCP lets servers send, and the policy names it or the proxy only
     /// watches.
-    pub(super) fn allows_server_request(&self, monitor: &Monitor, method: &str) -> bool {
-        let is_permitted = self.settings.is_watching || monitor.is_named(&self.tool(method));
-        revision::is_server_request(method) && is_permitted
+    pub(super) fn allows_server_request(&mut self, monitor: &Monitor, method: &str) -> bool {
+        if !revision::is_server_request(method) {
+            return false;
+        }
+        let is_named = monitor.is_named(&self.tool(method));
+        self.is_watching() || self.tape.rule(is_named)
     }
 
     /// Handles a request of the server to the client. A `ping` is answered here. A request that the policy does not
@@ -198,13 +201,15 @@ impl Proxy {
         // Whether the server sends a request, and which, may depend on the answers of the running calls.
         let label = self.running_calls_label(session.monitor());
         let Ok((_, findings)) = session.monitor().push_with_floors(entry, &label.into()) else {
+            self.tape.note_divergence();
             return refuse(
                 REFUSED,
                 "the session has reached its size limit; restart the MCP server to begin another session",
             );
         };
-        let objection = has_objection(&findings).then_some("a rule of the policy denies this request");
-        if let Some(why) = objection.filter(|_| !self.settings.is_watching) {
+        let is_objected = self.tape.rule(has_objection(&findings));
+        let objection = is_objected.then_some("a rule of the policy denies this request");
+        if let Some(why) = objection.filter(|_| !self.is_watching()) {
             return refuse(REFUSED, why);
         }
         // All parameters are judged as arguments, so there are no others.
@@ -255,10 +260,13 @@ impl Proxy {
                 let (call_id, tool, structured) = (running.call_id, None, None);
                 let output = Output { call_id, tool, content, structured, is_error };
                 let pushed = session.monitor().push(TraceEntry::from(output));
+                if pushed.is_err() {
+                    self.tape.note_divergence();
+                }
                 let is_permitted = pushed.is_ok_and(|(_, findings)| !has_objection(&findings));
                 let why = "the policy does not permit the client's answer to this request";
                 self.watch_text(WatchedSubject::Output, &running.tool, (!is_permitted).then_some(why));
-                vec![ProxyAction::Server(match is_permitted || self.settings.is_watching {
+                vec![ProxyAction::Server(match is_permitted || self.is_watching() {
                     true => line,
                     false => error(Some(id), REFUSED, why, None),
                 })]

@@ -17,6 +17,16 @@ pub trait MonitoredSession {
         None
     }
 
+    /// Returns and consumes such a call that the chat handed over under an earlier policy, before the conversation was
+    /// carried over to the present one.
+    fn take_earlier_handed_over_call(
+        &mut self,
+        _tool: &Tool,
+        _arguments: &Map<String, Value>,
+    ) -> Option<Call> {
+        None
+    }
+
     /// Reports to the session which event is the output of a call that was sent to the server. `_call_id` is the ID in
     /// the trace under which the call was first sent. Does nothing by default: a monitor alone keeps no such record.
     fn record_output(&mut self, _call_id: &str, _output: EventId) {}
@@ -40,6 +50,10 @@ impl MonitoredSession for Conversation {
 
     fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         Self::take_handed_over_call(self, tool, arguments)
+    }
+
+    fn take_earlier_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
+        Self::take_earlier_handed_over_call(self, tool, arguments)
     }
 
     /// Reports the output to the conversation, whose chat may have handed the call over.

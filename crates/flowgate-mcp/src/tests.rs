@@ -2,6 +2,7 @@
 //! must pass.
 
 mod ambiguous;
+mod carry_over;
 mod elicitation;
 mod failed_requests;
 mod input_required;

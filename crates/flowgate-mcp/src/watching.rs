@@ -64,7 +64,7 @@ impl Proxy {
     /// In watch mode, reports whether enforcement would have shown a text of this tool to the client: `objection` is
     /// the reason for withholding it, or `None` if it would have been shown. Does nothing outside of watch mode.
     pub(super) fn watch_text(&mut self, subject: WatchedSubject, tool: &Tool, objection: Option<&str>) {
-        if self.settings.is_watching {
+        if self.is_watching() {
             self.watched.push(WatchedVerdict::of_text(subject, Some(&tool.to_string()), objection));
         }
     }

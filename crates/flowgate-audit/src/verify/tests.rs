@@ -60,7 +60,7 @@ fn a_log_that_is_whole_is_summed_up() {
     let (log, contents) = example();
     let lines: Vec<&str> = log.lines().collect();
     let last = LogHead { seq: 11, hash: LineHash::of_line(lines[11].as_bytes()) };
-    let kept = ContentCounts { kept: 2, missing: 1, forgotten: 1, stray: 0 };
+    let kept = ContentCounts { kept: 2, missing: 1, forgotten: 1, stray: 0, sealed: 0 };
     let summary = || LogSummary {
         id: LineHash::of_line(lines[0].as_bytes()),
         anchor: None,
@@ -193,7 +193,7 @@ fn content_that_somebody_changed_is_found() {
     let check = |contents: &str, expected: &str| {
         let shown = match outcome(&log, &LogExpectations::default(), Some(contents)) {
             Ok(summary) => {
-                let ContentCounts { kept, missing, forgotten, stray } = summary.contents.unwrap();
+                let ContentCounts { kept, missing, forgotten, stray, .. } = summary.contents.unwrap();
                 format!("{kept} kept, {missing} missing, {forgotten} forgotten, {stray} stray")
             }
             Err(problem) => problem.to_string(),

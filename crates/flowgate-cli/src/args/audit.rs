@@ -61,6 +61,9 @@ pub(crate) enum AuditCommand {
         /// Also show the contents of messages and calls, if they are kept in FILE.content.
         #[arg(long)]
         content: bool,
+        /// The gateway's configuration, whose section [store] names the keys of encrypted contents.
+        #[arg(long, value_name = "FILE", requires = "content")]
+        config: Option<PathBuf>,
     },
     /// Delete the contents of a tenant, a client or a conversation. The log records the deletion and remains verifiable.
     ///
@@ -132,6 +135,8 @@ prints, and pass it with --head the next time. A log and a database that were re
 agree with each other: only a noted head reveals that, or a witness, to which the gateway sends its heads
 ([audit.witness] in the configuration).
 
+Contents that are encrypted are compared with the log only with --config, which names their keys, and counted otherwise.
+
 Lines after the last head are unsigned: anyone who can write to the file could have added them. A closed log has no
 such lines; with --signed they are an objection. See docs/audit.md.
 
@@ -161,6 +166,8 @@ Examples:
   flowgate audit show audit.jsonl --json | jq 'select(.verdict == \"deny\")'
   flowgate audit show audit.jsonl --conversation 7d1f --content
                                                           with the contents of messages and calls
+  flowgate audit show audit.jsonl --content --config gateway.toml
+                                                          contents that are encrypted with the gateway's keys
 
 How to read the table:
   tool      the tool, or the target of a kill switch
@@ -172,8 +179,8 @@ To check the key and the end of the log, use `flowgate audit verify`.
 
 Exit codes:
   0    all records were listed
-  1    a line does not follow from the previous one; the records before it were listed
-  2    the command line or the file cannot be used";
+  1    a line does not follow from the previous one, or its content cannot be read; the records before it were listed
+  2    the command line or a file cannot be used";
 
 const AUDIT_FORGET_HELP: &str = "\
 Examples:

@@ -31,16 +31,22 @@ pub(crate) fn run(audit: &AuditCommand, output: &mut Console) -> Result<u8, Inpu
             let witness = witness.as_deref().map(|file| witness::read(file).map(|read| (file, read)));
             let witness = witness.transpose()?;
             let witness = witness.as_ref().map(|(file, witness)| (*file, witness));
-            let options =
-                verify::VerifyOptions { key: key.as_deref(), head: *head, witness, signed: *signed };
+            let options = verify::VerifyOptions {
+                key: key.as_deref(),
+                head: *head,
+                witness,
+                signed: *signed,
+                cipher: None,
+            };
             match config {
                 Some(config) => recheck::run(files, config, &options, output),
                 None => verify::run(files, &options, output),
             }
         }
         AuditCommand::AcceptLoss { config } => accept::run(config, output),
-        AuditCommand::Show { file, conversation, json, content } => {
-            show::run(file, conversation.as_deref(), (*json, *content), output)
+        AuditCommand::Show { file, conversation, json, content, config } => {
+            let cipher = config.as_deref().map(contents::cipher_of).transpose()?.flatten();
+            show::run(file, conversation.as_deref(), (*json, *content), cipher.as_deref(), output)
         }
         AuditCommand::Forget { file, tenant, client, conversation, key_file } => {
             let selector = ContentSelector {

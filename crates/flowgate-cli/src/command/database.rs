@@ -1,9 +1,10 @@
-//! Runs `flowgate database encrypt`: encrypts what a gateway has stored with the first key of its configuration.
+//! Runs `flowgate database encrypt`: encrypts what a gateway has stored, in its database and beside its audit log, with
+//! the first key of its configuration.
 //! `flowgate_gateway` does the work; this module shows the progress.
 
 use std::path::Path;
 
-use flowgate_gateway::database::encrypt_stored_content;
+use flowgate_gateway::database::{encrypt_audit_contents, encrypt_stored_content};
 
 use crate::args::DatabaseCommand;
 use crate::command::serve;
@@ -57,5 +58,11 @@ fn encrypt(path: &Path, accepts_unencrypted: bool, output: &mut Console) -> Resu
     let (mark, name) = (output.paint("32", "✓"), config.store.address.name());
     let (rows, encrypted) = (plural(report.rows, "row"), report.encrypted);
     output.line(&format!("{mark} {name}: the content of {rows} is encrypted, {encrypted} of them anew"));
+    if let (Some(audit), Some(count)) =
+        (&config.audit, encrypt_audit_contents(&config).map_err(|error| failed(&error))?)
+    {
+        let (file, contents) = (audit.file.display(), plural(count, "content"));
+        output.line(&format!("{mark} {file}.content: {contents} encrypted with the first key"));
+    }
     Ok(0)
 }

@@ -323,3 +323,61 @@ fn content_is_shown_and_deleted() {
     let again = "1 kept, 1 forgotten, 1 present although the log records their deletion\n";
     check(&["audit", "verify", path], 0, again);
 }
+
+/// Contents that are encrypted with the keys of the database are shown and checked with the configuration that names the
+/// keys. Without it, or with another key, the command says what is missing.
+#[test]
+fn encrypted_content_is_shown_with_its_key() {
+    let (log, _) = audit_log("audit-encrypted");
+    let folder = log.parent().unwrap();
+    let config = |file: &str, key: &str| {
+        let text = format!(
+            "[upstreams.one]\nurl = \"http://127.0.0.1:9/v1\"\n[clients.agent]\nkey-file = \"client.key\"\nupstream = \"one\"\n\
+             policy = \"policy.flow\"\n[audit]\nfile = \"audit.jsonl\"\n[store]\nencryption-key-file = \"{key}\"\n"
+        );
+        std::fs::write(folder.join(file), text).unwrap();
+        folder.join(file)
+    };
+    std::fs::write(folder.join("policy.flow"), "raise \"no\" if:\n    (call: ToolCall) is tool:rm\n")
+        .unwrap();
+    std::fs::write(folder.join("client.key"), "the-key-of-the-client").unwrap();
+    for (file, digit) in [("store.key", "1"), ("other.key", "2")] {
+        std::fs::write(folder.join(file), digit.repeat(64)).unwrap();
+    }
+    let (right, wrong) = (config("gateway.toml", "store.key"), config("wrong.toml", "other.key"));
+    let (path, right, wrong) = (name(&log), name(&right), name(&wrong));
+    check(&["audit", "show", path, "--content"], 0, "agent\n    another\n");
+    check(
+        &["database", "encrypt", "--config", right],
+        0,
+        "audit.jsonl.content: 1 content encrypted with the first key\n",
+    );
+    let contents = log.with_file_name("audit.jsonl.content");
+    let stored = std::fs::read_to_string(&contents).unwrap();
+    assert!(!stored.contains("another") && stored.contains("\"sealed\":\"fg1:"), "{stored}");
+    let missing = "line 4: the content in line 1 of the file of contents is encrypted with the key ";
+    check(&["audit", "show", path, "--content"], 1, missing);
+    check(&["audit", "show", path, "--content"], 1, "with `--config`");
+    check(
+        &["audit", "show", path, "--content", "--config", wrong],
+        1,
+        "and the configuration has other keys (",
+    );
+    check(&["audit", "show", path, "--content", "--config", right], 0, "agent\n    another\n");
+    check(&["audit", "show", path, "--config", right], 2, "--content");
+    let counted =
+        "  content   0 kept, 1 forgotten, 1 encrypted and not checked: give their keys with `--config`\n";
+    check(&["audit", "verify", path], 0, counted);
+    std::fs::write(&contents, stored.replacen("fg1:", "fg1:0", 1)).unwrap();
+    check(&["audit", "show", path, "--content", "--config", right], 1, "is encrypted with the key 0");
+    let middle = stored.len() - 20;
+    let altered =
+        format!("{}{}", &stored[..middle], stored[middle..].replacen(|c: char| c.is_alphanumeric(), "/", 1));
+    std::fs::write(&contents, altered).unwrap();
+    check(
+        &["audit", "show", path, "--content", "--config", right],
+        1,
+        "line 4: the encrypted content in line 1 of the file of contents cannot be decrypted: it was altered, or moved",
+    );
+    check(&["audit", "forget", path, "--client", "agent"], 0, "1 content was deleted");
+}

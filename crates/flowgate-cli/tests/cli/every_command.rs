@@ -267,6 +267,7 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("audit verify", "--config", vec![TRACE, "--config", "MISSING"]),
         ("audit verify", "--witness", vec![TRACE, "--witness", "MISSING"]),
         ("audit show", "<FILE>", vec!["MISSING"]),
+        ("audit show", "--config", vec![TRACE, "--content", "--config", "MISSING"]),
         ("audit forget", "<FILE>", vec!["MISSING", "--client", "a"]),
         ("audit forget", "--key-file", vec![TRACE, "--client", "a", "--key-file", "MISSING"]),
         ("audit accept-loss", "--config", vec!["--config", "MISSING"]),

@@ -11,17 +11,22 @@
 //! * `place`: names the columns with content, and binds a value to its row.
 //! * `cipher`: seals and opens values; only it creates a [`StoredContent`] or a [`StoredDigest`], the only types by
 //!   which a statement can write content.
+//! * `sealing_keys`: encrypts and decrypts texts with the keys of one purpose.
+//! * `audit_content`: the cipher of the contents that are kept beside the audit log.
 //! * `check`: compares the keys with the database when it is opened.
 //! * `rewrite`: encrypts what was stored before there was a key, or under an earlier one (`flowgate database encrypt`).
 
+mod audit_content;
 mod check;
 mod cipher;
 mod keys;
 mod place;
 mod rewrite;
+mod sealing_keys;
 #[cfg(test)]
 mod tests;
 
+pub use audit_content::encrypt_audit_contents;
 pub(crate) use cipher::Content;
 pub(super) use cipher::{ContentCipher, StoredContent, StoredDigest};
 pub use keys::{EncryptionKeyError, EncryptionKeys};

@@ -180,7 +180,7 @@ impl McpExchange<'_> {
         event: ProxyEvent,
     ) -> Vec<ProxyAction> {
         let spec = &self.request.client.spec;
-        let server_event = ServerProxyEvent { server: self.request.server.name.clone(), what: event };
+        let server_event = ServerProxyEvent::new(self.request.server.name.clone(), event);
         let (actions, judged) = session.handle_proxy_event(spec, server_event);
         // In watch mode, the verdicts of the watch are counted instead, once they are recorded.
         if spec.watch.is_none() {

@@ -7,7 +7,7 @@ use flowgate::monitor::{Outcome, Question};
 use flowgate_audit::watch::WatchedVerdict;
 use flowgate_guard::approve::QuestionCount;
 use flowgate_guard::conversation::{CallVerdict, Conversation};
-use flowgate_mcp::{Pins, Proxy, ProxyAction, ProxyDecision, ProxyLimits, ProxySettings};
+use flowgate_mcp::{Pins, Proxy, ProxyAction, ProxyDecision, ProxyLimits, ProxyRuling, ProxySettings};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ClientSettings, McpServer};
@@ -18,6 +18,21 @@ use crate::limits::count_values;
 pub(crate) struct ServerProxyEvent {
     pub(crate) server: String,
     pub(crate) what: ProxyEvent,
+    /// What the policy decided about the input, with which it can be carried over to another policy. `None` in watch
+    /// mode, and in a conversation that an earlier version of the gateway has stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rulings: Option<Vec<ProxyRuling>>,
+    /// Of an input that was carried over from a conversation under an earlier policy: the word for generated request
+    /// ids in that conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) earlier: Option<String>,
+}
+
+impl ServerProxyEvent {
+    /// Creates an input of a server's proxy about which the policy has decided nothing yet.
+    pub(crate) fn new(server: String, what: ProxyEvent) -> Self {
+        Self { server, what, rulings: None, earlier: None }
+    }
 }
 
 /// The kinds of input of a proxy.
@@ -66,13 +81,49 @@ impl ConversationProxies {
         name: &str,
     ) -> Option<&mut Proxy> {
         let server = client.server(name)?;
-        let new_proxy = || Proxy::new(proxy_settings(client, server, conversation));
+        let new_proxy = || {
+            let mut proxy = Proxy::new(proxy_settings(client, server, conversation));
+            proxy.record_rulings();
+            proxy
+        };
         Some(self.proxies.entry(name.to_owned()).or_insert_with(new_proxy))
+    }
+
+    /// Hands an input of a conversation under an earlier policy to the proxy of its server, with the rulings of that
+    /// policy. Returns whether the proxy could follow them; `false` also if the client may not use this server any more,
+    /// or the rulings are not known.
+    pub(crate) fn carry_event(
+        &mut self,
+        conversation: &mut Conversation,
+        client: &ClientSettings,
+        event: &ServerProxyEvent,
+    ) -> bool {
+        let (Some(rulings), Some(id_word)) = (&event.rulings, &event.earlier) else { return false };
+        let Some(proxy) = self.proxy_of(conversation, client, &event.server) else { return false };
+        proxy.begin_earlier_input(rulings, id_word);
+        // Nothing is sent: everything was sent when the input was received.
+        self.hand_over(conversation, client, event);
+        self.proxies.get_mut(&event.server).is_some_and(Proxy::end_earlier_input)
     }
 
     /// Hands an input to the proxy of its server, and returns the resulting actions; none if the client may not use
     /// this server. Also counts the JSON values of messages, by which the memory of the conversation is estimated.
     pub(crate) fn handle_event(
+        &mut self,
+        conversation: &mut Conversation,
+        client: &ClientSettings,
+        event: &ServerProxyEvent,
+    ) -> Vec<ProxyAction> {
+        if let Some(proxy) = self.proxy_of(conversation, client, &event.server) {
+            proxy.end_earlier_conversation();
+        }
+        // Rulings about messages that are not stored belong to no input.
+        self.take_rulings(&event.server);
+        self.hand_over(conversation, client, event)
+    }
+
+    /// Hands an input to the proxy of its server, under the present policy or an earlier one.
+    fn hand_over(
         &mut self,
         conversation: &mut Conversation,
         client: &ClientSettings,
@@ -104,6 +155,12 @@ impl ConversationProxies {
         };
         self.questions = proxy.question_count();
         actions
+    }
+
+    /// Returns and removes what the policy decided about the last input of a server's proxy; `None` if that is not
+    /// recorded.
+    pub(crate) fn take_rulings(&mut self, server: &str) -> Option<Vec<ProxyRuling>> {
+        self.proxies.get_mut(server)?.take_rulings()
     }
 
     /// Returns and removes the verdicts on calls that a server's proxy has collected since the last call of this

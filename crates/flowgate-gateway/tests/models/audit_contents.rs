@@ -8,6 +8,7 @@ use flowgate_audit::{
     AuditEvent, AuditKey, AuditLog, AuditOptions, AuditRecord, ContentCounts, ContentReader,
     ContentRetention, LineContent, LogExpectations, LogSummary, Timestamp, VerifyError, verify,
 };
+use flowgate_gateway::database::encrypt_audit_contents;
 use flowgate_lm::chat::{Completion, Request};
 use serde_json::{Value, json};
 
@@ -129,7 +130,7 @@ fn contents_are_stored_beside_the_log_and_can_be_deleted() {
     forget(&json!({"client": "agent", "tenant": "other"}), r#"{"forgotten":0}"#);
     forget(&json!({"client": "agent", "conversation": "another"}), r#"{"forgotten":0}"#);
     forget(&json!({"client": "agent"}), r#"{"forgotten":4}"#);
-    let whole = |kept, gone| ContentCounts { kept, missing: gone, forgotten: gone, stray: 0 };
+    let whole = |kept, gone| ContentCounts { kept, missing: gone, forgotten: gone, stray: 0, sealed: 0 };
     assert_eq!(checked(&home).unwrap().contents, Some(whole(4, 4)));
     let left = said(&home);
     let is_right = |(client, _, said): &(String, String, LineContent)| {
@@ -175,6 +176,49 @@ fn content_that_somebody_changed_is_found() {
     check("\"tenant\":\"acme\"", "\"tenant\":null");
 }
 
+/// With a key of the database, contents are encrypted. They are deleted like others, and read with the keys; a key is
+/// replaced as that of the database is.
+#[test]
+fn contents_are_encrypted_with_the_keys_of_the_database() {
+    let upstream = UpstreamDouble::new(talkative);
+    let mut home = home(&upstream, KEPT);
+    // Some contents were written before there was a key.
+    let gateway = home.start();
+    work(&gateway, KEY);
+    gateway.stop();
+    home.edit("[store]\n", "[store]\nencryption-key-from = \"STORE_KEY\"\n");
+    home.save();
+    let gateway = home.start();
+    work(&gateway, OTHER_KEY);
+    gateway.stop();
+    let stored = || fs::read_to_string(home.folder().join("audit.jsonl.content")).unwrap();
+    let counted = |text: &str| (text.matches("hunter2").count(), text.matches("\"sealed\":\"fg1:").count());
+    assert_eq!(counted(&stored()), (1, 4), "{}", stored());
+    let counts = |kept, sealed| ContentCounts { kept, sealed, ..ContentCounts::default() };
+    assert_eq!(checked(&home).unwrap().contents, Some(counts(4, 4)));
+    let keys = home.read().store.encryption.audit_content_cipher().unwrap();
+    let all_said = || {
+        let text = stored();
+        let mut reader = ContentReader::with_cipher(text.as_bytes(), Some(&*keys)).unwrap();
+        let found =
+            records(&home).iter().map(|record| reader.content_of(record).unwrap()).collect::<Vec<_>>();
+        found.into_iter().filter(|said| *said == LineContent::Kept("It is hunter2.".to_owned())).count()
+    };
+    assert_eq!(all_said(), 2);
+    // What was there before is encrypted as well.
+    assert_eq!(encrypt_audit_contents(&home.read()).unwrap(), Some(8));
+    assert_eq!(counted(&stored()), (0, 8));
+    assert_eq!(all_said(), 2);
+    let gateway = home.start();
+    let locked = encrypt_audit_contents(&home.read()).unwrap_err().to_string();
+    assert!(locked.contains("another process has opened this log"), "{locked}");
+    let bob = PersonClient(&gateway, "bob");
+    let (status, body) = bob.post("/api/v1/audit/forget", &json!({"client": "agent"}));
+    assert_eq!((status, body.as_str()), (200, r#"{"forgotten":4}"#));
+    gateway.stop();
+    assert_eq!((counted(&stored()), all_said()), ((0, 4), 1));
+}
+
 #[test]
 fn content_is_deleted_when_it_is_too_old() {
     let upstream = UpstreamDouble::new(talkative);
@@ -196,7 +240,7 @@ fn content_is_deleted_when_it_is_too_old() {
     gateway.stop();
     assert_eq!(files_with(&home, "long ago"), Vec::<String>::new());
     assert_eq!(files_with(&home, "lately"), ["audit.jsonl.content"]);
-    let expected = ContentCounts { kept: 1, missing: 1, forgotten: 1, stray: 0 };
+    let expected = ContentCounts { kept: 1, missing: 1, forgotten: 1, stray: 0, sealed: 0 };
     assert_eq!(checked(&home).unwrap().contents, Some(expected));
 }
 

@@ -17,7 +17,7 @@ const EMBEDDINGS: &str =
 
 /// Returns the home of a gateway with two servers, which asks people about payments and writes an audit log.
 fn home(upstream: &UpstreamDouble, servers: [&McpServerDouble; 2], store: &str) -> GatewayHome {
-    let more = format!("{}[audit]\nfile = \"audit.log\"\n", servers::PEOPLE);
+    let more = format!("{}[audit]\nfile = \"audit.log\"\ncontent-days = 30\n", servers::PEOPLE);
     let policy = [servers::POLICY, servers::ASKS, EMBEDDINGS].concat();
     let mut home = servers::home(&upstream.url, servers, &more, &policy);
     home.edit("[store]\n", &format!("[store]\n{store}"));
@@ -78,7 +78,10 @@ fn what_was_said_is_in_no_file_of_a_gateway_with_a_key() {
             if home.file().is_some() {
                 let found: Vec<String> = files_with_marker(&home);
                 assert_eq!(!found.is_empty(), is_found, "{store}: {found:?}");
-                assert!(found.iter().all(|name| name.starts_with("flowgate.db")), "{found:?}");
+                let is_expected =
+                    |name: &String| name.starts_with("flowgate.db") || name == "audit.log.content";
+                assert!(found.iter().all(is_expected), "{found:?}");
+                assert_eq!(found.contains(&"audit.log.content".to_owned()), is_found, "{found:?}");
             } else {
                 let count =
                     tables(&home, &["SELECT COUNT(*) FROM turns WHERE inputs LIKE '%Zinnoberfarben%'"]);

@@ -127,6 +127,41 @@ fn a_search_runs_alone_and_its_result_is_labelled() {
     }
 }
 
+/// What a tool of the provider returned is labelled by the present policy after a change of the policy, also when what was
+/// carried over is loaded again.
+#[test]
+fn a_search_is_carried_over_to_a_changed_policy() {
+    let search = |label: &str| SEARCH.replacen("as untrusted if", &format!("as {label} if"), 1);
+    for (then, is_hidden) in [(search("trusted"), false), (format!("{SEARCH}# Another one.\n"), true)] {
+        let upstream = UpstreamDouble::new(searches);
+        let home = GatewayHome::new(&config(&upstream.url, "messages", MORE), &format!("{POLICY}{SEARCH}"));
+        let gateway = home.start();
+        let mut texts = vec!["Search for news of my friend Quentin."];
+        let (status, answer) = ask(&gateway, Api::Messages, &texts);
+        assert!(status == 200 && answer.contains("Done."), "{answer}");
+        gateway.stop();
+        home.policy(&format!("{POLICY}{then}"));
+        for _ in 0..2 {
+            let gateway = home.start();
+            texts.extend(["Done.", "And now?"]);
+            let (status, answer) = ask(&gateway, Api::Messages, &texts);
+            assert_eq!(status, 200, "{answer}");
+            let shown = upstream.bodies().pop().unwrap();
+            assert_eq!(
+                (!shown.contains("MALLORY"), shown.contains("[hidden h1]")),
+                (is_hidden, is_hidden),
+                "{shown}"
+            );
+            assert!(shown.contains("Quentin"), "{shown}");
+            gateway.stop();
+            // The model proposes another call once it is shown the result, so the chat continues differently.
+            if !is_hidden {
+                break;
+            }
+        }
+    }
+}
+
 /// A tool of the provider, and a call of it.
 struct ToolRow {
     /// The form of the client and of the upstream, with its name in configurations.

@@ -165,27 +165,139 @@ fn a_conversation_is_carried_between_gateways() {
     assert!(shown.contains("Hello once more?"), "{shown}");
 }
 
-/// A conversation with messages of MCP servers cannot be carried over: it begins anew, and the log says so.
+/// A policy for which pages are trusted.
+fn trusting_pages() -> String {
+    let (distrusted, trusted) = ("label out.content as untrusted if:", "label out.content as trusted if:");
+    let policy = servers::POLICY.replacen(distrusted, trusted, 1);
+    assert_ne!(policy, servers::POLICY);
+    policy
+}
+
+/// Reloads the configuration by order of Ann.
+fn reload_by_ann(gateway: &TestGateway) {
+    let (status, body) = PersonClient(gateway, "ann").post(ROUTE, &json!({}));
+    assert_eq!(status, 200, "{body}");
+}
+
+/// A conversation with messages of MCP servers has the labels of the new policy as well, and continues with the tools
+/// that it has listed: after a reload, after a restart, and after a further change. The page shows it.
 #[test]
-fn a_conversation_with_a_server_begins_anew() {
-    let bank = McpServerDouble::new(AnswerForm::Json, &["balance", "pay"], |_, _| mcp::text("done"));
-    let web = servers::web(AnswerForm::Json);
-    let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], servers::PEOPLE, servers::POLICY);
+fn a_conversation_with_servers_is_carried_over() {
+    let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));
+    let mut home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], servers::PEOPLE, servers::POLICY);
     let (gateway, mut lines) = home.start_reloadable();
     let mut agent = servers::client(&gateway, "one");
     agent.begin("bank");
-    assert_eq!(agent.call("bank", "balance", &json!({})), "done");
-    home.policy(&format!("{}\n# Another one.\n", servers::POLICY));
-    let (status, body) = PersonClient(&gateway, "ann").post(ROUTE, &json!({}));
-    assert_eq!(status, 200, "{body}");
+    agent.begin("web");
+    assert!(agent.call("web", "read", &json!({})).contains("MALLORY"));
+    let bill = json!({"to": "bob"});
+    let pays = |agent: &mut mcp::McpTestClient<'_>| {
+        let said = agent.call("bank", "pay", &bill);
+        assert!(said == "paid" || said.contains("requirement"), "{said}");
+        said == "paid"
+    };
+    assert!(!pays(&mut agent));
+    // What was read is trusted under the new policy.
+    home.policy(&trusting_pages());
+    reload_by_ann(&gateway);
     lines.next("configuration");
-    // Until then, the page says why it cannot show the conversation.
-    let (status, answer) = gateway.get("/ui/api/conversation?client=agent&name=one", "key-of-the-person-ann");
-    assert!(status == 409 && answer.contains("it has messages of MCP servers"), "{status} {answer}");
-    agent.begin("bank");
+    let view = |gateway: &TestGateway| {
+        let key = "key-of-the-person-ann";
+        let (status, answer) = gateway.get("/ui/api/conversation?client=agent&name=one", key);
+        assert_eq!(status, 200, "{answer}");
+        let view: Value = serde_json::from_str(&answer).unwrap();
+        assert!(answer.contains("MALLORY"), "{answer}");
+        view["is_carried_over"].as_bool().unwrap()
+    };
+    assert!(view(&gateway));
+    assert!(pays(&mut agent));
     let line = lines.next("configuration");
     assert_eq!(line["conversation"], "one");
-    assert!(line["message"].as_str().unwrap().contains("it has messages of MCP servers"), "{line}");
+    assert!(line["message"].as_str().unwrap().contains("its labels are those of the present one"), "{line}");
+    assert!(!view(&gateway));
+    assert_eq!(bank.calls().len(), 1);
+    gateway.stop();
+    // What was carried over is stored, and so are the calls after it.
+    let goes_on = |policy: &str, expected: bool| {
+        home.policy(policy);
+        let gateway = home.start();
+        let mut agent = servers::client(&gateway, "one");
+        agent.next = 100;
+        assert_eq!(pays(&mut agent), expected, "{policy}");
+        gateway.stop();
+    };
+    goes_on(&trusting_pages(), true);
+    goes_on(servers::POLICY, false);
+    goes_on(servers::POLICY, false);
+    goes_on(&trusting_pages(), true);
+    // A client that may not use the server any more begins anew.
+    home.edit("mcp = [\"web\", \"bank\"]", "mcp = [\"bank\"]");
+    home.save();
+    let (gateway, mut lines) = home.start_reloadable();
+    servers::client(&gateway, "one").begin("bank");
+    let line = lines.next("configuration");
+    let told = line["message"].as_str().unwrap();
+    assert!(
+        told.contains("begins anew") && told.contains("the MCP server `web`, which the client may not use"),
+        "{told}"
+    );
+    gateway.stop();
+}
+
+/// A call that the chat hands over and that runs through the gateway is one call in the carried conversation, and its answer
+/// has the label of the new policy in the chat as well.
+#[test]
+fn a_call_of_the_chat_that_ran_at_a_server_is_carried_over() {
+    let upstream = UpstreamDouble::new(servers::pays);
+    let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));
+    let check = |first: &str, then: &str, is_hidden: bool| {
+        let home = servers::home(&upstream.url, [&web, &bank], servers::PEOPLE, first);
+        let (gateway, mut lines) = home.start_reloadable();
+        let mut tools = servers::client(&gateway, "one");
+        tools.begin("web");
+        tools.begin("bank");
+        let offered = ["mcp__web__read", "mcp__bank__pay"].map(
+            |name| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}),
+        );
+        let says = |chat: &[Value]| {
+            let body = json!({"model": "double", "messages": chat, "tools": offered}).to_string();
+            let key = format!("Bearer {KEY}");
+            let headers = [("authorization", key.as_str()), ("x-flowgate-conversation", "one")];
+            let (status, answer) = gateway.post("/v1/chat/completions", &headers, &body);
+            assert_eq!(status, 200, "{answer}");
+            serde_json::from_str::<Value>(&answer).unwrap()["choices"][0]["message"].clone()
+        };
+        let mut chat = vec![json!({"role": "user", "content": "Read the page, and pay Bob."})];
+        let message = says(&chat);
+        let id = message["tool_calls"][0]["id"].clone();
+        chat.push(message);
+        let page = tools.call("web", "read", &json!({}));
+        assert!(page.contains("MALLORY"), "{page}");
+        home.policy(then);
+        reload_by_ann(&gateway);
+        lines.next("configuration");
+        chat.push(json!({"role": "tool", "tool_call_id": id, "content": page}));
+        says(&chat);
+        let line = lines.next("configuration");
+        assert!(
+            line["message"].as_str().unwrap().contains("its labels are those of the present one"),
+            "{line}"
+        );
+        let shown = upstream.shown().pop().unwrap();
+        assert_eq!(!shown.contains("MALLORY"), is_hidden, "{shown}");
+        // The answer was not recorded twice: the call has one answer in the view.
+        let (status, view) =
+            gateway.get("/ui/api/conversation?client=agent&name=one", "key-of-the-person-ann");
+        assert_eq!(status, 200, "{view}");
+        let view: Value = serde_json::from_str(&view).unwrap();
+        let events = view["events"].as_array().unwrap();
+        let is_page = |event: &&Value| event["kind"] == "answer" && event["source"] == "web/read";
+        assert_eq!(events.iter().filter(is_page).count(), 1, "{view}");
+        gateway.stop();
+    };
+    check(servers::POLICY, &trusting_pages(), false);
+    check(servers::POLICY, &format!("{}\n# Another one.\n", servers::POLICY), true);
+    check(&trusting_pages(), servers::POLICY, true);
 }
 
 /// A configuration that cannot be used is refused, and the present one stays in force.
@@ -346,7 +458,7 @@ fn a_call_of_a_server_outlives_a_reload() {
     let reloaded = lines.next("configuration");
     assert_eq!((&reloaded["changed"], &reloaded["by"]), (&json!("agent,other"), &json!("ann")), "{reloaded}");
     assert_eq!(bank.calls().len(), 1);
-    // The conversation begins anew under the later policy.
+    // The conversation is carried over to the later policy.
     agent.begin("bank");
     assert_eq!(agent.call("bank", "balance", &json!({})), "done");
 }

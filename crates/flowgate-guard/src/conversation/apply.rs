@@ -198,6 +198,9 @@ impl Conversation {
                 let InputContext::History(history) = context else { return InputOutcome::Inapplicable };
                 return InputOutcome::Carried(self.take_carried_answer(history, message, tools));
             }
+            Input::CarriedRun { tool, arguments, answer } => {
+                return InputOutcome::Carried(self.take_carried_run(tool, arguments, answer.clone()));
+            }
             Input::Resumed { kept, new } => {
                 let InputContext::History(history) = context else { return InputOutcome::Inapplicable };
                 self.resume_turn(history, *kept, new.as_ref());

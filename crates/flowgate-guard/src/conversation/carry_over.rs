@@ -7,6 +7,9 @@
 //! earlier policy and count as run; no permit and no approval is carried over. What they wrote to external state
 //! keeps the labels that the earlier policy gave it.
 //!
+//! Activity outside the chat is not part of these inputs. The caller repeats it between them, as in a replay; calls that
+//! the chat handed over and that ran there are taken by [`Conversation::take_earlier_handed_over_call`].
+//!
 //! The carried turns are recorded in the journal of the new conversation as [`Input::Carried`] and the inputs of its
 //! client, so a replay needs the new policy alone.
 
@@ -18,10 +21,10 @@ use flowgate::trace::{Call, EventId, Tool, TraceEntry};
 use flowgate_lm::chat::{Message, OutputFormat, Sources, ToolCall};
 
 use super::apply::{InputContext, InputOutcome};
-use super::{Conversation, ConversationPhase};
+use super::{Conversation, ConversationPhase, ToolAnswer};
 use crate::history::lookup::{QuotationLookup, TextQuotations};
 use crate::history::{ClientProfile, History, HistoryMessage};
-use crate::journal::Input;
+use crate::journal::{Input, RecordedNeed};
 use crate::redact::HiddenRegions;
 use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall};
 
@@ -29,7 +32,7 @@ use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CarryOverError {
-    /// A turn has an input that is not part of a chat of its client, such as an answer of a tool that the guard ran.
+    /// A turn has an input that is not part of a chat of its client, such as a task of another agent.
     Unsupported,
     /// The chat and the journal disagree, so the journal belongs to another conversation.
     Inconsistent,
@@ -75,6 +78,8 @@ impl Conversation {
         turn: &[Input],
         tool_of: &dyn Fn(&str) -> Tool,
     ) -> Result<(), CarryOverError> {
+        // The call that runs without the client, and whose answer is the next input but one.
+        let mut running: Option<(&str, &str)> = None;
         for input in turn {
             match input {
                 Input::Sent { kept, certain, rest, seen, sources } => {
@@ -103,9 +108,25 @@ impl Conversation {
                 Input::Recall(record) => {
                     self.join_external_state(record).map_err(|_| CarryOverError::Rejected)?;
                 }
-                Input::User(_) | Input::Task { .. } | Input::GoOn | Input::Ran(_) => {
+                Input::Need(RecordedNeed::Run { tool, arguments }) => running = Some((tool, arguments)),
+                Input::Ran(answer) => {
+                    // The record of a call has the tool as a text, which does not say whether it names a server.
+                    let (tool, arguments) = running
+                        .take()
+                        .filter(|(tool, _)| !tool.contains('/'))
+                        .ok_or(CarryOverError::Unsupported)?;
+                    let (tool, arguments) = ((None, tool.to_owned()), arguments.to_owned());
+                    self.carry_run(
+                        client,
+                        history,
+                        Input::CarriedRun { tool, arguments, answer: answer.clone() },
+                    )?;
+                }
+                Input::CarriedRun { .. } => self.carry_run(client, history, input.clone())?,
+                Input::User(_) | Input::Task { .. } | Input::GoOn => {
                     return Err(CarryOverError::Unsupported);
                 }
+                Input::HandOver => running = None,
                 // These inputs say what the earlier policy decided and how an answer came about. They are left out: the
                 // carried answer has the labels of everything before it.
                 Input::Need(_)
@@ -122,8 +143,7 @@ impl Conversation {
                 | Input::Failed
                 | Input::Stop
                 | Input::Decided(_)
-                | Input::Postponed
-                | Input::HandOver => {}
+                | Input::Postponed => {}
             }
         }
         Ok(())
@@ -194,6 +214,58 @@ impl Conversation {
         Ok(())
     }
 
+    /// Adds a call that ran without the client, an [`Input::CarriedRun`], and records its texts in the memory of the
+    /// client.
+    fn carry_run(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        run: Input,
+    ) -> Result<(), CarryOverError> {
+        self.submit(run).into_carried()?;
+        self.memorize(client, history);
+        Ok(())
+    }
+
+    /// Adds a step of the model under another policy with one call, which ran without the client, and the answer of its
+    /// tool, which the present policy labels. The text of the step is not known here: what the client received of it is
+    /// part of the answer that follows.
+    ///
+    /// # Errors
+    /// If the session has no room for the call or its answer.
+    pub(super) fn take_carried_run(
+        &mut self,
+        (server, name): &(Option<String>, String),
+        arguments: &str,
+        answer: ToolAnswer,
+    ) -> Result<(), PushError> {
+        let label = self.label_of_everything();
+        self.labels.record_carried_step(&label);
+        let tool = server.as_ref().map_or_else(|| Tool::local(name), |server| Tool::of(server, name));
+        let id = self.next_id(&label);
+        let shown_name = self.tools.catalogue().name_of(&tool).unwrap_or(name).to_owned();
+        let event = self.record_carried_call(&id, tool, arguments)?;
+        let call = ToolCall { id, name: shown_name, arguments: arguments.to_owned() };
+        self.items.push(ConversationItem::Step(ModelStep {
+            label,
+            bound: label,
+            names: HiddenRegions::default(),
+            text: String::new(),
+            calls: vec![StepCall { call, answer: CallOutcome::HandedOver(event) }],
+            thoughts: Vec::new(),
+        }));
+        let count = self.monitor.trace().len();
+        // The call is the first and only one of its step.
+        self.record_answer_event(0, event, answer);
+        self.step.clear();
+        self.labels.end_all();
+        // The earlier conversation has reported what the turn produced.
+        drop(self.turn.finish());
+        self.phase = ConversationPhase::User;
+        // Without room, no event was added, and the caller discards the conversation.
+        if self.monitor.trace().len() == count { Err(PushError::Full) } else { Ok(()) }
+    }
+
     /// Adds a message that the model wrote under another policy, with its calls as handed over, and ends the turn.
     /// `tools` has one pair for each call of the message: the server of the tool (`None` for a local tool), and the
     /// name. Does nothing if the message is not one of the model.
@@ -242,7 +314,7 @@ impl Conversation {
         // The client may know the calls by other ids. They were permitted by another policy, so they may not run outside
         // the chat.
         self.handed.deliver(message, ids);
-        self.handed.revoke();
+        self.handed.end_earlier();
         self.step.clear();
         self.labels.end_all();
         // The earlier conversation has reported what the turn produced.

@@ -18,6 +18,9 @@ use flowgate_lm::chat::Message;
 pub(super) struct HandedOverCalls {
     /// Ids of the calls that the last message handed to the caller and that have not run outside the chat.
     delivered: HashSet<String>,
+    /// Ids of the calls that the last message handed to the caller under an earlier policy, before the conversation was
+    /// carried over, and that are not known to have run outside the chat.
+    earlier: HashSet<String>,
     /// The ids in the trace of calls that the caller knows by another id, by that id.
     renamed: HashMap<String, String>,
     /// Calls taken to run outside the chat since [`drain_taken`](Self::drain_taken) was last called: the tool and the
@@ -65,13 +68,31 @@ impl HandedOverCalls {
         self.delivered.clear();
     }
 
+    /// Ends the right to run calls outside the chat, and notes that the calls of the last message were handed over under
+    /// an earlier policy: those that ran under it can be taken by [`Self::take_earlier`].
+    pub(super) fn end_earlier(&mut self) {
+        self.earlier = std::mem::take(&mut self.delivered);
+    }
+
+    /// Takes a call that ran outside the chat under an earlier policy, as [`Self::take`] does.
+    pub(super) fn take_earlier(
+        &mut self,
+        equal: &[(&Call, EventId)],
+        digest: &dyn Fn(&Call) -> String,
+    ) -> Option<Call> {
+        let delivered = std::mem::replace(&mut self.delivered, std::mem::take(&mut self.earlier));
+        let taken = self.take(equal, digest);
+        self.earlier = std::mem::replace(&mut self.delivered, delivered);
+        taken
+    }
+
     /// Takes a call to run it outside the chat: the first of `equal` that may still run, or `None` if none may. A call
     /// can be taken only once. `equal` are calls with the same tool and arguments, none of which has an answer, with
     /// their events; `digest` computes the digest under which [`drain_taken`](Self::drain_taken) reports the call.
     pub(super) fn take(
         &mut self,
         equal: &[(&Call, EventId)],
-        digest: impl FnOnce(&Call) -> String,
+        digest: &dyn Fn(&Call) -> String,
     ) -> Option<Call> {
         let calls = equal.iter().map(|(call, _)| *call);
         let call = calls.into_iter().find(|call| self.delivered.contains(&call.id))?.clone();

@@ -16,6 +16,7 @@ use flowgate_lm::chat::Part;
 use serde_json::{Map, Value};
 
 use super::Conversation;
+use super::handed_over_calls::HandedOverCalls;
 use crate::canonical_json::canonical_object;
 use crate::view::{CallOutcome, ConversationItem};
 
@@ -44,6 +45,28 @@ impl Conversation {
         // The last item is the step with the calls, unless the caller has sent something since, which ends the right to
         // run them.
         let Some(ConversationItem::Step(_)) = self.items.last() else { return None };
+        self.take_equal_call(tool, arguments, HandedOverCalls::take)
+    }
+
+    /// Takes a call that the last message handed to the caller under an earlier policy, and that ran outside the chat
+    /// then, as [`take_handed_over_call`](Self::take_handed_over_call) did. Only a conversation that is
+    /// [carried over](Self::carry_over) has such calls, and only for inputs of the earlier conversation.
+    pub fn take_earlier_handed_over_call(
+        &mut self,
+        tool: &Tool,
+        arguments: &Map<String, Value>,
+    ) -> Option<Call> {
+        self.take_equal_call(tool, arguments, HandedOverCalls::take_earlier)
+    }
+
+    /// Takes a handed-over call without an answer that has this tool and these arguments, with `take`, which gets all
+    /// such calls and a function for the digest of the call.
+    fn take_equal_call(
+        &mut self,
+        tool: &Tool,
+        arguments: &Map<String, Value>,
+        take: impl FnOnce(&mut HandedOverCalls, &[(&Call, EventId)], &dyn Fn(&Call) -> String) -> Option<Call>,
+    ) -> Option<Call> {
         let sent = canonical_object(arguments);
         let is_equal_call = |(call, _): &(&Call, EventId)| {
             call.tool == *tool && call.arguments.as_ref().is_ok_and(|judged| canonical_object(judged) == sent)
@@ -59,7 +82,7 @@ impl Conversation {
         // Equal calls of earlier messages count as well: the caller may report the answer as the answer to any of them.
         let equal_calls: Vec<(&Call, EventId)> = unanswered.filter(is_equal_call).collect();
         let key = &self.settings.key;
-        self.handed.take(&equal_calls, |call| key.digest_of(call))
+        take(&mut self.handed, &equal_calls, &|call| key.digest_of(call))
     }
 
     /// Returns the calls that were [taken](Self::take_handed_over_call) since this method was last called: the tool and

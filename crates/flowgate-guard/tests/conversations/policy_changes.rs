@@ -7,9 +7,11 @@ use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
 use flowgate::trace::Tool;
 use flowgate_guard::approve::{Decision, DigestKey};
-use flowgate_guard::conversation::{CarryOverError, Conversation, ConversationSettings, Method, Need};
+use flowgate_guard::conversation::{
+    CarryOverError, Conversation, ConversationSettings, Method, Need, ToolAnswer,
+};
 use flowgate_guard::history::{ClientProfile, History};
-use flowgate_guard::journal::Input;
+use flowgate_guard::journal::{Input, RecordedNeed};
 use flowgate_lm::chat::{Completion, Message, Part, ToolCall};
 use proptest::prelude::*;
 
@@ -223,6 +225,42 @@ fn calls_keep_their_tools() {
     assert_eq!(later.journal_mut().take(), turn);
 }
 
+/// A call that ran without the client, as one of a tool of the provider does, is part of the carried conversation, and the
+/// new policy labels its answer.
+#[test]
+fn calls_that_ran_without_the_client_are_carried_over() {
+    let check = |old: &str, new: &str, expected: &str| {
+        let mut caller = ChatCaller::under(&POLICY.replace(READ, &READ.replace("untrusted, public", old)));
+        caller.chat.push(user("Read it."));
+        let ChatCaller { run, client, history, chat } = &mut caller;
+        run.conversation.accept_messages(client, history, chat).unwrap();
+        drop(run.conversation.need());
+        run.conversation.accept_completion(written("read {}"));
+        let Need::Run(call) = run.conversation.need() else { panic!() };
+        drop(call);
+        run.conversation.accept_tool_answer(ToolAnswer::text(PAGE));
+        drop(run.conversation.need());
+        run.conversation.accept_completion(written("I read it."));
+        let Need::User(turn) = run.conversation.need() else { panic!() };
+        assert!(turn.calls.is_empty());
+        let message = assistant("I read it.");
+        run.conversation.record_answer(client, history, &message);
+        chat.push(message);
+        let new = POLICY.replace(READ, &READ.replace("untrusted, public", new));
+        let later = carried(&mut caller, &new);
+        let [least, all] = views(&later);
+        assert!(all.contains(PAGE) && all.contains("model: I read it."), "{all}");
+        assert_eq!(least.contains("Mallory"), expected == "shown", "{least}");
+        assert_eq!(least.contains("I read it."), expected == "shown", "{least}");
+        let outputs = later.run.conversation.monitor().trace().events().iter();
+        assert_eq!(outputs.filter(|event| event.call.is_some()).count(), 1);
+    };
+    check("untrusted, public", "untrusted, public", "hidden");
+    check("untrusted, public", "trusted, public", "shown");
+    check("trusted, public", "untrusted, public", "hidden");
+    check("trusted, public", "trusted, private", "hidden");
+}
+
 /// No grant and no permit is carried over: a call that was handed over may not run outside the chat.
 #[test]
 fn rights_are_not_carried_over() {
@@ -247,6 +285,13 @@ fn other_conversations_are_not_carried_over() {
     };
     check(&[Input::User("Read it.".into())], CarryOverError::Unsupported);
     check(&[Input::GoOn], CarryOverError::Unsupported);
+    let answer = || Input::Ran(ToolAnswer::text("a page"));
+    check(&[answer()], CarryOverError::Unsupported);
+    // The tool of a server: its record does not say whether it is one.
+    let run =
+        |tool: &str| Input::Need(RecordedNeed::Run { tool: tool.to_owned(), arguments: "{}".to_owned() });
+    check(&[run("web/read"), answer()], CarryOverError::Unsupported);
+    check(&[run("read"), Input::HandOver, answer()], CarryOverError::Unsupported);
     let sent = Input::Sent {
         kept: 2,
         certain: 0,
@@ -292,6 +337,10 @@ fn seen_after_the_change(
                     Need::User(turn) => break turn,
                     Need::Complete(view) => {
                         run.conversation.accept_completion(answer_to(&shown(&view.request), step));
+                    }
+                    // In some turns, the provider runs this tool.
+                    Need::Run(call) if call.call().tool.name.as_ref() == "read" && text.len() % 2 == 1 => {
+                        run.conversation.accept_tool_answer(ToolAnswer::text(page));
                     }
                     Need::Run(call) => run.conversation.hand_over(call),
                     Need::Approve(_) => run.conversation.accept_decision(Decision::AllowOnce),

@@ -7,7 +7,7 @@ use super::{POLICY, ProxySession, tool};
 use crate::{ProxyAction, ProxyLimits, ProxySettings};
 
 /// Returns messages of both sides: well-formed ones, ones without some field, and truncated ones.
-fn messages() -> Vec<String> {
+pub(super) fn messages() -> Vec<String> {
     let mut messages: Vec<Value> = Vec::new();
     let params = json!({"name": "read", "uri": "a", "arguments": {"a": 1}, "_meta": {"progressToken": 1}, "requestId": 1,
         "progressToken": 1, "progress": 1, "capabilities": {"elicitation": {}}, "cursor": "page-2", "notifications": {"toolsListChanged": true, "resourceSubscriptions": ["a", "b"]}});

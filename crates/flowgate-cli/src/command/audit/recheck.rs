@@ -31,6 +31,8 @@ pub(super) fn run(
 ) -> Result<u8, InputError> {
     let failed = |error: &dyn std::fmt::Display| InputError(format!("{}: {error}", config.display()));
     let config = serve::gateway_config(config)?;
+    let cipher = config.store.encryption.audit_content_cipher();
+    let options = &VerifyOptions { cipher: cipher.as_deref(), ..*options };
     // The database is read before the logs, so that records written in the meantime are no objection.
     let snapshot = read_database_snapshot(&config).map_err(|error| failed(&error))?;
     let (mut logged, mut logs, mut summaries) = (LoggedVerdicts::default(), Vec::new(), Vec::new());

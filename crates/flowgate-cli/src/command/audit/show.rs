@@ -4,7 +4,9 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use flowgate_audit::{AuditRecord, ContentReader, LineContent, RecordKind, VerifiedRecords, VerifyErrorKind};
+use flowgate_audit::{
+    AuditRecord, ContentCipher, ContentReader, LineContent, RecordKind, VerifiedRecords, VerifyErrorKind,
+};
 use serde_json::Value;
 
 use super::contents;
@@ -20,12 +22,13 @@ const COLUMNS: [(&str, usize); 6] =
 const MAX_SHOWN_CHARS: usize = 2000;
 
 /// Runs `flowgate audit show`: prints a table or, with `json`, lines of JSON; with `content`, also the contents of the
-/// records, and lists only the records of `conversation` if it is given. Returns 1 at the first line that does not
+/// records, of which `cipher` opens the encrypted ones, and lists only the records of `conversation` if it is given. Returns 1 at the first line that does not
 /// follow from the previous one or whose content cannot be used, otherwise 0.
 pub(crate) fn run(
     file: &Path,
     conversation: Option<&str>,
     (json, content): (bool, bool),
+    cipher: Option<&dyn ContentCipher>,
     output: &mut Console,
 ) -> Result<u8, InputError> {
     if !json {
@@ -34,7 +37,7 @@ pub(crate) fn run(
         output.line(&head);
     }
     let contents: Box<dyn BufRead> = if content { contents::open(file)? } else { Box::new(std::io::empty()) };
-    let mut content_reader = ContentReader::new(contents);
+    let mut content_reader = ContentReader::with_cipher(contents, cipher);
     // `None`: no key is expected, so the log names its key itself.
     for record in VerifiedRecords::new(input::open(file)?, None) {
         let entry = record.and_then(|record| {

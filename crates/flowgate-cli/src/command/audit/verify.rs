@@ -6,8 +6,8 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use flowgate_audit::{
-    AuditPublicKey, ContentCounts, LogAnchor, LogExpectations, LogSummary, VerifyErrorKind, WitnessRecord,
-    verify,
+    AuditPublicKey, ContentCipher, ContentCounts, LogAnchor, LogExpectations, LogSummary, VerifyErrorKind,
+    WitnessRecord, verify,
 };
 
 use super::{contents, witness};
@@ -17,7 +17,7 @@ use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
 /// The independent facts that a log is checked against.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct VerifyOptions<'a> {
     /// The public key that must have signed the log, in hexadecimal digits or as the path of a file.
     pub(super) key: Option<&'a str>,
@@ -27,6 +27,8 @@ pub(super) struct VerifyOptions<'a> {
     pub(super) witness: Option<(&'a Path, &'a WitnessRecord)>,
     /// Whether unsigned lines are an objection.
     pub(super) signed: bool,
+    /// The cipher of encrypted contents, which are not compared with the log without it.
+    pub(super) cipher: Option<&'a dyn ContentCipher>,
 }
 
 /// Runs `flowgate audit verify` without a database: verifies each log and prints the results. Returns 1 if there is an
@@ -71,13 +73,14 @@ pub(super) fn verify_log(
     progress: &Progress,
     output: &mut Console,
 ) -> Result<Option<LogSummary>, InputError> {
-    let VerifyOptions { key, head, witness, signed } = options;
+    let VerifyOptions { key, head, witness, signed, cipher } = options;
     let expected = LogExpectations {
         key: key.map(public_key).transpose()?,
         hash: head.map(|head| head.hash),
         seq: head.and_then(|head| head.seq),
         anchors,
         witness: witness.map(|(_, witness)| witness),
+        content_cipher: *cipher,
     };
     let name = file.display().to_string();
     let mut log = input::open_counted(file, progress)?;
@@ -153,7 +156,7 @@ fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut 
         ));
     }
     let contents = summary.contents.filter(|contents| *contents != ContentCounts::default());
-    if let Some(ContentCounts { kept, missing, forgotten, stray }) = contents {
+    if let Some(ContentCounts { kept, missing, forgotten, stray, sealed }) = contents {
         // Each recorded deletion explains one missing content.
         let mut line = format!("  content   {kept} kept, {} forgotten", missing.min(forgotten));
         if missing > forgotten {
@@ -161,6 +164,9 @@ fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut 
         }
         if forgotten > missing {
             line += &format!(", {} present although the log records their deletion", forgotten - missing);
+        }
+        if sealed > 0 {
+            line += &format!(", {sealed} encrypted and not checked: give their keys with `--config`");
         }
         if stray > 0 {
             line += &format!(", {stray} without a line in the log");

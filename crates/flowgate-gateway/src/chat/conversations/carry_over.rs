@@ -2,7 +2,8 @@
 //! labels depend on has changed.
 //!
 //! The chat is processed again under the present policy ([`Conversation::carry_over`]), by which its texts and calls
-//! receive the labels of this policy. The new form of the turns is stored together with the next turn: until then, the
+//! receive the labels of this policy. Messages of MCP servers are processed again by their proxies, with what the earlier
+//! policy let through ([`flowgate_mcp::ProxyRuling`]). The new form of the turns is stored together with the next turn: until then, the
 //! conversation is stored as before, and the next request carries it over again. [`super::load`] calls this file.
 //! [`replay_carried_over`] does the same for a view, and changes neither the conversation nor what is known of its
 //! client.
@@ -13,6 +14,7 @@ use std::time::Instant;
 
 use axum::http::StatusCode;
 use flowgate::monitor::Monitor;
+use flowgate_guard::approve::DigestKey;
 use flowgate_guard::history::ClientProfile;
 use flowgate_guard::journal::Input;
 
@@ -24,6 +26,7 @@ use crate::database::{CarriedTurns, Content, DatabaseError, OpenedConversation, 
 use crate::http::request_error::RequestError;
 use crate::limits::count_values;
 use crate::log::LogEvent;
+use crate::mcp_proxy::proxies::ServerProxyEvent;
 use crate::random;
 
 /// The reason why a conversation cannot be carried over: a sentence for the operator's log, without content.
@@ -46,7 +49,9 @@ impl Conversations {
         let mut session = empty_state(client, opened.id, &key)?;
         // Quotations are searched in everything that the client was shown.
         let mut history = self.lock_shown_texts(client).await?;
-        let carried = carry_turns(client, &mut session, &mut history.client, &opened.inputs);
+        let earlier_key = earlier_key(&opened.key)?;
+        let turns = (earlier_key, opened.inputs.as_slice());
+        let carried = carry_turns(client, &mut session, &mut history.client, turns);
         drop(history);
         let carried = carried.map(|inputs| {
             session.prefixes = session.history.prefixes();
@@ -94,6 +99,7 @@ pub(crate) fn replay_carried_over(
         profile.quotations.note_forgotten();
     }
     load_history(&mut profile, shown.texts);
+    let turns = (earlier_key(digest_key)?, turns);
     carry_turns(client, &mut session, &mut profile, turns).map_err(|why| {
         let message = format!(
             "the policy or the settings of the client have changed since this conversation began, and it cannot be \
@@ -106,8 +112,19 @@ pub(crate) fn replay_carried_over(
     Ok(())
 }
 
-/// Processes the stored turns `turns` again on `session`, a conversation without turns, under the present policy of the
-/// client. `profile` has the texts that the client was shown, to which those of the turns are added. Returns the new
+/// Returns the key of the digests of a stored conversation, from its form in hexadecimal.
+///
+/// # Errors
+/// If the key is damaged.
+fn earlier_key(key: &str) -> Result<DigestKey, DatabaseError> {
+    let bytes = random::from_hex::<32>(key);
+    bytes.map(DigestKey::new).ok_or(DatabaseError::Damaged(
+        "a row of the table `conversations` has no key of 32 bytes in hexadecimal",
+    ))
+}
+
+/// Processes the stored turns `turns` of a conversation, whose digests have the key `earlier_key`, again on `session`, a
+/// conversation without turns, under the present policy of the client. `profile` has the texts that the client was shown, to which those of the turns are added. Returns the new
 /// stored form of the turns.
 ///
 /// # Errors
@@ -116,21 +133,25 @@ fn carry_turns(
     client: &ClientState,
     session: &mut ConversationState,
     profile: &mut ClientProfile,
-    turns: &[String],
+    (earlier_key, turns): (DigestKey, &[String]),
 ) -> Result<Vec<Content>, Obstacle> {
     let mut inputs = Vec::with_capacity(turns.len());
     for (number, row) in turns.iter().enumerate() {
         let obstacle = |why: &str| format!("turn {number}: {why}");
         let turn = StoredTurn::read(row).map_err(|_| obstacle("its stored form cannot be read"))?;
-        let chat = turn.chat_inputs().ok_or_else(|| obstacle("it has messages of MCP servers"))?;
         // Extern predicates give the recorded answers again.
         session.answers.begin_replay(turn.answers.clone());
-        let ConversationState { conversation, history: own, .. } = session;
-        let carried = conversation.carry_over(profile, own, &chat, &|name| client.spec.tool_of(name));
-        carried.map_err(|why| obstacle(&why.to_string()))?;
-        // Writes the turn in its form under the present policy.
-        let chat = session.conversation.journal_mut().take();
-        let row = StoredTurn::write(chat, turn.answers).map_err(|_| {
+        let mut steps = Vec::with_capacity(turn.steps.len());
+        for step in turn.steps {
+            let carried = match step {
+                StoredInput::Chat(inputs) => carry_chat(client, session, profile, &inputs),
+                StoredInput::Server(event) => carry_event(client, session, profile, (&earlier_key, event)),
+            };
+            steps.extend(carried.map_err(|why| obstacle(&why))?);
+        }
+        // Calls that ran outside the chat were recorded when they ran.
+        session.conversation.drain_taken_calls();
+        let row = StoredTurn::write(steps, turn.answers).map_err(|_| {
             obstacle("its new form cannot be serialized to JSON, because of a bug in the gateway: report it")
         })?;
         session.values = session.values.saturating_add(count_values(row.as_bytes()));
@@ -140,16 +161,53 @@ fn carry_turns(
     Ok(inputs)
 }
 
-impl StoredTurn {
-    /// Returns the inputs of the chat; `None` if there are inputs of MCP servers as well.
-    fn chat_inputs(&self) -> Option<Vec<Input>> {
-        let mut all = Vec::new();
-        for step in &self.steps {
-            match step {
-                StoredInput::Chat(inputs) => all.extend(inputs.iter().cloned()),
-                StoredInput::Server(_) => return None,
-            }
-        }
-        Some(all)
+/// Processes inputs of the chat again. Returns them in their new stored form.
+///
+/// # Errors
+/// Why they cannot be carried over.
+fn carry_chat(
+    client: &ClientState,
+    session: &mut ConversationState,
+    profile: &mut ClientProfile,
+    inputs: &[Input],
+) -> Result<Option<StoredInput>, Obstacle> {
+    let ConversationState { conversation, history, .. } = session;
+    let carried = conversation.carry_over(profile, history, inputs, &|name| client.spec.tool_of(name));
+    carried.map_err(|why| why.to_string())?;
+    let carried = session.conversation.journal_mut().take();
+    Ok((!carried.is_empty()).then_some(StoredInput::Chat(carried)))
+}
+
+/// Processes an input of an MCP server's proxy again, with the rulings of the policy under which it was stored. Returns it
+/// in its new stored form. `earlier_key` is the key of the digests of the conversation that has stored it.
+///
+/// # Errors
+/// Why it cannot be carried over.
+fn carry_event(
+    client: &ClientState,
+    session: &mut ConversationState,
+    profile: &mut ClientProfile,
+    (earlier_key, mut event): (&DigestKey, ServerProxyEvent),
+) -> Result<Option<StoredInput>, Obstacle> {
+    let server = event.server.clone();
+    if client.spec.server(&server).is_none() {
+        return Err(format!(
+            "it has messages of the MCP server `{server}`, which the client may not use any more"
+        ));
     }
+    if event.rulings.is_none() {
+        return Err(format!(
+            "it has messages of the MCP server `{server}` that were stored in watch mode or by an earlier version"
+        ));
+    }
+    // An input that was carried over before keeps the word of the conversation in which it was received.
+    event.earlier.get_or_insert_with(|| earlier_key.text_digest(&server));
+    if !session.proxies.carry_event(&mut session.conversation, &client.spec, &event) {
+        return Err(format!(
+            "its messages of the MCP server `{server}` do not fit its record of what was sent and shown"
+        ));
+    }
+    // What the server showed to the client is found when it is quoted.
+    session.conversation.memorize(profile, &mut session.history);
+    Ok(Some(StoredInput::Server(event)))
 }

@@ -45,15 +45,16 @@ impl StoredTurn {
         serde_json::from_str(row)
     }
 
-    /// Returns the stored row of a turn with chat inputs only: a plain list of the inputs, or the form with named
-    /// fields if extern predicates have answered in the turn.
+    /// Returns the stored row of a turn: a plain list of the inputs if there are chat inputs only and extern predicates
+    /// have not answered in the turn, and otherwise the form with named fields.
     pub(super) fn write(
-        chat: Vec<Input>,
+        steps: Vec<StoredInput>,
         answers: Vec<RecordedPredicateAnswer>,
     ) -> serde_json::Result<String> {
-        match answers.is_empty() {
-            true => serde_json::to_string(&chat),
-            false => serde_json::to_string(&Self { steps: vec![StoredInput::Chat(chat)], answers }),
+        match steps.as_slice() {
+            [] if answers.is_empty() => serde_json::to_string::<[Input]>(&[]),
+            [StoredInput::Chat(chat)] if answers.is_empty() => serde_json::to_string(chat),
+            _ => serde_json::to_string(&Self { steps, answers }),
         }
     }
 }
@@ -64,7 +65,7 @@ impl ConversationState {
     pub(crate) fn handle_proxy_event(
         &mut self,
         client: &ClientSettings,
-        event: ServerProxyEvent,
+        mut event: ServerProxyEvent,
     ) -> (Vec<ProxyAction>, Vec<CallVerdict>) {
         let chat = self.conversation.journal_mut().take();
         if !chat.is_empty() {
@@ -72,6 +73,7 @@ impl ConversationState {
         }
         let actions = self.proxies.handle_event(&mut self.conversation, client, &event);
         let verdicts = self.proxies.take_judgements(&event.server);
+        event.rulings = self.proxies.take_rulings(&event.server);
         self.unpersisted.push(StoredInput::Server(event));
         (actions, verdicts)
     }
@@ -153,7 +155,12 @@ impl ConversationState {
                 StoredInput::Chat(inputs) => (inputs, None),
                 StoredInput::Server(event) => (Vec::new(), Some(event)),
             };
-            if let Some(event) = server_event {
+            if let Some(event) = server_event.as_ref().filter(|event| event.earlier.is_some()) {
+                // An input that was carried over from an earlier policy has no verdicts of this one.
+                if !self.proxies.carry_event(&mut self.conversation, &client.spec, event) {
+                    return None;
+                }
+            } else if let Some(event) = server_event {
                 self.proxies.handle_event(&mut self.conversation, &client.spec, &event);
                 verdicts.extend(self.proxies.take_judgements(&event.server));
             }

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use super::cipher::{ContentCipher, KeyRing, StoredContent, sealed_parts};
+use super::cipher::{ContentCipher, KeyRing, StoredContent};
 use super::keys::EncryptionKeys;
 use super::place::ContentPlace;
+use super::sealing_keys::sealed_parts;
 use crate::database::Database;
 use crate::database::error::DatabaseError;
 use crate::database::transaction::{Access, DynTransaction};

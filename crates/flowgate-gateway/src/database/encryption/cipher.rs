@@ -3,25 +3,17 @@
 //! but only a [`StoredContent`], which [`ContentCipher::seal`] creates; and no digest, but only a [`StoredDigest`] of
 //! [`ContentCipher::lookup`].
 //!
-//! A sealed value is the text `fg1:KEY:DATA`: the id of its key, and in base64 the nonce, the ciphertext and the tag.
+//! `sealing_keys` defines the form of a sealed value.
 
 use std::fmt;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
-use chacha20poly1305::{XChaCha20Poly1305, XNonce};
-
-use super::keys::{EncryptionKey, EncryptionKeys, mac};
+use super::keys::{EncryptionKeys, mac};
 use super::place::{ContentPlace, DigestColumn};
+use super::sealing_keys::{SealingKeys, sealed_parts};
 use crate::database::error::DatabaseError;
 use crate::database::transaction::{SqlRow, SqlValue};
 use crate::random;
 
-/// The beginning of a sealed value, with the version of its form.
-const MARK: &str = "fg1:";
-/// The length of a nonce, in bytes. Random nonces of this length do not repeat.
-const NONCE_BYTES: usize = 24;
 /// The first letter of a keyed digest. A digest without a key is in hexadecimal, so it never begins with it.
 const KEYED: char = 'k';
 
@@ -109,8 +101,8 @@ pub(in crate::database) enum ContentCipher {
 
 /// The keys of a database. `Debug` shows none.
 pub(in crate::database) struct KeyRing {
-    /// The ciphers with the ids of their keys: the first one seals, all of them open.
-    ciphers: Vec<(String, XChaCha20Poly1305)>,
+    /// The keys that seal and open content.
+    ciphers: SealingKeys,
     /// The lookup key, by which digests are keyed. It stays the same when the keys of the configuration change.
     lookup: [u8; 32],
     /// Whether all content of the database is sealed, so that a value that is not sealed is damaged.
@@ -128,12 +120,8 @@ impl KeyRing {
     /// Creates a key ring from the keys of the configuration and the lookup key of the database. `is_complete` says
     /// whether all content of the database is sealed.
     pub(super) fn new(keys: &EncryptionKeys, lookup: [u8; 32], is_complete: bool) -> Self {
-        let cipher = |key: &EncryptionKey| {
-            // The text names the purpose of the derived key; its last word is the version of the encryption.
-            let derived = key.derived("flowgate database content 1");
-            (key.id(), XChaCha20Poly1305::new(&derived.into()))
-        };
-        Self { ciphers: keys.iter().map(cipher).collect(), lookup, is_complete }
+        // The text names the purpose of the derived keys; its last word is the version of the encryption.
+        Self { ciphers: SealingKeys::new(keys, "flowgate database content 1"), lookup, is_complete }
     }
 
     /// Returns whether all content of the database is sealed.
@@ -148,8 +136,7 @@ impl KeyRing {
 
     /// Returns whether a stored value is sealed by the first key, the one that seals new values.
     pub(super) fn is_current(&self, stored: &str) -> bool {
-        let key = sealed_parts(stored).map(|(key, _)| key);
-        self.ciphers.first().is_some_and(|(first, _)| key == Some(first))
+        self.ciphers.is_current(stored)
     }
 
     /// Seals a text for its place: encrypts it with the first key of the ring, so that it can only be opened at this
@@ -158,13 +145,8 @@ impl KeyRing {
     /// # Errors
     /// If the operating system returns no random bytes, or the text cannot be encrypted ([`NOT_SEALED`]).
     pub(super) fn seal(&self, text: &str, place: &ContentPlace) -> Result<StoredContent, DatabaseError> {
-        let nonce: [u8; NONCE_BYTES] = random::bytes().map_err(|_| DatabaseError::NoRandomBytes)?;
-        let (key, cipher) = self.ciphers.first().ok_or(NOT_SEALED)?;
-        let payload = Payload { msg: text.as_bytes(), aad: &place.bound };
-        let sealed = cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| NOT_SEALED)?;
-        let mut stored = format!("{MARK}{key}:");
-        STANDARD.encode_string([nonce.as_slice(), &sealed].concat(), &mut stored);
-        Ok(StoredContent(stored))
+        let nonce = random::bytes().map_err(|_| DatabaseError::NoRandomBytes)?;
+        self.ciphers.seal(text, &place.bound, nonce).map(StoredContent).ok_or(NOT_SEALED)
     }
 
     /// Opens a value that was sealed for this place. Returns a value that is not sealed unchanged, as long as the
@@ -174,19 +156,10 @@ impl KeyRing {
     /// If the value was altered or moved, its key is not in the ring, or it is not sealed although all content is.
     pub(super) fn open(&self, stored: String, place: &ContentPlace) -> Result<String, DatabaseError> {
         let column = place.column.name();
-        let Some((key, data)) = sealed_parts(&stored) else {
+        if sealed_parts(&stored).is_none() {
             return if self.is_complete { Err(DatabaseError::Unsealed(column)) } else { Ok(stored) };
-        };
-        let unreadable = DatabaseError::Unreadable(column);
-        let cipher = self.ciphers.iter().find(|(id, _)| id == key).map(|(_, cipher)| cipher);
-        // The data is the nonce and the encrypted text, in base64.
-        let data = STANDARD.decode(data).ok();
-        let opened = cipher.zip(data).and_then(|(cipher, data)| {
-            let (nonce, sealed) = data.split_first_chunk::<NONCE_BYTES>()?;
-            let payload = Payload { msg: sealed, aad: &place.bound };
-            cipher.decrypt(&XNonce::from(*nonce), payload).ok()
-        });
-        String::from_utf8(opened.ok_or(unreadable)?).map_err(|_| DatabaseError::Unreadable(column))
+        }
+        self.ciphers.open(&stored, &place.bound).ok_or(DatabaseError::Unreadable(column))
     }
 
     /// Returns the form in which a digest of a client's content is stored: an HMAC of it under the lookup key, after
@@ -203,13 +176,6 @@ impl KeyRing {
 
 /// The error if a text cannot be sealed: it has hundreds of gigabytes, or the key ring is empty.
 const NOT_SEALED: DatabaseError = DatabaseError::Bug("a value cannot be encrypted");
-
-/// Splits a sealed value into the id of its key and its data; `None` if the value is not sealed. Content that is not
-/// sealed never has this form: JSON and hexadecimal keys begin with other characters, and a normalized text never
-/// contains letters together with symbols.
-pub(super) fn sealed_parts(stored: &str) -> Option<(&str, &str)> {
-    stored.strip_prefix(MARK)?.split_once(':')
-}
 
 impl ContentCipher {
     /// Returns the form in which a content is stored in its place: sealed, if the database has a key.

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use super::cipher::{ContentCipher, KeyRing, StoredContent, StoredDigest, sealed_parts};
+use super::cipher::{ContentCipher, KeyRing, StoredContent, StoredDigest};
 use super::place::{ContentPlace, DigestColumn};
+use super::sealing_keys::sealed_parts;
 use crate::config::GatewayConfig;
 use crate::database::error::DatabaseError;
 use crate::database::transaction::{Access, DynTransaction, SqlColumn, SqlRow};

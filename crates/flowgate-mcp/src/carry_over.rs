@@ -1,0 +1,164 @@
+//! Processes inputs of an earlier conversation again under another policy, with the rulings that the earlier policy gave
+//! ([`ProxyRuling`]): what was sent to the server and shown to the client then becomes the same events, with the labels
+//! of the present policy. The gateway does this after the policy of a client has changed.
+//!
+//! * A call that ran is recorded as one that ran ([`Monitor::record`]): rules over history and stores see it. It is not
+//!   judged as to whether it runs. If the present policy denies it, its answer is labelled top.
+//! * What the client was shown is an event, even if the present policy would have hidden it; what it was not shown is
+//!   none, even if the present policy would have shown it.
+//! * The reasons of a refusal may depend on everything before it, since the earlier policy gave them. The client's label
+//!   rises to the join of the labels of all of that.
+//! * A person's approval lets run what ran then, and nothing else: open questions end with the first other input.
+//!
+//! An input that the proxy cannot follow (the record of its rulings does not fit, or the trace has no room) has
+//! *diverged*: the caller must discard the conversation.
+
+use flowgate::label::Label;
+use flowgate::monitor::{Attribution, Monitor};
+use flowgate::trace::{Call, EventBody, EventId, TraceEntry};
+use serde_json::Value;
+
+use super::asked_call::AskedCall;
+use super::refusal::unjudged_refusal;
+use super::ruling::{ProxyRuling, RulingTape};
+use super::session::MonitoredSession;
+use super::{CallRuling, OutgoingRequest, PendingClientRequest, PermittedRequest, Proxy};
+
+/// The reason that a refused call of an earlier policy has in the trace, where the real one is not known.
+const EARLIER: &str = "the call was refused under an earlier policy";
+
+impl Proxy {
+    /// Records from now on what the policy decides, to be [taken](Self::take_rulings) after each input. Does nothing in
+    /// watch mode, in which the policy decides nothing.
+    pub fn record_rulings(&mut self) {
+        if !self.settings.is_watching && !self.tape.is_following() {
+            self.tape = RulingTape::Recording(Vec::new());
+        }
+    }
+
+    /// Returns and removes what the policy decided since the last call of this method; `None` if that is not recorded.
+    pub fn take_rulings(&mut self) -> Option<Vec<ProxyRuling>> {
+        match &mut self.tape {
+            RulingTape::Recording(rulings) => Some(std::mem::take(rulings)),
+            RulingTape::Live | RulingTape::Following { .. } => None,
+        }
+    }
+
+    /// Begins an input of an earlier conversation, in which the policy decided as `rulings` says. `id_word` is the word of
+    /// the generated request IDs in that conversation.
+    pub fn begin_earlier_input(&mut self, rulings: &[ProxyRuling], id_word: &str) {
+        if self.own_id_word.is_none() {
+            self.own_id_word = Some(self.settings.id_word.take());
+        }
+        self.settings.id_word = Some(id_word.to_owned());
+        self.tape = RulingTape::Following { left: rulings.iter().copied().collect(), has_diverged: false };
+    }
+
+    /// Ends an input of an earlier conversation. Returns whether the proxy could follow all of its rulings.
+    pub fn end_earlier_input(&mut self) -> bool {
+        match std::mem::take(&mut self.tape) {
+            RulingTape::Following { left, has_diverged } => left.is_empty() && !has_diverged,
+            RulingTape::Live | RulingTape::Recording(_) => false,
+        }
+    }
+
+    /// Ends the inputs of an earlier conversation, if there were any: request IDs have the word of the present one again,
+    /// and questions that are still open end without an answer.
+    pub fn end_earlier_conversation(&mut self) {
+        let Some(id_word) = self.own_id_word.take() else { return };
+        self.settings.id_word = id_word;
+        self.record_rulings();
+        self.retries.clear();
+        self.outgoing_requests.retain(|_, request| !matches!(request, OutgoingRequest::Person { .. }));
+        let client_ids = &mut self.client_ids;
+        self.client_requests.retain(|id, pending| {
+            let is_kept = !matches!(pending, PendingClientRequest::Waiting);
+            if !is_kept {
+                client_ids.remove(id);
+            }
+            is_kept
+        });
+    }
+
+    /// Returns whether the proxy only watches. It enforces the rulings of an earlier policy that was enforced.
+    pub(super) fn is_watching(&self) -> bool {
+        self.settings.is_watching && !self.tape.is_following()
+    }
+
+    /// Follows the ruling of an earlier policy on a call.
+    pub(super) fn follow_ruling(&mut self, monitor: &mut Monitor, entry: TraceEntry) -> CallRuling {
+        // The policy's own ruling does not count, so any will do.
+        match self.tape.choose(ProxyRuling::No) {
+            ProxyRuling::Yes => match self.record_earlier_call(monitor, entry) {
+                Some(permitted) => CallRuling::Run(permitted),
+                None => CallRuling::No(self.earlier_refusal(monitor)),
+            },
+            ProxyRuling::Ask => CallRuling::Ask(AskedCall::Earlier(Box::new(entry))),
+            ProxyRuling::No => CallRuling::No(self.earlier_refusal(monitor)),
+            _ => {
+                self.tape.note_divergence();
+                CallRuling::No(self.earlier_refusal(monitor))
+            }
+        }
+    }
+
+    /// Records a call that ran under an earlier policy. Returns what is sent again; `None` if the trace has no room.
+    pub(super) fn record_earlier_call(
+        &mut self,
+        monitor: &mut Monitor,
+        entry: TraceEntry,
+    ) -> Option<PermittedRequest> {
+        let EventBody::Call(call) = &entry.body else { return None };
+        let (call_id, arguments) = (call.id.clone(), call.arguments.clone().unwrap_or_default());
+        // Not `Monitor::record_earlier`: a fresh conversation under the present policy would have written to the stores
+        // with the labels of this policy. Those of the earlier policy are in the record of the stores.
+        let recorded = monitor.record(entry, &Attribution::everything());
+        if recorded.event.is_none() {
+            self.tape.note_divergence();
+            return None;
+        }
+        Some(PermittedRequest { call_id, arguments })
+    }
+
+    /// Takes the call that the chat handed over under an earlier policy, and that ran here; `None` if the chat has no such
+    /// call, so that the input has diverged.
+    pub(super) fn take_earlier_call_of_chat(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        tool: &flowgate::trace::Tool,
+        arguments: &serde_json::Map<String, Value>,
+    ) -> Option<Call> {
+        let call = session.take_earlier_handed_over_call(tool, arguments);
+        if call.is_none() {
+            self.tape.note_divergence();
+        }
+        call
+    }
+
+    /// Returns why a call did not run under an earlier policy. An event raises the client's label to that of everything
+    /// that the reasons may depend on, unless it is as high already.
+    pub(super) fn earlier_refusal(&mut self, monitor: &mut Monitor) -> Value {
+        let label = label_of_everything(monitor);
+        let entry = TraceEntry::assistant(Value::from(EARLIER));
+        match monitor.trace().position_of(&entry) {
+            Ok(position) if label.flows_to(&position.context) => {}
+            Ok(position) => {
+                if monitor.push_generated(entry, position.context.join(&label)).is_err() {
+                    self.tape.note_divergence();
+                }
+            }
+            Err(_) => self.tape.note_divergence(),
+        }
+        unjudged_refusal("earlier", EARLIER)
+    }
+}
+
+/// Returns the join of the labels of everything in the session.
+fn label_of_everything(monitor: &Monitor) -> Label {
+    let trace = monitor.trace();
+    let labels =
+        trace.events().iter().enumerate().map(|(index, event)| {
+            event.label.join(&event.decided).join(&trace.existence_label(EventId(index)))
+        });
+    labels.fold(Label::BOTTOM, |all, label| all.join(&label))
+}
