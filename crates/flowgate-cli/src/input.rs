@@ -230,8 +230,8 @@ pub(crate) fn for_each_run(
 }
 
 /// Reads the rest of a JSON document over several lines, and returns the document as one run. `first` is its first
-/// line, `number` is the number of that line, and `name` is the file in messages. At most [`MAX_FILE`] further bytes
-/// are read; a longer document is then incomplete, which is an error.
+/// line, `number` is the number of that line, and `name` is the file in messages. A document with more than [`MAX_FILE`]
+/// further bytes is an error.
 fn read_document(
     name: &str,
     first: String,
@@ -239,8 +239,15 @@ fn read_document(
     number: usize,
 ) -> Result<RecordedRun, InputError> {
     let mut bytes = first.into_bytes();
-    let read = reader.take(MAX_FILE).read_to_end(&mut bytes);
-    read.map_err(|error| InputError(format!("{name}: {}", describe_io_error(&error))))?;
+    let read = reader.take(MAX_FILE + 1).read_to_end(&mut bytes);
+    let read = read.map_err(|error| InputError(format!("{name}: {}", describe_io_error(&error))))?;
+    if read as u64 > MAX_FILE {
+        return Err(InputError(format!(
+            "{name}: the document from line {number} on is longer than {} MiB; write each message of the run on a line \
+             of its own",
+            MAX_FILE >> 20
+        )));
+    }
     let text = utf8_text(bytes, name, number).map_err(InputError)?;
     match read::line(&text, number) {
         Ok(JsonLine::Run(run)) => Ok(run),

@@ -424,7 +424,12 @@ fn missing_variable(variable: &str) -> String {
 fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
     all.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.keys().map(String::as_str).collect();
-        format!("the configuration has no {kind} `{name}`; known ones are: {}", known.join(", "))
+        match known.as_slice() {
+            [] => format!("the configuration has no {kind} `{name}`, and no other one either; add it"),
+            known => {
+                format!("the configuration has no {kind} `{name}`; known ones are: {}", known.join(", "))
+            }
+        }
     })
 }
 

@@ -35,9 +35,10 @@ impl CorpusFolder for BTreeMap<String, String> {
         Ok(self.get(path).cloned())
     }
 
-    /// Returns the names of the files directly in a folder; none for the empty path. Never fails.
+    /// Returns the names of the files directly in a folder, or in this one for the empty path. Never fails.
     fn list(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
-        let below = self.keys().filter_map(|path| path.strip_prefix(folder)?.strip_prefix('/'));
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let below = self.keys().filter_map(|path| path.strip_prefix(prefix.as_str()));
         Ok(below.filter(|name| !name.contains('/')).map(str::to_owned).collect())
     }
 

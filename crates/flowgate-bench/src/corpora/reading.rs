@@ -22,8 +22,11 @@ impl CorpusError {
 
 impl fmt::Display for CorpusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.place.escape_debug();
-        write!(f, "{place}: {}", self.problem)
+        match self.place.as_str() {
+            // The folder of the corpus itself, which the caller names.
+            "" => f.write_str(&self.problem),
+            place => write!(f, "{}: {}", place.escape_debug(), self.problem),
+        }
     }
 }
 

@@ -31,7 +31,10 @@ pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Console) ->
     for name in names {
         command = command.find_subcommand(name).ok_or_else(|| {
             let known: Vec<&str> = subcommands(command).map(clap::Command::get_name).collect();
-            InputError(format!("{title} has no command `{name}`; its commands are {}", known.join(", ")))
+            InputError(match known.as_slice() {
+                [] => format!("{title} has no commands; leave out `{name}`"),
+                known => format!("{title} has no command `{name}`; its commands are {}", known.join(", ")),
+            })
         })?;
         title = format!("{title}-{}", command.get_name());
     }

@@ -100,18 +100,22 @@ pub(crate) fn run(options: &ReportArgs, output: &mut Console) -> Result<u8, Inpu
 /// If the file cannot be read.
 fn for_each_line(path: &Path, each: &mut dyn FnMut(usize, Result<String, String>)) -> Result<(), InputError> {
     let mut reader = input::open(path)?;
-    for number in 1.. {
+    let mut number = 1;
+    loop {
         let mut bytes = Vec::new();
         let read = std::io::Read::take(&mut reader, MAX_LINE).read_until(b'\n', &mut bytes);
         read.map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))?;
         if bytes.is_empty() {
             break;
         }
+        // The parts of a line that is cut have the number of the line.
+        let line = number;
+        number += usize::from(bytes.ends_with(b"\n"));
         let text = String::from_utf8(bytes).map_err(|_| {
             "the line is not valid UTF-8, so the file is no watch log; give a watch log".to_owned()
         });
         if !text.as_ref().is_ok_and(|text| text.trim().is_empty()) {
-            each(number, text);
+            each(line, text);
         }
     }
     Ok(())

@@ -157,10 +157,8 @@ impl ModelRoutes {
         self.coverage.note_server(&client.spec.name, found.as_ref().map(|server| server.name.as_str()));
         let server = found.ok_or_else(|| {
             let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();
-            let why = format!(
-                "this client may not use an MCP server of this name; it may use: {}",
-                names.join(", ")
-            );
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let why = format!("this client may not use an MCP server of this name; it may use: {names}");
             error_reply(StatusCode::NOT_FOUND, &why)
         })?;
         // For the log lines about limits; an invalid name is refused only after the limits are checked.
