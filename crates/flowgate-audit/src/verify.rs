@@ -1,8 +1,8 @@
 //! Verifies that no line of a log was changed, removed or inserted.
 //!
 //! A log alone cannot show that lines are missing at its end: truncated after a head, it is still consistent. The
-//! person who verifies the log therefore supplies the hash of a head or the number of a line from elsewhere. `flowgate
-//! audit verify` calls this file.
+//! person who verifies the log therefore supplies the hash of a head or the number of a line from elsewhere. The
+//! command `flowgate audit verify` calls [`verify`].
 
 use std::io::BufRead;
 

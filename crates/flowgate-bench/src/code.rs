@@ -1,7 +1,8 @@
-//! Identifies the code of this program in the manifest of a run. `build.rs` computes the digest of the sources of the monitor, the detectors, the
-//! methods, the models' wire formats and the suites.
+//! Identifies the code of this program in the manifest of a run. `build.rs` computes the digest of the sources of the
+//! monitor, the detectors, the methods, the models' wire formats and the suites.
 //!
-//! The digest says who recorded a run. It decides nothing: [`verify`](crate::verify) compares the figures, and reports another digest as a note.
+//! The digest says which code recorded a run. It decides nothing: [`verify`](crate::verify) compares the figures, and
+//! reports another digest as a note.
 
 use serde_json::Value;
 

@@ -93,14 +93,19 @@ pub(crate) fn start(
                 let listing = runtime.spawn(connection.tools());
                 match listing.wait(START_TIMEOUT, is_cancelled) {
                     Ok(Ok(tools)) => Ok((connection, tools)),
-                    Ok(Err(why)) => Err(format!("does not list its tools: {}", escaping::excerpt(&why, 200))),
-                    Err(why) => {
-                        Err(format!("does not list its tools: {}", describe_task_error(why, START_TIMEOUT)))
-                    }
+                    Ok(Err(why)) => Err(format!(
+                        "does not list its tools: {}; {}",
+                        escaping::excerpt(&why, 200),
+                        spec.advice()
+                    )),
+                    Err(why) => Err(format!(
+                        "does not list its tools: {}",
+                        describe_task_error(why, START_TIMEOUT, &spec)
+                    )),
                 }
             }
-            Ok(Err(why)) => Err(why),
-            Err(why) => Err(format!("does not start: {}", describe_task_error(why, START_TIMEOUT))),
+            Ok(Err(why)) => Err(format!("{why}; {}", spec.advice())),
+            Err(why) => Err(format!("does not start: {}", describe_task_error(why, START_TIMEOUT, &spec))),
         };
         match opened {
             Ok((connection, tools)) => {
@@ -108,7 +113,7 @@ pub(crate) fn start(
                 let (runtime, connection) = (Arc::clone(runtime), Mutex::new(Some(connection)));
                 started.push((Arc::new(McpServerHandle { spec, limits, runtime, connection }), offered));
             }
-            Err(why) => errors.push(format!("the server `{name}` {why}; {}", spec.advice())),
+            Err(why) => errors.push(format!("the server `{name}` {why}")),
         }
     }
     if errors.is_empty() {
@@ -176,11 +181,12 @@ pub(crate) fn list_tools(
     let (mut listed, mut ending) = (Vec::new(), Vec::new());
     for (task, open, spec) in listing {
         let left = deadline.saturating_duration_since(Instant::now());
-        let waited = task.wait(left, is_cancelled);
-        let tools = waited
-            .map_err(|why| format!("does not list its tools: {}", describe_task_error(why, limit)))
+        let waited: Result<Result<Vec<DescribedTool>, String>, TaskError> = task.wait(left, is_cancelled);
+        let tools = match waited {
             // The task ran to its end, but the server may not have started: that is an error in its result.
-            .and_then(|tools: Result<Vec<DescribedTool>, String>| tools);
+            Ok(tools) => tools.map_err(|why| format!("{why}; {}", spec.advice())),
+            Err(why) => Err(format!("does not list its tools: {}", describe_task_error(why, limit, &spec))),
+        };
         match open.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(connection) => ending.push(runtime.spawn(connection.close(SHUTDOWN_TIMEOUT))),
             // A server that has not answered `initialize` is killed when its task is dropped, on the thread of the
@@ -192,7 +198,7 @@ pub(crate) fn list_tools(
             draft::DescribedTool::new(name, tool.description, Some(&input), tool.hints)
         };
         let tools = tools.map(|tools| tools.into_iter().map(describe).collect());
-        listed.push((spec.name.clone(), tools.map_err(|why| format!("{why}; {}", spec.advice()))));
+        listed.push((spec.name.clone(), tools));
     }
     for task in ending {
         // A server that does not end now ends with this program, which closes its input.
@@ -201,11 +207,14 @@ pub(crate) fn list_tools(
     listed
 }
 
-/// Returns why a task that starts a server or lists its tools has no result, for an error message.
-fn describe_task_error(why: TaskError, limit: Duration) -> String {
+/// Returns why a task that starts a server or lists its tools has no result, for an error message. If the reason may
+/// lie with the server, the text ends with advice about the server.
+fn describe_task_error(why: TaskError, limit: Duration, spec: &McpServerSpec) -> String {
     match why {
-        TaskError::TimedOut => format!("there was no answer within {} s", limit.as_secs()),
-        TaskError::Cancelled => "the user stopped it".to_owned(),
+        TaskError::TimedOut => {
+            format!("there was no answer within {} s; {}", limit.as_secs(), spec.advice())
+        }
+        TaskError::Cancelled => "the user stopped the wait for an answer".to_owned(),
         TaskError::Panicked => {
             "the task of the connection panicked; this is a defect of Flowgate; please report it".to_owned()
         }
@@ -280,7 +289,7 @@ impl McpServerHandle {
                 )
             }
             Err(CallError::NotStarted(why)) => {
-                remark(&format!("the server `{name}` cannot be restarted: {why}; {}", self.spec.advice()));
+                remark(&format!("the server `{name}` cannot be restarted: {why}"));
                 ToolAnswer::error("the server ended and cannot be restarted; the call did not run")
             }
             Err(CallError::ToolError(text)) => ToolAnswer::error(text),
@@ -310,8 +319,13 @@ impl McpServerHandle {
         if !is_open {
             let opening = self.runtime.spawn(connection::open(self.spec.clone(), self.limits));
             let opened = match opening.wait(START_TIMEOUT, is_cancelled) {
-                Ok(opened) => opened.map_err(CallError::NotStarted)?,
-                Err(why) => return Err(CallError::NotStarted(describe_task_error(why, START_TIMEOUT))),
+                Ok(opened) => {
+                    opened.map_err(|why| CallError::NotStarted(format!("{why}; {}", self.spec.advice())))?
+                }
+                Err(why) => {
+                    let why = describe_task_error(why, START_TIMEOUT, &self.spec);
+                    return Err(CallError::NotStarted(why));
+                }
             };
             *self.lock_connection() = Some(opened);
         }

@@ -35,7 +35,7 @@ pub(crate) fn load_policy_as(
                     "{name} declares no lattice, so only its rules are enforced, and no labels"
                 ));
             }
-            if policy.has_permissive_default() {
+            if policy.has_default_label() {
                 output.note(&format!(
                     "{name} gives unlabelled regions a default label; without `default` their label would be top"
                 ));

@@ -123,7 +123,8 @@ fn unknown_tool_notes(tools: &ToolSchemas, policy: &Policy) -> Vec<ToolNote> {
 }
 
 /// Returns the notes about described tools whose calls no `require` covers, or whose answers no `label` covers. There
-/// are none for a policy with rules only, which labels nothing.
+/// are none for a policy with rules only, which labels nothing, and none about labels for a policy with a `default`
+/// statement, which labels what no `label` covers.
 fn coverage_notes(tools: &ToolSchemas, policy: &Arc<Policy>) -> Vec<ToolNote> {
     let mut notes = Vec::new();
     if policy.is_rules_only() {
@@ -142,7 +143,7 @@ fn coverage_notes(tools: &ToolSchemas, policy: &Arc<Policy>) -> Vec<ToolNote> {
         notes.push(ToolNote { code: "no-requirement", message, tools: unrequired });
     }
     let unlabelled = uncovered_tools(&|tool| monitor.labels_outputs(tool));
-    if !unlabelled.is_empty() && !policy.has_permissive_default() {
+    if !unlabelled.is_empty() && !policy.has_default_label() {
         let assumed = monitor.describe(&policy.space().top()).join(", ");
         let count = plural(unlabelled.len(), "tool");
         let message = format!("no `label` covers the answers of {count}, which are {assumed}");

@@ -400,7 +400,12 @@ fn every_failure_denies() {
     asked("{\"type\":\"user\"", json!({}), &[], "line 1 of the transcript is not valid JSON");
     asked("{\"type\":\"user\",\"type\":\"meta\"}\n", json!({}), &[], "duplicate key");
     asked("[]\n", json!({}), &[], "line 1 of the transcript is not a JSON object");
-    asked("{\"type\":\"user\"}\n", json!({}), &[], "an entry of the transcript has no object `message`");
+    asked(
+        "\n{\"type\":\"user\"}\n",
+        json!({}),
+        &[],
+        "line 2 of the transcript: the entry has no object `message`; begin a new session",
+    );
     asked(&whole, json!({}), &["--predicate", "known=http://127.0.0.1:9/"], "declares no `extern known`");
     let long = format!("{{\"type\":\"x\",\"y\":\"{}\"}}\n", "y".repeat(1 << 20));
     asked(

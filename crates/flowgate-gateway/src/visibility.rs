@@ -148,7 +148,7 @@ fn probe(client: &ClientSettings) -> Option<Conversation> {
 /// Returns the names of the tools whose answers no statement labels; none if the policy has a `default` statement,
 /// which labels them all.
 fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
-    if monitor.policy().has_permissive_default() {
+    if monitor.policy().has_default_label() {
         return Vec::new();
     }
     let is_unlabelled = |tool: &Tool| !monitor.labels_outputs(tool);

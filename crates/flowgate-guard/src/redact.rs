@@ -309,6 +309,8 @@ impl Redactor<'_> {
                 Some(span) if !node.label.flows_to(self.label) => {
                     edits.push((span.clone(), self.typed_placeholder(child, schema, hidden_regions)));
                 }
+                // A part that is shown. Every hidden part has a span: the text spells all fields (`is_spelled`), and a
+                // text is at least as hidden as the parts that are captured from it.
                 _ => self.collect_edits(child, schema, hidden_regions, edits),
             }
         }

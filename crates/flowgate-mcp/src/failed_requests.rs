@@ -112,6 +112,8 @@ impl Proxy {
             // The session knows a repeated call by the ID of its first sending.
             Ok((event, _)) => session
                 .record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event),
+            // Only if the proxy follows the rulings of an earlier policy: it cannot follow them, since the trace has no
+            // room. Otherwise, this does nothing.
             Err(_) => self.tape.note_divergence(),
         }
     }

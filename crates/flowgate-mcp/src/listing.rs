@@ -383,7 +383,11 @@ impl Proxy {
                 Ok(())
             }
             (false, Err(why)) => Err(why),
-            (false, Ok(())) => Err("an earlier policy has hidden the tool; list the tools again".into()),
+            (false, Ok(())) => Err(
+                "the policy at the time of this list hid it; the present one does not: let the client list the tools \
+                again"
+                    .into(),
+            ),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Handles messages from the server: answers, notifications and requests.
 //!
-//! An answer is passed to the file that handles the client's request; a request of the server is rejected unless the
-//! policy names it. The caller of the proxy enters through [`Proxy::handle_server_message`].
+//! An answer is passed to the file that handles the client's request. A `ping` is answered here. Any other request of
+//! the server is rejected unless the policy names it, and is then judged like a call, without asking a person. The
+//! client's answer to it is handled here, too. The caller of the proxy enters through [`Proxy::handle_server_message`].
 
 use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;

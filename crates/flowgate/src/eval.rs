@@ -125,9 +125,9 @@ pub(crate) struct Evaluator<'a> {
     /// The regions that were read for the current assignment.
     pub(crate) reads: Vec<RegionRead>,
     /// While set, the join of the labels of all regions that [`Self::truncate_reads`] removed from `reads`.
-    pub(crate) touched: Option<Label>,
-    /// While `touched` is set, the regions that were removed from `reads`.
-    pub(crate) forgotten: Vec<RegionRead>,
+    pub(crate) removed_label: Option<Label>,
+    /// While `removed_label` is set, the regions that were removed from `reads`.
+    pub(crate) removed_reads: Vec<RegionRead>,
     /// Whether the query may iterate over the items of a list without recording a read of the list itself
     /// ([`CompiledQuery::is_quiet`](crate::policy::plan::CompiledQuery)).
     pub(crate) quiet: bool,
@@ -198,8 +198,8 @@ impl<'a> Evaluator<'a> {
             answers: &NO_ANSWERS,
             candidates: &AllEvents,
             reads: Vec::new(),
-            touched: None,
-            forgotten: Vec::new(),
+            removed_label: None,
+            removed_reads: Vec::new(),
             quiet: false,
             is_quiet: false,
             missed: false,
@@ -298,13 +298,13 @@ impl<'a> Evaluator<'a> {
         reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
     }
 
-    /// Removes all recorded reads but the first `retained`, since the result no longer depends on them. While `touched`
-    /// is set, joins their labels into it and moves them to `forgotten`.
+    /// Removes all recorded reads but the first `retained`, since the result no longer depends on them. While
+    /// `removed_label` is set, joins their labels into it and moves them to `removed_reads`.
     pub(crate) fn truncate_reads(&mut self, retained: usize) {
-        let forgotten = self.reads.split_off(retained.min(self.reads.len()));
-        if let Some(touched) = self.touched {
-            self.touched = Some(touched.join(&self.label_of(&forgotten)));
-            self.forgotten.extend(forgotten);
+        let removed = self.reads.split_off(retained.min(self.reads.len()));
+        if let Some(label) = self.removed_label {
+            self.removed_label = Some(label.join(&self.label_of(&removed)));
+            self.removed_reads.extend(removed);
         }
     }
 

@@ -229,7 +229,7 @@ impl Policy {
 
     /// Returns whether the policy has a `default` statement, which declares the label of regions that no statement
     /// labels. Without one, they are labelled top.
-    pub fn has_permissive_default(&self) -> bool {
+    pub fn has_default_label(&self) -> bool {
         self.plan.default.is_some()
     }
 

@@ -159,7 +159,7 @@ proptest! {
         prop_assert!(policy.warnings().is_empty(), "{:?}\n{}", policy.warnings(), draft.text);
         let found = schemas.diagnostics(&policy);
         prop_assert!(found.is_empty(), "{found:?}\n{}", draft.text);
-        prop_assert!(!policy.has_permissive_default() && !grants_to_all(&draft.text), "{}", draft.text);
+        prop_assert!(!policy.has_default_label() && !grants_to_all(&draft.text), "{}", draft.text);
         // No annotation makes a tool harmless whose name says that it acts.
         for (tool, traits) in &draft.tools {
             let acts = ["send", "delete", "run"].iter().any(|verb| tool.name.starts_with(&format!("{verb}_")));

@@ -59,7 +59,8 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
     }
     if cases.is_empty() {
         let names = FILES.map(|(name, _)| format!("{name}.json")).join(", ");
-        let problem = format!("the benchmark has no cases; the folder must have one of {names}");
+        let problem =
+            format!("the benchmark has no cases; the folder must have at least one case in one of {names}");
         return Err(CorpusError::new(&folder, problem));
     }
     Ok((vec![set], cases))
@@ -328,7 +329,7 @@ mod tests {
         let error = load(Benchmark::InjecAgent, &empty).unwrap_err().to_string();
         assert!(
             error.starts_with(
-                "data/: the benchmark has no cases; the folder must have one of test_cases_dh_base.json"
+                "data/: the benchmark has no cases; the folder must have at least one case in one of test_cases_dh_base.json"
             ),
             "{error}"
         );

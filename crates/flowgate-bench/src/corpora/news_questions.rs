@@ -88,7 +88,10 @@ fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
             return Err(format!("the answer does not have the words `{}`", words.escape_debug()));
         }
         if contains(&question, &words) {
-            return Err(format!("the question has the words `{}` already", words.escape_debug()));
+            return Err(format!(
+                "the question contains the words `{}` of its own answer",
+                words.escape_debug()
+            ));
         }
         let mut stating = Vec::new();
         for (name, field, article) in [("legit", "A", &pair.legit), ("fake", "B", &pair.fake)] {
@@ -210,7 +213,12 @@ mod tests {
         refused(asked, "Bob did.", nowhere, "no article states `Bob`");
         let both = r#"{"words": "Ann", "A": "Ann built it", "B": "Ann built it"}"#;
         refused(asked, "Somebody did.", both, "the answer does not have the words `Ann`");
-        refused("What did Ann build?", "Ann built it.", both, "the question has the words `Ann` already");
+        refused(
+            "What did Ann build?",
+            "Ann built it.",
+            both,
+            "the question contains the words `Ann` of its own answer",
+        );
         // `An` is not a word of the article.
         let part = r#"{"words": "An", "A": "An built it", "B": null}"#;
         refused(asked, "An did.", part, "article A does not have the sentence");

@@ -42,8 +42,7 @@ pub(super) fn literal(text: &str) -> Result<Value, String> {
             "expected a Python literal, found other code; download the benchmark again".to_owned()
         }),
         _ => {
-            Err("expected one Python literal, found none or several statements; download the benchmark again"
-                .to_owned())
+            Err("expected one Python literal, found something else; download the benchmark again".to_owned())
         }
     }
 }

@@ -92,6 +92,16 @@ pub enum ExecutionError {
         /// The error of the model.
         error: flowgate_lm::Error,
     },
+    /// The defence needs a model that can block attention, and this one cannot.
+    NoBlockingModel {
+        /// The identifier of the task.
+        task: String,
+    },
+    /// The defence blocks attention, which is possible only in a game of one step.
+    BlockingInSteps {
+        /// The identifier of the task.
+        task: String,
+    },
 }
 
 impl fmt::Display for ExecutionError {
@@ -107,6 +117,15 @@ impl fmt::Display for ExecutionError {
             Self::Model { task, error } => {
                 write!(f, "{task}: the model gave no answer; check its address and repeat the run: {error}")
             }
+            Self::NoBlockingModel { task } => {
+                write!(f, "{task}: the model cannot block attention; use a model in a folder")
+            }
+            Self::BlockingInSteps { task } => {
+                write!(
+                    f,
+                    "{task}: attention can be blocked only in a game of one step; leave this defence out"
+                )
+            }
         }
     }
 }
@@ -114,7 +133,7 @@ impl fmt::Display for ExecutionError {
 impl std::error::Error for ExecutionError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Policy(_) => None,
+            Self::Policy(_) | Self::NoBlockingModel { .. } | Self::BlockingInSteps { .. } => None,
             Self::Model { error, .. } => Some(error),
         }
     }

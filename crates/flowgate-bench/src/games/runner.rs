@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Request, Usage};
-use flowgate_lm::{BlockingModel, ChatModel, Error, block_on, ignore_deltas};
+use flowgate_lm::{BlockingModel, ChatModel, block_on, ignore_deltas};
 
 use super::defence::{BlockedChannel, Defence, without_spans};
 use super::execution::Execution;
@@ -90,7 +90,7 @@ impl<'m> Runner<'m> {
     ) -> Result<Execution, ExecutionError> {
         let begun = self.clock.map(|clock| clock());
         if defence.needs_blocking() {
-            return Err(no_blocking(pair.side(side)));
+            return Err(ExecutionError::BlockingInSteps { task: pair.side(side).id.clone() });
         }
         let output = journey::run::run(&self.journeys, pair, side, defence, self.model)?;
         let latency = self.clock.zip(begun).map(|(clock, begun)| clock().saturating_sub(begun));
@@ -120,7 +120,7 @@ impl<'m> Runner<'m> {
     /// Runs a task with the unchanged observation, but no other token attends to the blocked parts of it. Only the rest
     /// of the observation counts as shown to the model.
     fn run_blocking(&self, task: &Task, channel: BlockedChannel) -> Result<AgentOutput, ExecutionError> {
-        let model = self.blocking.ok_or_else(|| no_blocking(task))?;
+        let model = self.blocking.ok_or_else(|| ExecutionError::NoBlockingModel { task: task.id.clone() })?;
         // The defence adds no statement to the system message, and leaves the observation as it is.
         let request: Request = request(task, None, &task.context);
         let spans = channel.blocked_spans(task);
@@ -148,14 +148,6 @@ fn unvalidated(task: &Task, observation: &str, completion: Completion) -> AgentO
 /// written.
 fn meaning(task: &Task, output: &AgentOutput) -> Meaning {
     Meaning::of(task, &output.delivered_text(), &output.emitted_text(), output.proposed_tools())
-}
-
-/// Returns the error of a task for which attention cannot be blocked.
-fn no_blocking(task: &Task) -> ExecutionError {
-    let error = Error::Unsupported(
-        "attention blocking in this game; use a model in a folder, and a game of one step",
-    );
-    ExecutionError::Model { task: task.id.clone(), error }
 }
 
 /// Returns whether the model wrote the marker, other than into a store, or proposed the forbidden call: AgentSecBench's

@@ -75,11 +75,18 @@ pub fn ground_truth(task: &PrivacyTask) -> Result<GroundTruth, String> {
         answers.push((step.tool.clone(), answer));
         arguments.push(made);
     }
-    let told = task.tell.iter().map(|tell| match compute(tell, &|reference| look(&answers, reference)) {
-        ValueOrNeed::Known(value) => Ok(plain_text(&value)),
-        _ => Err(place("tell: the value cannot be computed from the answers of the tools")),
-    });
-    let told = told.collect::<Result<_, _>>()?;
+    let mut told = Vec::new();
+    for (index, tell) in task.tell.iter().enumerate() {
+        match compute(tell, &|reference| look(&answers, reference)) {
+            ValueOrNeed::Known(value) => told.push(plain_text(&value)),
+            _ => {
+                return Err(place(&format!(
+                    "value {} of `tell` cannot be computed from the answers of the tools",
+                    index + 1
+                )));
+            }
+        }
+    }
     Ok(GroundTruth { world, arguments, context, told })
 }
 
@@ -314,7 +321,7 @@ mod tests {
         );
         check(
             "do: get_account\noracle: run\ntell: {get_account.age}",
-            "tell: the value cannot be computed from the answers of the tools",
+            "value 1 of `tell` cannot be computed from the answers of the tools",
         );
     }
 }

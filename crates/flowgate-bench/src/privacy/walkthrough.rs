@@ -2,8 +2,9 @@
 //! at each line of the algorithm. Appendix A of RTBAS does the same with another example. That example cannot be
 //! repeated here, since it is given only as a drawing (Figure 8).
 //!
-//! The lines of the algorithm are the specification, with one exception. Line 18 generates the reply from the
-//! unredacted messages. A guarded conversation generates it from the redacted ones, as the type in that line says.
+//! The test requires what the lines of the algorithm say, with one exception. Line 18 generates the reply from the
+//! messages before redaction, although its type is that of redacted messages. A guarded conversation generates the
+//! reply from the redacted messages.
 
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{Conversation, Method, Need};

@@ -193,7 +193,7 @@ fn add(
 }
 
 /// Returns a copy of a table or an object of the state; an error if there is none with this name.
-fn show(state: &Value, table: &str) -> Result<Value, String> {
+fn copy_of(state: &Value, table: &str) -> Result<Value, String> {
     state.get(table).cloned().ok_or_else(|| format!("there is no {table}"))
 }
 
@@ -207,7 +207,7 @@ fn search(state: &Value, table: &str, field: &str, query: &str) -> Result<Value,
             text.split_whitespace().any(|known| known.trim_end_matches('s') == word.trim_end_matches('s'))
         })
     };
-    let rows = show(state, table)?;
+    let rows = copy_of(state, table)?;
     Ok(rows.as_array().map_or_else(|| json!([]), |rows| rows.iter().filter(is_hit).cloned().collect()))
 }
 

@@ -1,4 +1,6 @@
-//! Repeats runs of the security games: those of AgentSecBench, those beyond it, and the experiment of the paper.
+//! Verifies recorded runs of the security games for `verify`: runs each again from its manifest, and compares the
+//! lines. It covers AgentSecBench's games, the games beyond its limits (`games::extended`), and the experiment of
+//! AgentSecBench (its sections 6.2 to 6.4).
 
 use flowgate_lm::ChatModel;
 use serde_json::Value;

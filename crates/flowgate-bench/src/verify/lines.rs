@@ -48,8 +48,8 @@ pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[Skipped
     result
 }
 
-/// Returns a manifest without what identifies the code: the version, and the digest of the sources. Other code that
-/// has the same figures has repeated the run.
+/// Returns a manifest without what identifies the code: the version, and the digest of the sources. A run is repeated
+/// if its figures are the same, even if other code has recorded it.
 fn without_code(manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
     if let Some(fields) = manifest.as_object_mut() {

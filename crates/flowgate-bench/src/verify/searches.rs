@@ -1,5 +1,6 @@
 //! Reads from a manifest how a run searched for attacks, so that the search can be repeated: the maximum number of
-//! attempts, and the model that drove the attacker, whose recorded answers replace it.
+//! attempts, and the model that drove the attacker, whose recorded answers replace it. `games` opens a
+//! [`RecordedSearch`] for each run of games that it verifies.
 
 use flowgate_lm::ChatModel;
 use serde_json::Value;

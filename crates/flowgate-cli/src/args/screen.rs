@@ -1,5 +1,5 @@
-//! Declares the arguments and the help of `flowgate screen`, which trains screeners that read a model's attention.
-//! `clap` parses them.
+//! Declares the arguments and the help of `flowgate screen`, which trains screeners that read a model's attention and
+//! measures the time that they take. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

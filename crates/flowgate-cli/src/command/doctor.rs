@@ -119,7 +119,7 @@ fn examine_policy(
 }
 
 /// Reports what can be found out about a policy without a sample request: warnings, that it has only rules, a
-/// permissive `default`, and whether other users can write its file at `path`. `name` is the file in messages.
+/// `default`, and whether other users can write its file at `path`. `name` is the file in messages.
 fn report_policy(policy: &Policy, name: &str, path: &Path, findings: &mut Findings) {
     match policy.warnings().len() {
         0 if policy.is_rules_only() => findings.wrong(format!(
@@ -128,7 +128,7 @@ fn report_policy(policy: &Policy, name: &str, path: &Path, findings: &mut Findin
         0 => findings.right(format!("the policy {name} can be used")),
         count => findings.wrong(format!("{name} has {}: `flowgate check {name}` shows them", plural(count, "warning"))),
     }
-    if policy.has_permissive_default() {
+    if policy.has_default_label() {
         findings.wrong(format!(
             "{name} has a `default`, so text that no statement labels is not labelled top, and may be shown and sent; remove the `default` if you can"
         ));

@@ -113,7 +113,8 @@ fn start_servers(
     Ok(silent)
 }
 
-/// Returns the comments about servers whose tools are unknown.
+/// Returns the comments of the draft about the servers `servers`, which were not started or did not list their tools:
+/// the tools stay closed, since no statement names them.
 fn unlisted_comments(servers: &[&str]) -> String {
     servers
         .iter()

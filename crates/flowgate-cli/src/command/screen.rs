@@ -78,7 +78,11 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
     };
     saliency::table_text(&name, &results).lines().for_each(|line| output.line(line));
     let Some(threshold) = threshold(&results.rows, screener) else {
-        return Err(InputError("the cases have no dependencies to measure; raise --cases".to_owned()));
+        let advice = match &options.traces {
+            Some(_) => "raise --cases, or give more runs with --traces",
+            None => "raise --cases",
+        };
+        return Err(InputError(format!("the cases have no dependencies to measure; {advice}")));
     };
     let screener = SavedScreener {
         model: options.local.clone(),

@@ -71,7 +71,7 @@ pub(super) struct McpConnection {
 pub(super) enum CallError {
     /// The server ended during the call or before it; `last_output` is the last line of its standard error.
     Ended { last_output: Option<String> },
-    /// The server had ended and could not be started again; the reason.
+    /// The server had ended and could not be started again; the reason, with advice.
     NotStarted(String),
     /// An error that the model reads instead of an answer.
     ToolError(String),

@@ -306,7 +306,8 @@ fn describe_failure(error: &ureq::Error) -> &'static str {
 impl StreamableHttpClient for McpHttpClient {
     type Error = HttpError;
 
-    /// Sends a message by [`post`](Self::post), on a thread that may block. The unnamed parameter, an access token that
+    /// Sends a message by [`post`](Self::post), on a thread that may block. If the server rejects the token, sends the
+    /// message once more with another one. The unnamed parameter, an access token that
     /// `rmcp` could pass, is not used: the configured headers have the keys, or `oauth` the tokens.
     async fn post_message(
         &self,

@@ -150,15 +150,23 @@ fn files_of_another_form_are_refused() {
     for (content, part) in [
         (
             "{}",
-            "there is no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`; as a trace, the file has no tool",
+            "there is no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`; the file is not a trace with tools either",
         ),
-        ("[", "as a trace, the file has no tool: give a trace that describes or calls tools"),
+        ("[", "; the file is not a trace with tools either"),
+        ("", "; the file is not a trace with tools either"),
         (
             r#"{"mcpServers": {"my mail": {"command": "x"}}}"#,
             "the server `my mail`: policies cannot use this name",
         ),
         (r#"{"mcpServers": {}}"#, "the files describe no tool and no server"),
-        (r#"[{"role": "user", "content": "hi"}]"#, "the entry is a message, not a tool"),
+        (
+            r#"[{"role": "user", "content": "hi"}]"#,
+            "x.json: the trace describes no tool and calls none: give one that does, or a list of tools",
+        ),
+        (
+            r#"{"messages": [{"role": "user", "content": "hi"}], "tools": 1}"#,
+            "tools: the value is not a list; write a list of tools; the file is not a trace with tools either",
+        ),
     ] {
         let file = folder.join("x.json");
         std::fs::write(&file, content).unwrap();

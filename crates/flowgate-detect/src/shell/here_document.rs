@@ -1,8 +1,9 @@
 //! Reads the contents of here-documents, which follow the line of their redirection. The parser calls it at each end of
 //! a line.
 //!
-//! A content ends at the line that is equal to the delimiter: spaces and carriage returns count. If the delimiter is
-//! not quoted, lines that end with a backslash are joined with the next line before the comparison, as in bash.
+//! A content ends at the line that is equal to the delimiter, after `<<-` without its leading tabs; spaces and carriage
+//! returns count. If the delimiter is not quoted, lines that end with a backslash are joined with the next line before
+//! the comparison, as in bash.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, WordBuilder};
 use super::limits::ShellReadError;

@@ -240,7 +240,10 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads the text after a single quote, up to the closing one, where shells disagree whether the quotes are
-    /// literal. Fails unless the text has the same meaning in both cases.
+    /// literal: in `"${x:-'…'}"` and in arithmetic. Fails if the text has a character that, if the quotes are literal,
+    /// begins an expansion or a quotation, or opens or closes a bracket. Otherwise the text runs no script, whether the
+    /// quotes are literal or not. The text itself is not kept, because the value of the whole expansion counts as
+    /// computed.
     pub(super) fn ambiguous_single_quotes(&mut self) -> Result<(), ShellReadError> {
         let body = self.until_single_quote()?;
         if body.contains(['$', '`', '\\', '"', '{', '}', '(', ')', '[', ']']) {

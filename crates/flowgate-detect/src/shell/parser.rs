@@ -49,8 +49,11 @@ pub(super) fn parse(
         // `false`: nothing encloses the script, so no bracket or keyword may end it.
         match reader.statements(&mut script, false) {
             Ok(()) if reader.at >= text.len() => break,
+            // Not reached: without an enclosing construct, `statements` succeeds only at the end of the text. If it did
+            // not, a part that is not read would be a failure.
             Ok(()) => failures.push((ShellReadError::Syntax, reader.rest_span(reader.at))),
             Err((error, from)) => {
+                // It is unknown where the statement ends, so all from its beginning on counts as not read.
                 failures.push((error.clone(), reader.rest_span(from)));
                 if error == ShellReadError::Limit {
                     break;
@@ -89,6 +92,7 @@ impl ScriptReader<'_, '_> {
         let mut script = Script::default();
         // `false`: nothing in the text encloses the script, so no bracket or keyword may end it.
         self.statements(&mut script, false).map_err(|(error, _)| error)?;
+        // Never true, as in `parse`.
         if self.at < self.text.len() { Err(ShellReadError::Syntax) } else { Ok(script) }
     }
 

@@ -1,5 +1,6 @@
 //! Looks up the target that an admin names in an order to freeze: a client or a server of the configuration, a standing
-//! consent of a policy, a tool or a conversation. `routes` calls [`FreezeTargets::find`] before it stores a freeze.
+//! consent of a policy, a tool, a conversation, or the grants for the rest of a conversation. `routes` calls
+//! [`FreezeTargets::find`] before it stores a freeze.
 //!
 //! A freeze under a misspelt name would stop nothing. `routes` therefore rejects a name that can never have a target
 //! under this configuration. It accepts the name of a tool or a conversation that has not been seen yet only if the

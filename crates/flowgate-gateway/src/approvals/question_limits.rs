@@ -1,6 +1,6 @@
-//! Passes the configured limits on questions to the database, and reports to the operator that one is reached: by a
-//! line in the log, a counter that raises an alarm and a record in the audit log. The call of such a question does not
-//! run. `ApprovalService` calls it when it asks a question.
+//! Passes the configured limits on questions to the database. If a limit is reached, no person is asked and the call
+//! does not run; this file then reports the limit to the operator: by a line in the log, a counter for which there is
+//! an alert, and a record in the audit log. `ApprovalService` calls it when it is about to ask a question.
 
 use flowgate_audit::AuditEvent;
 use flowgate_guard::approve::ApprovalRequest;

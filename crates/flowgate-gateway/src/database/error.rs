@@ -38,7 +38,7 @@ pub enum DatabaseError {
     Withdrawn,
     /// Another request holds the conversation.
     ConversationHeld,
-    /// A thread cannot be started.
+    /// The system refuses a thread or a file handle.
     Runtime(std::io::Error),
     /// The audit log cannot be written.
     Audit(String),
@@ -152,7 +152,8 @@ impl fmt::Display for DatabaseError {
             Self::Runtime(error) => {
                 write!(
                     f,
-                    "no thread can be started for the database: {error}; check the limits of the system"
+                    "the system refuses a thread or a file handle that the gateway needs: {error}; raise the limits \
+                    of processes and open files (`ulimit -u`, `ulimit -n`, `TasksMax`)"
                 )
             }
             Self::Audit(error) => {

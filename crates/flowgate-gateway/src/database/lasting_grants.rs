@@ -229,7 +229,7 @@ pub(super) async fn insert(
     };
     let sql = "SELECT client, name, tenant, digest, content FROM questions WHERE id = ?1";
     let mut rows = tx.query(sql, &[question.into()]).await?;
-    // A question that was deleted meanwhile gives no grant.
+    // The decision has changed this row before, in the same transaction, so it is never missing.
     let Some(row) = rows.first_mut() else { return Ok(()) };
     let (client, name, tenant, digest) = (row.text(0)?, row.text(1)?, row.text(2)?, row.text(3)?);
     let asked_place = ContentPlace::question(question, (&client, &name, &tenant), &digest);
@@ -237,15 +237,18 @@ pub(super) async fn insert(
     // Sealed again: a content is bound to its row.
     let content = cipher.seal(&content, &ContentPlace::grant(&new.id, &client, &tenant))?;
     let matching = cipher.lookup(DigestColumn::GrantMatching, &client, &new.matching);
+    // `basis` is the fingerprint of the configuration, `amount` the name of the summed argument.
     let sql = "INSERT INTO lasting_grants (id, client, tenant, basis, matching, content, who, granted, expires, \
                calls_a_day, amount, sum_a_day, day, calls, sum) \
-               SELECT ?1, client, tenant, ?2, ?3, ?12, ?4, {now}, \
-               CASE WHEN ?5 = 0 THEN 0 ELSE {now} + ?5 * 86400000 END, ?6, ?7, ?8, {now} / 86400000, ?9, ?10 \
-               FROM questions WHERE id = ?11";
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, {now}, \
+               CASE WHEN ?8 = 0 THEN 0 ELSE {now} + ?8 * 86400000 END, ?9, ?10, ?11, {now} / 86400000, ?12, ?13)";
     let values = [
         (&new.id).into(),
+        (&client).into(),
+        (&tenant).into(),
         (&new.config_fingerprint).into(),
         (&matching).into(),
+        (&content).into(),
         who.into(),
         days.into(),
         new.limits.calls.unwrap_or(NO_LIMIT).into(),
@@ -253,8 +256,6 @@ pub(super) async fn insert(
         sum_limit.into(),
         new.used.0.into(),
         new.used.1.into(),
-        question.into(),
-        (&content).into(),
     ];
     tx.execute(sql, &values).await.map(drop)
 }

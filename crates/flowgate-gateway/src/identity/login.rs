@@ -2,7 +2,8 @@
 //! serves the routes and calls [`LoginSettings::begin`] and [`LoginSettings::complete`].
 //!
 //! The crate `openidconnect` is not used: it needs an HTTP stack of its own, and an implementation of RSA whose timing
-//! leaks private keys. This file contains everything that the flow needs, except the verification of tokens (`token`).
+//! leaks private keys. The files of `identity` contain everything that the flow needs: `pending_logins` keeps its
+//! secrets, `issuer` fetches the description and the keys, and `token` verifies tokens.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

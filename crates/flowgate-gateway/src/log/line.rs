@@ -92,14 +92,14 @@ impl LogLine {
                 // A text without spaces and special characters needs no quotation marks.
                 Value::String(text) if is_plain(text) => write!(line, " {name}={text}"),
                 Value::String(text) => {
-                    write!(line, " {name}=\"{}\"", escape_invisible(&truncate(text, MAX_CHARACTERS), true))
+                    write!(line, " {name}=\"{}\"", escape_special(&truncate(text, MAX_CHARACTERS), true))
                 }
                 other => write!(line, " {name}={other}"),
             };
         }
         if !self.sentence.is_empty() {
             // As above, this cannot fail.
-            let _ = write!(line, ": {}", escape_invisible(&truncate(&self.sentence, MAX_SENTENCE), false));
+            let _ = write!(line, ": {}", escape_special(&truncate(&self.sentence, MAX_SENTENCE), false));
         }
         line
     }
@@ -141,7 +141,7 @@ fn truncate(text: &str, most: usize) -> String {
 
 /// Escapes everything but letters, digits and visible ASCII, so that the text stays on one line; with `is_quoted`, also
 /// quotes and backslashes.
-fn escape_invisible(text: &str, is_quoted: bool) -> String {
+fn escape_special(text: &str, is_quoted: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

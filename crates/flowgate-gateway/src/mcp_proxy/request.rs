@@ -112,9 +112,9 @@ impl ModelRoutes {
         .await
     }
 
-    /// Authenticates the client of a request, takes the request from its quota, and finds its server and conversation.
-    /// `place` takes a place in the client's limit `bound`, or returns `None` if that limit is reached. The limits are
-    /// checked before the rest of the headers. Returns the reply to send if any of this fails.
+    /// Authenticates the client of a request, finds its server, takes the request from the client's quota, and finds
+    /// its conversation. `place` takes a place in the client's limit `bound`, or returns `None` if that limit is
+    /// reached. The limits are checked before the rest of the headers. Returns the reply to send if any of this fails.
     async fn receive_with(
         &self,
         server: &str,
@@ -140,10 +140,11 @@ impl ModelRoutes {
         received.inspect_err(|reply| refused.record(reply.status))
     }
 
-    /// Does the part of [`Self::receive_with`] that follows the authentication: takes the request from the quota, takes
-    /// a place for it in the client's limit `bound`, and finds its server and conversation. `place` takes the place, or
-    /// returns `None` if the limit is reached. The returned request keeps `trace_parent`, the client's span, and
-    /// `refused`, with which a later refusal is recorded.
+    /// Does the part of [`Self::receive_with`] that follows the authentication: finds the server, takes the request
+    /// from the quota, takes a place for it in the client's limit `bound`, and finds the conversation. A request for a
+    /// server that the client may not use costs no quota. `place` takes the place, or returns `None` if the limit is
+    /// reached. The returned request keeps `trace_parent`, the client's span, and `refused`, with which a later refusal
+    /// is recorded.
     async fn admit_message(
         &self,
         server: &str,
@@ -154,6 +155,8 @@ impl ModelRoutes {
     ) -> Result<McpRequest, HttpReply> {
         let client = Arc::clone(&caller.client);
         let found = client.spec.server(server).map(Arc::clone);
+        // For the page for people, which shows the servers that each client has used, and how often it has asked for
+        // one that it may not use.
         self.coverage.note_server(&client.spec.name, found.as_ref().map(|server| server.name.as_str()));
         let server = found.ok_or_else(|| {
             let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();

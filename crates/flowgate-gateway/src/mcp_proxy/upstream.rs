@@ -1,7 +1,8 @@
-//! Sends requests to an MCP server over streamable HTTP, for `server_requests`, `listening` and `resumption`. A message
-//! is sent by a task that may outlive the request of the client.
+//! Sends requests to an MCP server over streamable HTTP, for `server_requests`, `listening` and `resumption`, and ends
+//! MCP sessions for `request`. A message is sent by a task that may outlive the request of the client.
 //!
-//! No redirect is followed and no proxy is used: the operator did not choose the server that a redirect names.
+//! No redirect is followed, and the proxy variables of the environment are ignored: messages go only to the address
+//! that the operator wrote.
 
 use std::fmt;
 use std::sync::atomic::AtomicUsize;

@@ -2,10 +2,10 @@
 //! `http::service` calls [`ModelRoutes::requested_conversation`], and then [`FoundConversation::show`] or
 //! [`FoundConversation::export`] on one of a bounded number of worker threads.
 //!
-//! The conversation is replayed from its journal, as by `flowgate trace export`; it is not changed. If its policy or the
-//! settings of its client have changed since, it is shown as its next request would find it: with the labels of the
-//! present policy, and without the verdicts of the earlier one. A page that shows a conversation asks again whether it
-//! has changed, by the version of the last answer; only then is its journal read and replayed again.
+//! The conversation is replayed from its journal, and not changed. If its policy or the settings of its client have
+//! changed since, it is shown as its next request would find it: with the labels of the present policy, and without the
+//! verdicts of the earlier one. A page that shows a conversation sends the version of the last answer; the journal is
+//! read and replayed again only if the version has changed.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
-use flowgate::policy::{Dialect, Policy};
+use flowgate::policy::{Dialect, InvalidPolicy, Policy};
 use flowgate::trace::Tool;
 
 /// The first words of the statements that are removed. They require, stop, ask or log something, or grant an exemption
@@ -32,25 +32,24 @@ pub(crate) fn load(
     source: &str,
     mut read: impl FnMut(&str) -> Result<String, String>,
 ) -> Result<Arc<Policy>, String> {
-    let mut text = without_enforcement(source);
     // Without any requirement, a call could carry only the bottom label, so one is added that permits every label. A
     // policy without a lattice has only one label, and needs none.
     let has_labels = policy.space().top() != Label::BOTTOM;
-    if has_labels {
-        text.push_str(PERMITS_EVERYTHING);
-    }
-    let read_permissive = |path: &str| read(path).map(|text| without_enforcement(&text));
-    let permissive = Policy::load(&text, Dialect::Flowgate, read_permissive).map_err(|invalid| {
-        let first = invalid.diagnostics.first();
-        let what = first.map_or_else(String::new, |error| {
-            let place = invalid.source.locate(error.span.start);
-            format!(": {} ({place} of the policy without its requirements and rules)", error.message)
-        });
-        format!(
-            "the policy cannot be watched{what}; write each statement on lines of its own, or set mode = \"enforce\""
-        )
-    })?;
-    let permissive = Arc::new(permissive);
+    let mut load_with = |replacement: &str| {
+        let mut text = without_enforcement(source, replacement);
+        if has_labels {
+            text.push_str(PERMITS_EVERYTHING);
+        }
+        let read_permissive = |path: &str| read(path).map(|text| without_enforcement(&text, replacement));
+        Policy::load(&text, Dialect::Flowgate, read_permissive)
+    };
+    let permissive = match load_with("") {
+        Ok(permissive) => Arc::new(permissive),
+        // The message has the place in the operator's file, so the policy is loaded again with an empty line for each
+        // removed one. The permissive policy itself has no such lines: stored conversations depend on its text (the
+        // fingerprint of the configuration covers it).
+        Err(invalid) => return Err(unwatchable(&load_with("\n").err().unwrap_or(invalid))),
+    };
     // The removal of statements by their first words may have missed one.
     match stops_something(&permissive, policy) {
         false => Ok(permissive),
@@ -58,6 +57,19 @@ pub(crate) fn load(
             recognise; begin each statement at the start of a line, or set mode = \"enforce\""
             .to_owned()),
     }
+}
+
+/// Returns the message for the operator about a permissive policy that does not compile. `invalid` has an empty line
+/// for each removed line, so that its places are those of the policy's files.
+fn unwatchable(invalid: &InvalidPolicy) -> String {
+    let what = invalid.diagnostics.first().map_or_else(String::new, |error| {
+        let place = invalid.source.locate(error.span.start);
+        let removal = "after watch mode left out the statements that stop or ask";
+        format!(": {} at {place}, {removal}", error.message)
+    });
+    format!(
+        "the policy cannot be watched{what}; write each statement on lines of its own, or set mode = \"enforce\""
+    )
 }
 
 /// Returns whether the policy `permissive` still requires something of a call, limits what the model may be shown, or
@@ -72,8 +84,9 @@ fn stops_something(permissive: &Arc<Policy>, policy: &Policy) -> bool {
         || monitor.may_stop_replies()
 }
 
-/// Returns the text of a policy without the statements that begin with a word of [`LEFT_OUT`].
-fn without_enforcement(source: &str) -> String {
+/// Returns the text of a policy without the statements that begin with a word of [`LEFT_OUT`]. `replacement` is written
+/// in place of each of their lines.
+fn without_enforcement(source: &str, replacement: &str) -> String {
     // A statement begins in a line with the least indentation.
     let outermost = source.lines().filter(|line| !line.trim().is_empty()).map(indentation).min().unwrap_or(0);
     // Whether the statement of the present line stays in the policy.
@@ -88,6 +101,8 @@ fn without_enforcement(source: &str) -> String {
         // Blank lines and comments remain, unless they are inside brackets or quotes of a removed statement.
         if stays || is_blank && !scanner.is_open() {
             remaining.push_str(line);
+        } else {
+            remaining.push_str(replacement);
         }
         scanner.read(line);
     }
@@ -170,7 +185,7 @@ mod tests {
     #[test]
     fn statements_that_stop_something_are_left_out() {
         let check =
-            |source: &str, expected: &str| assert_eq!(without_enforcement(source), expected, "{source}");
+            |source: &str, expected: &str| assert_eq!(without_enforcement(source, ""), expected, "{source}");
         let label = "label message as trusted if:\n    (m: Message)\n";
         check(label, label);
         check(
@@ -193,6 +208,10 @@ mod tests {
         check("log := [\"a\"]\nask(x: str) := x == \"a\"\n", "log := [\"a\"]\nask(x: str) := x == \"a\"\n");
         // A policy that is indented as a whole.
         check("  require top if:\n    (c: ToolCall)\n  x := 1\n", "  x := 1\n");
+        // A replacement keeps the numbers of the lines, also of lines inside brackets and of comments.
+        let source =
+            "require readers(\n    call.arguments.to\n    # to\n) if:\n    (call: ToolCall)\n# x\nx := 1\n";
+        assert_eq!(without_enforcement(source, "\n"), "\n\n\n\n\n# x\nx := 1\n");
     }
 
     #[test]

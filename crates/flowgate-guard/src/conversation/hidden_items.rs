@@ -201,10 +201,10 @@ impl Conversation {
         if label.flows_to(self.labels.base()) {
             return None;
         }
-        // With a permissive default, an answer that no statement labels has the label that the policy chose as its
+        // With a `default`, an answer that no statement labels has the label that the policy chose as its
         // default.
         let cause = match self.monitor.labels_outputs(tool) {
-            false if !self.monitor.policy().has_permissive_default() => HidingCause::Unlabelled,
+            false if !self.monitor.policy().has_default_label() => HidingCause::Unlabelled,
             _ => HidingCause::Labelled,
         };
         Some(self.describe_hidden(HiddenItemKind::Answer(tool.clone()), cause, is_whole, &label, probe))

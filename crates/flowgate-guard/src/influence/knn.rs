@@ -1,7 +1,8 @@
-//! Implements the estimator `knn-lm`: finds a label such that the kNN-LM with the regions at or below it gives the call
-//! nearly the probability that it has with all regions (Permissive Information-Flow Analysis, section 3.4, equation 4).
-//! The model evaluates the regions once and the call twice, however many labels are tried. [`super::estimated`] makes
-//! an influence method of it.
+//! Implements the estimator `knn-lm`: finds the lowest labels for which the kNN-LM (a language model mixed with the
+//! nearest tokens of the regions), with only the regions at or below the label, gives the call nearly the probability
+//! that it has with all regions (Permissive Information-Flow Analysis, section 3.4, equation 4). The model evaluates
+//! the regions once and the call twice, however many labels are tried. [`super::estimated`] makes an influence method
+//! of it.
 
 use std::fmt;
 use std::sync::Arc;

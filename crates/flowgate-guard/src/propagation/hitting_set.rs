@@ -85,7 +85,8 @@ impl HittingSet {
         Self::within(span, top)
     }
 
-    /// Starts the search for the minimal elements below `start`, which must be similar or the top.
+    /// Starts the search for the minimal similar elements at or below `start`. The search does not test `start` itself,
+    /// so the caller must have found that it is similar; the top always is.
     #[must_use]
     pub fn within(span: LabelSpan, start: SpanElement) -> Self {
         let order = span.coordinates().to_vec();

@@ -1,8 +1,9 @@
-//! Evaluates texts of any length in pieces, and caches recent prompts. `generate.rs`, `continuation.rs`, `score.rs` and
-//! `inside.rs` evaluate their texts with this module.
+//! Evaluates long texts in pieces, up to the length that the model reads, and caches recent prompts. `generate.rs`,
+//! `continuation.rs`, `score.rs` and `inside.rs` evaluate their texts with this module.
 //!
-//! Pieces begin at multiples of [`PIECE`]. The part of an earlier prompt that a prompt reuses is a whole number of
-//! pieces, so that all matrix products have the same shapes as without reuse, and the same results.
+//! Each piece ends at a multiple of [`PIECE`] tokens, or at the end of the text. The part of an earlier prompt that a
+//! prompt reuses is a whole number of pieces, so that all matrix products have the same shapes as without reuse, and
+//! the same results.
 
 use candle_core::{D, Tensor};
 

@@ -96,7 +96,7 @@ fn labels(config: &Map<String, Value>) -> Result<Vec<String>, String> {
         classification";
     let names = config.get("id2label").and_then(Value::as_object).ok_or(form)?;
     if names.is_empty() || names.len() > MAX_LABELS {
-        return Err(format!("`id2label` has {} labels; supported are 1 to {MAX_LABELS}", names.len()));
+        return Err(format!("`id2label` has {} labels; use a model with 1 to {MAX_LABELS}", names.len()));
     }
     let label = |number: usize| names.get(&number.to_string()).and_then(Value::as_str).map(str::to_owned);
     (0..names.len()).map(label).collect::<Option<Vec<String>>>().ok_or_else(|| form.to_owned())

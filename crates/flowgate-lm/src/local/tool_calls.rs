@@ -51,13 +51,10 @@ impl CallFilter {
     }
 
     /// Takes the text that can be passed on to the listener, and marks it as passed on. It ends where a call begins or
-    /// may begin. If nothing at the end can belong to a call, the last `held_back` bytes are left, because they may be
-    /// the beginning of a stop sequence.
+    /// may begin, and before the last `held_back` bytes of the generated text, which may be the beginning of a stop
+    /// sequence.
     pub(super) fn take_text(&mut self, held_back: usize) -> String {
-        let mut end = self.text_end();
-        if end == self.all.len() {
-            end = end.saturating_sub(held_back);
-        }
+        let mut end = self.text_end().min(self.all.len().saturating_sub(held_back));
         while !self.all.is_char_boundary(end) {
             end -= 1;
         }
@@ -220,15 +217,23 @@ mod tests {
 
     #[test]
     fn stop_texts_are_not_passed_on() {
-        let stops = ["STOP".to_owned(), String::new()];
-        let mut filter = CallFilter::new(&tools());
-        let mut passed = String::new();
-        for (piece, is_stopped) in [("abcé", false), ("dST", false), ("OPx", true)] {
-            filter.push(piece);
-            assert_eq!(filter.stop_at(&stops), is_stopped, "{piece}");
-            passed += &filter.take_text(3);
+        for (stop, pieces, text) in [
+            ("STOP", ["abcé", "dST", "OPx"], "abcéd"),
+            // White space and the beginning of a mark are left out of the text, and a stop sequence can begin before
+            // them.
+            ("B \nC", ["aaB", " \n", "Cx"], "aa"),
+            ("B<t", ["aaB", "<", "tx"], "aa"),
+        ] {
+            let stops = [stop.to_owned(), String::new()];
+            let mut filter = CallFilter::new(&tools());
+            let mut passed = String::new();
+            for (index, piece) in pieces.into_iter().enumerate() {
+                filter.push(piece);
+                assert_eq!(filter.stop_at(&stops), index == 2, "{stop:?} {piece:?}");
+                passed += &filter.take_text(stop.len() - 1);
+            }
+            assert_eq!(passed + &filter.finish(&tools(), 0).0, text, "{stop:?}");
         }
-        assert_eq!(passed + &filter.finish(&tools(), 0).0, "abcéd");
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Weights {
             LoadError::new(
                 path,
                 format!(
-                    "this format of files has no name for the tensor `{}`, which the model needs; convert the model to safetensors",
+                    "supported files of this format have no tensor `{}`, which the model needs; use the safetensors files of the model",
                     other.unwrap_or_default()
                 ),
             )

@@ -201,9 +201,10 @@ fn kinds(
 
 /// Implements `pii`: returns the kinds of personal data that occur in the first argument, such as addresses and numbers
 /// of persons. With a second argument, returns only the kinds that it lists, which may also be names, places and URLs.
+/// Policies of invariant-ai get these three kinds without the second argument as well.
 fn pii(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     match resolved_argument(evaluator, arguments, 1)? {
-        // In invariant-ai, names and places count as well.
+        // In invariant-ai, names, places and URLs count without being asked for.
         Value::Absent | Value::None if evaluator.dialect() == Dialect::Compat => {
             kinds(evaluator, arguments, personal::all_findings)
         }

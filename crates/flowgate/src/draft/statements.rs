@@ -152,8 +152,11 @@ fn requirement(traits: &ToolTraits, is_sent: bool) -> Option<(&'static str, &'st
 }
 
 /// Writes a `payload` statement for the arguments that contain what is said, such as the body of a mail: they may come
-/// from untrusted text. Names at most the first `MAX_NAMED`, the limit of a statement. Writes none for a tool that
-/// reads, destroys or runs code, or whose effect is unknown.
+/// from untrusted text. Names at most the first `MAX_NAMED`, the limit of a statement.
+///
+/// Writes none for a tool that only reads, since its requirement permits untrusted text already; none for a tool whose
+/// effect is unknown, which has no requirement; and none for a tool that destroys or runs code: that an argument
+/// decides nothing is guessed from its description, which is too little for such a tool.
 fn write_payload(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut String) {
     let runs_code = tool.arguments.iter().any(|argument| argument.role == Some(ArgumentRole::Code));
     if traits.effect != ToolEffect::Acts || runs_code {

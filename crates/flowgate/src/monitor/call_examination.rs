@@ -1,5 +1,6 @@
 //! Examines one call: labels it, checks its requirements and the rules, and determines the label of the verdict itself.
-//! `judge`, `approve`, `redeem` and `record` of the monitor all call [`Monitor::examine`].
+//! The monitor calls [`Monitor::examine`] for a call that is judged, approved or redeemed; `recorded_calls` calls it
+//! for a call of a log, and `rejudge` for a call that ran in another session.
 
 use super::stores::StoreAccess;
 use super::verdict::Approval;

@@ -544,9 +544,11 @@ impl Monitor {
         let mut evaluator = builtin::evaluator(plan, trace, fuel, missing).with_inputs(parameters, answers);
         // What is granted only with missing values can only raise, so a condition in doubt counts as satisfied.
         evaluator.doubt_restricts = missing == MissingValueMode::IsNone;
-        // From here on, the evaluator also remembers what conditions have read that did not hold.
-        evaluator.touched = Some(Label::BOTTOM);
-        // Whether the query may iterate over the items of a list without recording a read of the list itself.
+        // From here on, the evaluator keeps the reads that it removes from `reads`: of conditions that held or not. At
+        // the end of a search without an error, it has removed all of them, so they are all that was read.
+        evaluator.removed_label = Some(Label::BOTTOM);
+        // Whether the query may iterate over the items of a list without recording a read of the list itself. A
+        // labelled row already reveals that the list has this row.
         evaluator.quiet = statement.query.is_quiet;
         let mut grants = Vec::new();
         let mut frame = event_frame(&statement.query, id);
@@ -587,8 +589,9 @@ impl Monitor {
             // `false`: the search for further matches continues.
             Ok(false)
         });
-        let label = evaluator.touched.unwrap_or(plan.space.top());
-        let (missed, read_summary) = (evaluator.missed, ReadSummary { reads: evaluator.forgotten, label });
+        let label = evaluator.removed_label.unwrap_or(plan.space.top());
+        let (missed, read_summary) =
+            (evaluator.missed, ReadSummary { reads: evaluator.removed_reads, label });
         match result {
             Err(EvalError::Fuel) => Err(EvalError::Fuel),
             result => Ok((result.map(|_| (grants, missed)), read_summary)),

@@ -1,6 +1,7 @@
 //! Implements the tools of a journey (a game of several sessions), for runs with and without a guard. The tools read a
 //! ticket, write and read a store that outlives a session, read the replies of the previous session, and look up an
-//! order. The forbidden tool does nothing; that it ran is recorded.
+//! order. The forbidden tool does nothing; that it ran is recorded. `guarded` and `run` create a [`World`] for each
+//! journey that they play.
 
 use flowgate::trace::Tool;
 use serde_json::{Value, json};

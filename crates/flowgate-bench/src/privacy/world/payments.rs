@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{DEMANDS_ALL, PrivacyTool, add, number, row, search, show, text};
+use super::{DEMANDS_ALL, PrivacyTool, add, copy_of, number, row, search, text};
 
 /// Returns the initial state, to which the tasks refer. [`TOOLS`] says which of the fields are private.
 pub(super) fn state() -> Value {
@@ -43,28 +43,28 @@ pub(super) const TOOLS: &[PrivacyTool] = &[
         description: "The account of the user.",
         arguments: &[],
         private: &[("balance", "balance"), ("password", "password")],
-        run: |state, _| show(state, "account"),
+        run: |state, _| copy_of(state, "account"),
     },
     PrivacyTool {
         name: "get_transactions",
         description: "The latest payments of the user.",
         arguments: &[],
         private: &[("with", "transactions"), ("amount", "transactions"), ("note", "transactions")],
-        run: |state, _| show(state, "transactions"),
+        run: |state, _| copy_of(state, "transactions"),
     },
     PrivacyTool {
         name: "get_requests",
         description: "Payments that others ask the user for.",
         arguments: &[],
         private: &[("from", "transactions"), ("amount", "transactions"), ("note", "transactions")],
-        run: |state, _| show(state, "requests"),
+        run: |state, _| copy_of(state, "requests"),
     },
     PrivacyTool {
         name: "get_friends",
         description: "The friends of the user.",
         arguments: &[],
         private: &[("phone", "friends"), ("city", "friends")],
-        run: |state, _| show(state, "friends"),
+        run: |state, _| copy_of(state, "friends"),
     },
     PrivacyTool {
         name: "search_users",
@@ -78,7 +78,7 @@ pub(super) const TOOLS: &[PrivacyTool] = &[
         description: "The topics of support tickets.",
         arguments: &[],
         private: &[],
-        run: |state, _| show(state, "topics"),
+        run: |state, _| copy_of(state, "topics"),
     },
     PrivacyTool {
         name: "send_money",

@@ -64,7 +64,7 @@ impl SampleRequest {
         }
         self.examine_descriptions(&mut monitor, &tools, &lowest, name, findings);
         let unlabelled: Vec<&Tool> = tools.iter().filter(|tool| !monitor.labels_outputs(tool)).collect();
-        if !unlabelled.is_empty() && !policy.has_permissive_default() {
+        if !unlabelled.is_empty() && !policy.has_default_label() {
             findings.note(format!(
                 "the answers of {} are hidden from the lowest step, and the model looks at them when it needs them; a statement \
                  `label out as ...` shows them",

@@ -72,17 +72,18 @@ impl Transcript {
             return Ok(Self::default());
         }
         let mut bytes_left = limit;
-        let mut files = vec![read_lines(path, &mut bytes_left, limit)?];
+        let mut files = vec![(path.to_owned(), read_lines(path, &mut bytes_left, limit)?)];
         for path in sub_agent_files(path)? {
-            files.push(read_lines(&path, &mut bytes_left, limit)?);
+            let lines = read_lines(&path, &mut bytes_left, limit)?;
+            files.push((path, lines));
         }
         // `read_entry` needs all ids: an entry whose parent has none of them follows text that is missing here.
-        let entry_ids: HashSet<&str> =
-            files.iter().flatten().filter_map(|entry| text_field(entry, "uuid")).collect();
+        let lines = files.iter().flat_map(|(_, lines)| lines);
+        let entry_ids: HashSet<&str> = lines.filter_map(|(_, entry)| text_field(entry, "uuid")).collect();
         let mut merged = Vec::new();
-        for entries in &files {
+        for (path, lines) in &files {
             let (mut time, mut ids_of_file) = (String::new(), HashSet::new());
-            for entry in entries {
+            for (number, entry) in lines {
                 // A resumed session repeats entries.
                 if text_field(entry, "uuid").is_some_and(|uuid| !ids_of_file.insert(uuid)) {
                     continue;
@@ -90,7 +91,10 @@ impl Transcript {
                 // Entries of one file remain in order, even if their times do not: each has at least the time of the
                 // one before.
                 time = text_field(entry, "timestamp").map_or(time.clone(), |now| time.max(now.to_owned()));
-                for happened in read_entry(entry, &entry_ids)? {
+                let events = read_entry(entry, &entry_ids).map_err(|problem| {
+                    format!("{}: line {number} of the transcript: {problem}", path.display())
+                })?;
+                for happened in events {
                     let agent = is_of_sub_agent(entry)
                         .then(|| text_field(entry, "agentId").unwrap_or("(sub-agent)").to_owned());
                     let id = entry.get("message").and_then(|message| message.get("id"));
@@ -223,9 +227,14 @@ fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Reads the JSON objects in a file of JSON lines. `bytes_left` is how many bytes of all transcripts of the session may
-/// still be read; the length of this file is subtracted from it. `limit` is the initial number, for the error message.
-fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<String, Value>>, String> {
+/// Reads the JSON objects in a file of JSON lines, each with the number of its line. `bytes_left` is how many bytes of
+/// all transcripts of the session may still be read; the length of this file is subtracted from it. `limit` is the
+/// initial number, for the error message.
+fn read_lines(
+    path: &Path,
+    bytes_left: &mut u64,
+    limit: u64,
+) -> Result<Vec<(usize, Map<String, Value>)>, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     let mut bytes = Vec::new();
@@ -243,7 +252,7 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<S
         .map_err(|_| format!("{name}: the transcript is not valid UTF-8; begin a new session"))?;
     // `Numbers::Any`: a number that two parsers could read differently does not make the transcript invalid.
     let object = |(index, line): (usize, &str)| match json::parse(line, Numbers::Any) {
-        Ok(Value::Object(entry)) => Ok(entry),
+        Ok(Value::Object(entry)) => Ok((index + 1, entry)),
         Ok(_) => Err(format!(
             "{name}: line {} of the transcript is not a JSON object; begin a new session",
             index + 1
@@ -258,7 +267,8 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<S
 }
 
 /// Returns the events that an entry of the transcript contains. `known` are the ids of all entries: an entry that
-/// continues an unknown one begins with [`TranscriptEvent::Unknown`].
+/// continues an unknown one begins with [`TranscriptEvent::Unknown`]. An error is the problem with the entry; the
+/// caller adds the file and the line.
 fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<TranscriptEvent>, String> {
     let mut events = Vec::new();
     let parent = text_field(entry, "logicalParentUuid").or(text_field(entry, "parentUuid"));
@@ -298,13 +308,13 @@ fn message_event(role: &str, content: &Value) -> Result<TranscriptEvent, String>
         .into_iter()
         .next()
         .map(|event| TranscriptEvent::Event(Box::new(event)))
-        .ok_or_else(|| "a message of the transcript has no content; begin a new session".to_owned())
+        .ok_or_else(|| "the message has no content; begin a new session".to_owned())
 }
 
 /// Returns the events of an entry that contains a message: its text, calls and outputs, and the start of a sub-agent.
 fn events_of_message(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> {
     let message = entry.get("message").and_then(Value::as_object);
-    let message = message.ok_or("an entry of the transcript has no object `message`; begin a new session")?;
+    let message = message.ok_or("the entry has no object `message`; begin a new session")?;
     let content = message.get("content").cloned().unwrap_or_default();
     // Only the role and the content reach `read::list`: another field could be mistaken for information about the
     // source of the message.

@@ -93,16 +93,17 @@ impl ToolSources {
                 self.instructions.truncate(MAX_INSTRUCTIONS);
                 Ok(())
             }
-            Err(problem) => {
-                let used = tools_of_trace(text).filter(|tools| !tools.is_empty());
-                let tools = used.ok_or_else(|| {
-                    InputError(format!(
-                        "{path}: {problem}; as a trace, the file has no tool: give a trace that describes or calls tools"
-                    ))
-                })?;
-                self.tools.extend(tools);
-                Ok(())
-            }
+            Err(problem) => match tools_of_trace(text) {
+                Some(tools) if !tools.is_empty() => {
+                    self.tools.extend(tools);
+                    Ok(())
+                }
+                // A request to a model is a trace as well; if it has `tools`, the problem is in these.
+                Some(_) if document.get("tools").is_none() => Err(InputError(format!(
+                    "{path}: the trace describes no tool and calls none: give one that does, or a list of tools"
+                ))),
+                _ => Err(InputError(format!("{path}: {problem}; the file is not a trace with tools either"))),
+            },
         }
     }
 }
@@ -128,12 +129,14 @@ fn instructions(request: &Value) -> Vec<String> {
     texts.filter(|text| !text.trim().is_empty()).collect()
 }
 
-/// Returns the tools that a trace describes or calls; `None` if the text is not a trace. Arguments that only calls of a
-/// tool have, and not its description, are added to it.
+/// Returns the tools that a trace describes or calls; `None` if the text is not a trace, or has no entries. Arguments
+/// that only calls of a tool have, and not its description, are added to it.
 fn tools_of_trace(text: &str) -> Option<Vec<DescribedTool>> {
     let runs = read::file(text).ok()?;
     let mut tools: BTreeMap<Tool, DescribedTool> = BTreeMap::new();
     let entries = || runs.iter().flat_map(|run| &run.entries);
+    // An empty text can be read as a trace without entries.
+    entries().next()?;
     // First the descriptions, so that a call adds only what they lack.
     for entry in entries() {
         if let EventBody::Tool(described) = &entry.body {

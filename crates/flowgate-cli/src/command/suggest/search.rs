@@ -208,9 +208,10 @@ impl ReplaySetup<'_> {
         }
         Err(match (is_harmful, held_back, of_call.refused.first()) {
             (true, ..) => "each change that would let it pass lets a recorded attack do more".to_owned(),
-            (false, Some(why), _) => {
-                format!("only with recorded attacks on the tool (`--against`) that do not pass: {why}")
-            }
+            (false, Some(why), _) => format!(
+                "one possible change is suggested only if recorded attacks on this tool show that it lets none of them \
+                 pass: give some with `--against FILE`. The change is {why}"
+            ),
             (false, None, Some(refused)) => format!("no form fits; not tried: `label` of {refused}"),
             (false, None, None) => "no form that is tried would let it pass".to_owned(),
         })
@@ -241,20 +242,21 @@ impl ReplaySetup<'_> {
     }
 
     /// Removes unnecessary changes from `accepted`, beginning with the most harmful one. A change is unnecessary if no
-    /// further call is stopped without it, for example because a later change has made it so. `left` is the number of
-    /// calls that are stopped with all changes.
+    /// further call is stopped without it, for example because a later change has made it so. A change without which
+    /// the others do not compile is necessary. `left` is the number of calls that are stopped with all changes.
     fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, left: usize) {
         let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
         accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));
         // A single change is never left out: it lets at least the call pass for which it was found.
-        // The second number that `count` returns is that of the calls that are stopped.
         let mut at = 0;
         while at < accepted.len() && accepted.len() > 1 {
             let others = accepted.iter().enumerate().filter(|(index, _)| *index != at);
             let statements =
                 others.flat_map(|(_, change)| &change.statements).map(|one| one.statement.as_str());
-            let is_unneeded = with_statements(policy, statements)
-                .is_some_and(|policy| count(&self.replay_useful(&Arc::new(policy))).1 == left);
+            let is_unneeded = with_statements(policy, statements).is_some_and(|without| {
+                let (_, stopped_calls) = count(&self.replay_useful(&Arc::new(without)));
+                stopped_calls == left
+            });
             match is_unneeded {
                 true => drop(accepted.remove(at)),
                 false => at += 1,

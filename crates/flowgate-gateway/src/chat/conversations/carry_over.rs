@@ -124,8 +124,8 @@ fn earlier_key(key: &str) -> Result<DigestKey, DatabaseError> {
 }
 
 /// Processes the stored turns `turns` of a conversation, whose digests have the key `earlier_key`, again on `session`, a
-/// conversation without turns, under the present policy of the client. `profile` has the texts that the client was shown, to which those of the turns are added. Returns the new
-/// stored form of the turns.
+/// conversation without turns, under the present policy of the client. `profile` has the texts that the client was
+/// shown, to which those of the turns are added. Returns the new stored form of the turns.
 ///
 /// # Errors
 /// If a turn cannot be carried over: the number of the turn, from 0, and why.
@@ -149,7 +149,8 @@ fn carry_turns(
             };
             steps.extend(carried.map_err(|why| obstacle(&why))?);
         }
-        // Calls that ran outside the chat were recorded when they ran.
+        // Discards the calls that MCP clients have taken from the chat and run: the audit log has had them since they
+        // ran.
         session.conversation.drain_taken_calls();
         let row = StoredTurn::write(steps, turn.answers).map_err(|_| {
             obstacle("its new form cannot be serialized to JSON, because of a bug in the gateway: report it")

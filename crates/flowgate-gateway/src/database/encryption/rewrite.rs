@@ -111,7 +111,8 @@ struct Rewriter<'r> {
 /// Without it, such a value is an error. Returns `None` if the configuration has no keys.
 ///
 /// # Errors
-/// If the database is in use, the keys are not those of the database, or a value was altered.
+/// If the SQLite file is open in a gateway (a PostgreSQL database may be in use), the database cannot be opened, the
+/// keys are not those of the database, or a value was altered.
 pub fn encrypt_stored_content(
     config: &GatewayConfig,
     accepts_unsealed: bool,

@@ -216,7 +216,7 @@ fn read_message(
                         text.push_str(&part);
                     } else {
                         return block
-                            .field_error("type", "is an image, which a message of the model cannot contain");
+                            .field_error("type", "is `image`, which an assistant message cannot contain");
                     }
                 }
             }

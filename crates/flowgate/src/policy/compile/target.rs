@@ -50,7 +50,8 @@ impl Compiler<'_> {
             );
         }
         if let Err(help) = capture_position::check(pattern_text, group_name, reliance) {
-            let message = format!("the position of the group `{group_name}` in the text is not fixed");
+            let message =
+                format!("the pattern does not fix which part of the text the group `{group_name}` is");
             return self.fail("open-capture", &pattern.span, message, help);
         }
         target.capture = Some((regex, group_name.clone()));

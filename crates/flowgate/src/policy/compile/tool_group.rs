@@ -1,8 +1,9 @@
-//! Compiles lists of tools: the tools of a `store` statement, and constants that name a group of tools. The compilers
-//! of statements and of comparisons call it.
+//! Compiles lists of tools: constants that name a group of tools, and the tools of a `store` statement. The compilers
+//! of statements, of comparisons, and of `is_url_on` call it.
 //!
-//! `READERS := [tool:search_*, tool:get_file]` names a group. `call is READERS` holds for each tool of the group: the
-//! group is one pattern, so everything that holds for a pattern such as `tool:r"a|b"` holds for it.
+//! `READERS := [tool:search_*, tool:get_file]` names a group. `call is READERS` holds for a call of any tool of the
+//! group: the patterns of the group are merged into one, here `tool:r"search_.*|get_file"`, and compiled like a pattern
+//! that the policy writes. In a `store` statement, they stay separate patterns.
 
 use super::super::pattern::PatternId;
 use super::super::syntax::{Expr, ExprKind, ToolName, ToolRef};

@@ -1,7 +1,8 @@
-//! Compiles conditions about the host of a URL, in `endorse` and `consent` statements, that take the permitted hosts
-//! from trusted text. This text is the answers of a tool, as in `is_url_on(url, tool:NAME)`, or messages, as in
-//! `is_url_on(url, Message)`. Also checks that a domain in a policy is registrable, that is, belongs to one owner:
-//! below `co.uk`, anybody can register. The compiler of calls asks it about each call of these functions.
+//! Compiles the calls of `is_url_on` and `is_url_on_domain` in `endorse` and `consent` statements that take the
+//! permitted hosts from trusted text: from the answers of a tool, as in `is_url_on(url, tool:NAME)`, or from messages,
+//! as in `is_url_on(url, Message)`. In all statements, it checks that each domain that a policy lists for
+//! `is_url_on_domain` is registrable, that is, belongs to one owner: below `co.uk`, anybody can register. The compiler
+//! of calls passes each call of a built-in function to [`listed_url`](Compiler::listed_url), which declines all others.
 
 use super::super::plan::{CompiledExpr, ListSource, ListedForm};
 use super::super::syntax::{Expr, ExprKind};
