@@ -49,6 +49,9 @@ impl Proxy {
     pub fn begin_earlier_input(&mut self, rulings: &[ProxyRuling], id_word: &str) {
         if self.own_id_word.is_none() {
             self.own_id_word = Some(self.settings.id_word.take());
+        } else if self.settings.id_word.as_deref() != Some(id_word) {
+            // The inputs of a conversation that was itself carried over: what was open at its beginning ended there.
+            self.end_open_questions();
         }
         self.settings.id_word = Some(id_word.to_owned());
         self.tape = RulingTape::Following { left: rulings.iter().copied().collect(), has_diverged: false };
@@ -63,13 +66,21 @@ impl Proxy {
     }
 
     /// Ends the inputs of an earlier conversation, if there were any: request IDs have the word of the present one again,
-    /// and questions that are still open end without an answer.
+    /// and what is still open ends as [`end_open_questions`](Self::end_open_questions) says.
     pub fn end_earlier_conversation(&mut self) {
         let Some(id_word) = self.own_id_word.take() else { return };
         self.settings.id_word = id_word;
         self.record_rulings();
+        self.end_open_questions();
+    }
+
+    /// Ends what an earlier policy left open: questions to people, and requests of the server to the client, whose
+    /// answers the present policy may not let flow to the server. A later answer to one of them is dropped.
+    fn end_open_questions(&mut self) {
         self.retries.clear();
-        self.outgoing_requests.retain(|_, request| !matches!(request, OutgoingRequest::Person { .. }));
+        self.outgoing_requests.retain(|_, request| {
+            !matches!(request, OutgoingRequest::Person { .. } | OutgoingRequest::Server { .. })
+        });
         let client_ids = &mut self.client_ids;
         self.client_requests.retain(|id, pending| {
             let is_kept = !matches!(pending, PendingClientRequest::Waiting);

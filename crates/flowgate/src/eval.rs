@@ -290,10 +290,7 @@ impl<'a> Evaluator<'a> {
             // Reads are recorded only of regions that exist, so `BOTTOM` hides no label here.
             let document = self.trace.event(read.event).map(|event| &event.document);
             // A shallow read has seen the node alone, not what is below it.
-            document.map_or(Label::BOTTOM, |document| match read.deep {
-                true => document.label_of(read.node),
-                false => document.node(read.node).map_or(Label::BOTTOM, |node| node.label),
-            })
+            document.map_or(Label::BOTTOM, |document| document.label_read(read.node, read.deep))
         };
         reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
     }

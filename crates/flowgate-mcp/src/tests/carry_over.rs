@@ -437,6 +437,31 @@ fn a_refusal_of_an_earlier_policy_carries_everything_before_it() {
     check(ProxyRuling::Yes, false);
 }
 
+/// The earlier policy has forwarded a request of the server. The present one may not let the answer flow to the server.
+#[test]
+fn the_answer_to_a_request_of_the_server_does_not_reach_it_after_a_change() {
+    let permits =
+        format!("{POLICY}\nrequire top if:\n    (call: ToolCall) is tool:files/sampling/createMessage\n");
+    let request =
+        json!({"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage", "params": {"messages": []}});
+    let initialize = client(
+        1,
+        "initialize",
+        &json!({"protocolVersion": "2025-06-18", "capabilities": {"sampling": {}}, "clientInfo": {"name": "c", "version": "1"}}),
+    );
+    let inputs = [initialize, TestInput::Server(request.to_string())];
+    let answer = TestInput::Client(
+        json!({"jsonrpc": "2.0", "id": 7, "result": {"role": "assistant", "content": {"type": "text", "text": "private"}, "model": "m"}})
+            .to_string(),
+    );
+    let reaches_server = |actions: &[ProxyAction]| {
+        actions.iter().any(|action| matches!(action, ProxyAction::Server(text) if text.contains("private")))
+    };
+    let (mut earlier, mut carried) = carried(&permits, POLICY, &inputs);
+    assert!(reaches_server(&earlier.process(&answer)));
+    assert!(!reaches_server(&carried.process(&answer)));
+}
+
 #[test]
 fn a_record_that_does_not_fit_is_refused() {
     let inputs = reading();

@@ -68,7 +68,8 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
 /// 0) or all of its content, and not a part that a pattern captures there.
 fn covers_frame(statement: &LabelStatement) -> bool {
     let is_whole = match statement.target.steps.as_slice() {
-        [] => true,
+        // `out[*]` names the content among the fields of the event.
+        [] | [TargetStep::Each] => true,
         [TargetStep::Key(name)] => **name == *"content",
         _ => false,
     };

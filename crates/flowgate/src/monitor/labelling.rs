@@ -260,6 +260,9 @@ impl Monitor {
                 self.apply_statements_once(plan, id, applicable, tool, is_error, &mut round_reasons, fuel)?;
             if !raised {
                 reasons.append(&mut round_reasons);
+                if let Some(event) = self.trace.event_mut(id) {
+                    event.document.forget_rounds();
+                }
                 return Ok(());
             }
             // The next round begins with the unlabelled event again.

@@ -173,10 +173,11 @@ require top if:
     (call: ToolCall) is tool:read
 "#;
 
-    /// Returns the label of a view, at the bound "trusted, private", of an answer under these label statements.
-    fn carried(statements: &[(&str, &str)], content: &Value, structured: Option<Value>) -> String {
-        let statement = |(label, condition): &(&str, &str)| {
-            format!("label {label} if:\n    (out: ToolOutput) is tool:read\n    {condition}\n")
+    /// Labels an answer under these statements, each a target with a label and its conditions.
+    fn pushed(statements: &[(&str, &str)], content: &Value, structured: Option<Value>) -> (Monitor, EventId) {
+        let statement = |(label, conditions): &(&str, &str)| {
+            let conditions = conditions.replace('\n', "\n    ");
+            format!("label {label} if:\n    (out: ToolOutput) is tool:read\n    {conditions}\n")
         };
         let policy = POLICY.to_owned() + &statements.iter().map(statement).collect::<String>();
         let mut monitor = Monitor::new(Arc::new(Policy::parse(&policy).unwrap()));
@@ -189,10 +190,83 @@ require top if:
         let (content, is_error) = (content.clone(), Some(content == &json!("failed")));
         let output = Output { call_id: "c1".to_owned(), tool: None, content, structured, is_error };
         let (event, _) = monitor.push(TraceEntry::from(output)).unwrap();
+        (monitor, event)
+    }
+
+    /// Returns the label of a view, at the bound "trusted, private", of an answer under these label statements.
+    fn carried(statements: &[(&str, &str)], content: &Value, structured: Option<Value>) -> String {
+        let (monitor, event) = pushed(statements, content, structured);
         let private = monitor.policy().space().element("secrecy", "private").unwrap().label;
         let carried = monitor.view_label(event, &private);
-        assert!(carried.flows_to(&private), "{policy}");
+        assert!(carried.flows_to(&private), "{statements:?}");
         monitor.describe(&carried).join(", ")
+    }
+
+    /// Returns the labels of all regions whose path is or ends in `name`, such as a field or a captured part.
+    fn label_of(statements: &[(&str, &str)], content: &Value, name: &str) -> String {
+        let (monitor, event) = pushed(statements, content, None);
+        let nodes = monitor.trace().event(event).unwrap().document.nodes();
+        let is_it =
+            |step: &PathStep| matches!(step, PathStep::Key(at) | PathStep::Capture(at) if **at == *name);
+        let found = nodes.iter().find(|node| is_it(&node.step)).unwrap();
+        monitor.describe(&found.label).join(", ")
+    }
+
+    /// Whether statements are applied in a second round can depend on hidden text, so no label may show it.
+    #[test]
+    fn rounds_of_statements_do_not_show_in_labels() {
+        let whole = ("out.content as trusted, public", "");
+        let (page, h) = (("out.content.page as untrusted", ""), ("out.content.h as untrusted", ""));
+        // It reads the page if `h` is "x", and labels nothing.
+        let reads =
+            ("out.content.zzz as trusted, public", "out.content.h == \"x\"\nout.content.page == \"z\"");
+        let raises = ("out.content.page as untrusted, public", "out.content.k == \"y\"");
+        for text in ["x", "w"] {
+            let answer = json!({"h": text, "k": "y", "page": "Pay!"});
+            assert_eq!(carried(&[whole, h, reads, raises], &answer, None), "trusted, public", "{text}");
+        }
+        let captured = |label: &str, pattern: &str| {
+            format!("capture(out.content.page, r\"{pattern}\", \"n\") as {label}")
+        };
+        let private = captured("trusted, private", "id=(?<n>[0-9]) n=[0-9]")
+            .replace("\"n\")", "\"id\")")
+            .replace("?<n>", "?<id>");
+        let part = captured("trusted", "id=[0-9] n=(?<n>[0-9])");
+        let reads = (
+            "out.content.zzz as trusted, public",
+            "out.content.h == \"x\"\nout.content.q == \"a\"\nout.content.page == \"z\"",
+        );
+        let raises = ("out.content.q as untrusted", "out.content.k == \"y\"");
+        for text in ["x", "o"] {
+            let answer = json!({"h": text, "k": "y", "q": "a", "page": "id=7 n=5"});
+            let statements = [whole, page, h, (&private, ""), (&part, ""), reads, raises];
+            assert_eq!(label_of(&statements, &answer, "n"), "trusted, public", "{text}");
+        }
+    }
+
+    /// What is captured raises its text, also for a statement that has read the text before.
+    #[test]
+    fn a_later_capture_reaches_what_an_earlier_statement_has_read() {
+        let whole = ("out.content as trusted, public", "");
+        let reads = ("out.content.b as private", "out.content.page == \"id=7\"");
+        let capture = "capture(out.content.page, r\"id=(?<id>[0-9])\", \"id\") as trusted, private";
+        for text in ["id=7", "id=8"] {
+            let answer = json!({"b": "hi", "k": "y", "page": text});
+            for statements in [
+                [whole, reads, (capture, "out.content.k == \"y\"")],
+                [whole, (capture, "out.content.k == \"y\""), reads],
+            ] {
+                assert_eq!(label_of(&statements, &answer, "b"), "trusted, private", "{text}");
+            }
+        }
+    }
+
+    /// `out[*]` labels the content, and the frame with it.
+    #[test]
+    fn a_statement_about_all_fields_covers_the_frame() {
+        let each = ("out[*] as trusted, private", "");
+        assert_eq!(carried(&[each], &json!("2"), None), "trusted, private");
+        assert_eq!(carried(&[each], &json!("failed"), None), "trusted, private");
     }
 
     #[test]

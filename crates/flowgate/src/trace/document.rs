@@ -62,8 +62,8 @@ pub struct DocumentNode {
     independent_of: ArgumentSet,
     /// The part of the label that no `label` statement can lower, and that parts captured from the node carry as well.
     floor: Label,
-    /// The label on which a declaration relied in an earlier round. No declaration can lower it, but captured parts do
-    /// not carry it: whether there was such a round can depend on other text.
+    /// The label that a statement has read here in an earlier round. What statements read is at least that, but the
+    /// node does not carry it: whether there was such a round can depend on other text.
     relied_on: Label,
     /// The first statements that labelled this node itself.
     labelled_by: StatementSet,
@@ -230,6 +230,14 @@ impl Document {
         below.iter().fold(Label::BOTTOM, |label, node| label.join(&node.label))
     }
 
+    /// Returns the label that a statement reads with a node: at least what an earlier round of statements has read there.
+    /// With `deep`, the node with its subtree.
+    pub(crate) fn label_read(&self, id: NodeId, deep: bool) -> Label {
+        let end = self.nodes.get(id).map_or(id, |node| if deep { node.end } else { id + 1 });
+        let read = self.nodes.get(id..end).unwrap_or_default();
+        read.iter().fold(Label::BOTTOM, |label, node| label.join(&node.label).join(&node.relied_on))
+    }
+
     /// Sets the label of a node and of its subtree in the dimensions of `partial`. The other dimensions stay. A
     /// descendant with a declaration of its own keeps its label, and so does its subtree. No label falls below the
     /// floor of its node. A second declaration for the same node is joined with the first.
@@ -258,9 +266,8 @@ impl Document {
                     next = node.end;
                     continue;
                 }
-                // The label is also not lower than one that an earlier round of statements has read.
-                let label = space.replace(&node.label, &part).join(&node.floor).join(&node.relied_on);
-                raised |= node.read && !label.flows_to(&node.label);
+                let label = space.replace(&node.label, &part).join(&node.floor);
+                raised |= node.read && !label.flows_to(&node.label.join(&node.relied_on));
                 node.label = label;
                 next += 1;
             }
@@ -274,7 +281,7 @@ impl Document {
     /// Returns the lower bound on the label of a node: the join of the labels of the regions that statements have read
     /// in order to label it, and of other floors.
     pub(crate) fn floor_of(&self, id: NodeId) -> Label {
-        self.nodes.get(id).map_or(Label::BOTTOM, |node| node.floor.join(&node.relied_on))
+        self.nodes.get(id).map_or(Label::BOTTOM, |node| node.floor)
     }
 
     /// Returns the label of the root node, that is, of the fact that the event exists.
@@ -396,7 +403,7 @@ impl Document {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
         let mut raised = false;
         for node in self.nodes.get_mut(id..end).into_iter().flatten() {
-            raised |= node.read && !floor.flows_to(&node.label);
+            raised |= node.read && !floor.flows_to(&node.label.join(&node.relied_on));
             node.label = node.label.join(floor);
             node.floor = node.floor.join(floor);
         }
@@ -416,16 +423,21 @@ impl Document {
     /// out.
     pub(crate) fn relied_on_labels(&self) -> Vec<Label> {
         let nodes = self.nodes.iter().filter(|node| !matches!(node.step, PathStep::Capture(_)));
-        nodes.map(|node| if node.read { node.label } else { Label::BOTTOM }).collect()
+        nodes.map(|node| if node.read { node.label.join(&node.relied_on) } else { Label::BOTTOM }).collect()
     }
 
-    /// Joins each label in `floors` into the node at the same index. No `label` statement lowers the node below this
-    /// label, but parts captured from the node do not carry it. Statements are applied in rounds: each round after the
-    /// first begins with this, for the labels that the statements of earlier rounds have read. The document must not
-    /// have captured regions yet.
+    /// Forgets what earlier rounds of statements have read, after the last one: the labels are final, and none is below it.
+    pub(crate) fn forget_rounds(&mut self) {
+        for node in &mut self.nodes {
+            node.relied_on = Label::BOTTOM;
+        }
+    }
+
+    /// Records for the node at the same index each label in `labels`, which statements of an earlier round have read there.
+    /// Statements are applied in rounds: each round after the first begins with this. The document must not have captured
+    /// regions yet.
     pub(crate) fn raise_nodes(&mut self, floors: &[Label]) {
         for (node, floor) in self.nodes.iter_mut().zip(floors) {
-            node.label = node.label.join(floor);
             node.relied_on = node.relied_on.join(floor);
         }
     }
@@ -498,9 +510,10 @@ impl Document {
             label,
             declared: DimensionSet::NONE,
             independent_of: ArgumentSet::NONE,
-            read: false,
+            // A statement that has read the text has read the part, whose label the text is going to carry.
+            read: node.read,
             floor,
-            relied_on: Label::BOTTOM,
+            relied_on: node.relied_on,
             labelled_by: StatementSet::default(),
         })
     }
