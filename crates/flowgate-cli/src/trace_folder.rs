@@ -4,6 +4,7 @@
 //! The traces have the content of the sessions, so only their owner can read them. Both the size of a trace and their
 //! number are limited; nothing in the folder is deleted.
 
+use crate::output::plural;
 use std::path::{Path, PathBuf};
 
 use flowgate::monitor::Monitor;
@@ -91,9 +92,9 @@ impl TraceFolder {
             || std::fs::read_dir(&self.path).map_or(0, |entries| entries.take(self.max_files).count());
         if !is_known && count() >= self.max_files {
             return Err(format!(
-                "{}: the folder has {} files already, so the trace of this session is not recorded; move some of them elsewhere",
+                "{}: the folder has {} already, so the trace of this session is not recorded; move some of them elsewhere",
                 self.path.display(),
-                self.max_files
+                plural(self.max_files, "file")
             ));
         }
         Ok(path)

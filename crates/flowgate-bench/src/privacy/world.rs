@@ -151,9 +151,7 @@ pub fn find(suite: Suite, name: &str) -> Option<&'static PrivacyTool> {
 /// no text.
 fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, String> {
     let value = arguments.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    value.ok_or_else(|| {
-        format!("the argument {name} of the call is missing, empty or not a text; send a text")
-    })
+    value.ok_or_else(|| format!("the argument {name} of the call is missing or is not a text; send one"))
 }
 
 /// Returns the number of a required argument. It is an error, which the model sees, if the argument is missing, below 0
@@ -161,9 +159,7 @@ fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, St
 fn number(arguments: &Map<String, Value>, name: &str) -> Result<f64, String> {
     let value = arguments.get(name).and_then(Value::as_f64).filter(|number| *number >= 0.0);
     value.ok_or_else(|| {
-        format!(
-            "the argument {name} of the call is missing, below 0 or not a number; send a number from 0 on"
-        )
+        format!("the argument {name} of the call is missing or is not a number from 0; send one")
     })
 }
 
