@@ -4,12 +4,12 @@
 //! The traces have the content of the sessions, so only their owner can read them. Both the size of a trace and their
 //! number are limited; nothing in the folder is deleted.
 
-use crate::output::plural;
 use std::path::{Path, PathBuf};
 
 use flowgate::monitor::Monitor;
 
 use crate::input::describe_io_error;
+use crate::output::plural;
 use crate::private_files;
 use crate::trace_file::{TraceFile, TraceLines};
 
