@@ -213,7 +213,8 @@ mod tests {
         all("OTHER_CODE", "%macro x");
         all("REMOVE_ALL", "%system rm -rf /");
         all("REMOVE_ALL", "%pip install x; rm -rf /");
-        all("REMOVE_ALL", "%ls; rm -rf /");
+        all("OTHER_CODE", "%ls; rm -rf /");
+        all("REMOVE_ALL", "%ls x; rm -rf /");
         all("OTHER_CODE", "/eval x");
         all("OTHER_CODE", ",eval x");
         all("CODE_EXECUTION", "!echo \"{eval(x)}\"");
