@@ -63,7 +63,8 @@ pub fn parse(text: &str) -> Markup {
         }
     }
     // `links` has all web addresses, also those of images, which the loop has left out.
-    let web_images = markup.images.iter().filter(|image| image.url.starts_with("http")).cloned();
+    let is_web = |url: &str| url.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
+    let web_images = markup.images.iter().filter(|image| is_web(&image.url)).cloned();
     markup.links.extend(web_images);
     deduplicate_links(&mut markup.links);
     deduplicate_links(&mut markup.images);
@@ -338,6 +339,19 @@ mod tests {
         check("![`]`](https://a.example)", &["https://a.example"], &["https://a.example"]);
         check("[a](<b c> 't') [a](b\\.c&amp;\\&amp;)", &["b c", "b.c&&amp;"], &[]);
         check("![a][b\nc] ![d][SS]\n\n[b c]: e\n[ß]: f", &["e", "f"], &["e", "f"]);
+        check("![a](HTTPS://a.example)", &["HTTPS://a.example"], &["HTTPS://a.example"]);
+        check("<img src=Http://a.example>", &["Http://a.example"], &["Http://a.example"]);
+        check(
+            "<img srcset='a.png, b.png 2x,c.png 3w ,, d,e.png'>",
+            &[],
+            &["a.png", "b.png", "c.png", "d,e.png"],
+        );
+        check("<img srcset='a.png 1x\n,\n\tb.png'>", &[], &["a.png", "b.png"]);
+        let junk = "x=1 ".repeat(2000) + &"alt ".repeat(2000);
+        check(&format!("<img {junk} src=a.png srcset=b.png>"), &[], &["a.png", "b.png"]);
+        check("<a href='https&#0000000058;//a.example'>", &["https://a.example"], &[]);
+        check("<a href='https&#x000000003A//a.example'>", &["https://a.example"], &[]);
+        check("<a href='a&#00000000000000000000;b'>", &["a\0b"], &[]);
     }
 
     #[test]
@@ -359,6 +373,8 @@ mod tests {
         check("<input type=hidden value='v'><template>t</template>", &[], &["v", "t"]);
         check("<script>if (a<b) { alt='x' }</script>a < b <3 <img alt='y", &["y"], &[]);
         check("<img alt=\"&lt;b&gt; &#x41;&#66;\">", &["<b> AB"], &[]);
+        check("<p hidden>&#x000000041;&#99999999999;</p>", &[], &["A&#99999999999;"]);
+        check(&format!("<p {} hidden>one</p>", "x=1 ".repeat(2000)), &[], &["one"]);
     }
 
     #[test]

@@ -9,6 +9,8 @@
 #[cfg(feature = "python")]
 mod calls;
 #[cfg(feature = "python")]
+mod magics;
+#[cfg(feature = "python")]
 mod nesting_limit;
 
 use super::Finding;
@@ -57,32 +59,8 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
     }
     #[cfg(feature = "python")]
     {
-        // The first line of the cell names a magic, which says in which language the other lines are. `start` is their
-        // offset, by which spans are moved.
         if let Some(cell) = text.trim_start().strip_prefix("%%").filter(|_| ipython) {
-            let (first, body) = cell.split_once('\n').unwrap_or((cell, ""));
-            let magic = first.split_whitespace().next().unwrap_or_default();
-            let start = text.len() - body.len();
-            return match magic {
-                "time" | "timeit" | "capture" | "prun" | "python" | "python3" => {
-                    let mut code = parse_code(body, ipython);
-                    for finding in &mut code.unsafe_calls {
-                        finding.span = finding.span.start + start..finding.span.end + start;
-                    }
-                    code
-                }
-                "bash" | "sh" | "script" | "system" | "!" => PythonCode {
-                    unsafe_calls: super::shell::find(body)
-                        .into_iter()
-                        .map(|issue| Finding {
-                            kind: issue.kind.as_str(),
-                            span: issue.span.start + start..issue.span.end + start,
-                        })
-                        .collect(),
-                    ..PythonCode::default()
-                },
-                _ => PythonCode::default(),
-            };
+            return magics::read_cell(text, cell);
         }
         parse_code(text, ipython)
     }
@@ -97,17 +75,23 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
 /// `syntax_error`.
 #[cfg(feature = "python")]
 fn parse_code(text: &str, ipython: bool) -> PythonCode {
-    use ruff_python_parser::{Mode, ParseOptions};
+    use ruff_python_parser::Mode;
 
-    let mode = if ipython { Mode::Ipython } else { Mode::Module };
-    let failed = |why: String| PythonCode { syntax_error: Some(why), ..PythonCode::default() };
-    if let Err(why) = nesting_limit::check_nesting(text, mode) {
-        return failed(why);
+    match parse(text, if ipython { Mode::Ipython } else { Mode::Module }) {
+        Ok(program) => calls::collect(text, &program),
+        Err(why) => PythonCode { syntax_error: Some(why), ..PythonCode::default() },
     }
-    match ruff_python_parser::parse(text, ParseOptions::from(mode)) {
-        Ok(parsed) => calls::collect(text, parsed.syntax()),
-        Err(error) => failed(error.to_string()),
-    }
+}
+
+/// Parses Python code.
+///
+/// # Errors
+/// Returns the reason, as a text for people, why the code is not valid, or that it is nested too deeply.
+#[cfg(feature = "python")]
+fn parse(text: &str, mode: ruff_python_parser::Mode) -> Result<ruff_python_ast::Mod, String> {
+    nesting_limit::check_nesting(text, mode)?;
+    let parsed = ruff_python_parser::parse(text, ruff_python_parser::ParseOptions::from(mode));
+    parsed.map(|parsed| parsed.into_syntax()).map_err(|error| error.to_string())
 }
 
 #[cfg(all(test, feature = "python"))]
@@ -149,6 +133,10 @@ mod tests {
         check("import os as o\no.system('a')", &[("COMMAND", "o.system('a')")]);
         check("from os import system as s\ns('a')", &[("COMMAND", "s('a')")]);
         check("from os import *\nsystem('a')", &[("COMMAND", "system('a')")]);
+        let junk: String = (0..50).map(|n| format!("from a{n} import *\n")).collect();
+        check(&format!("{junk}from os import *\nsystem('a')"), &[("COMMAND", "system('a')")]);
+        let many: String = (0..17).map(|n| format!("from ctypes.a{n} import *\n")).collect();
+        check(&many, &[("REFLECTION", "from ctypes.a16 import *")]);
         check("import os\nf = os.system\nf('a')", &[("COMMAND", "os.system"), ("COMMAND", "f('a')")]);
         check(
             "import os\ngetattr(os, 'sys' + 'tem')('a')",
@@ -195,6 +183,51 @@ mod tests {
         check("%%bash\nls; rm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
         check("%%time\neval(x)", &[("CODE_EXECUTION", "eval(x)")]);
         check("%%html\n<b>eval(x)</b>", &[]);
+        // Cells, and the first lines of cells.
+        check("%%sx\nrm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
+        check("%%sh\nrm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
+        check("%%timeit -n 3 eval(x)\ny", &[("CODE_EXECUTION", "eval(x)")]);
+        check("%%timeit import os as o\no.system('a')", &[("COMMAND", "o.system('a')")]);
+        check("%%timeit -Z eval(x)\ny", &[("OTHER_CODE", "timeit -Z eval(x)")]);
+        check("%%prun -s time eval(x)\ny", &[("CODE_EXECUTION", "eval(x)")]);
+        check("%%timeit -n 10 -r3 -qo\nf(x)", &[]);
+        check("%%capture out --no-stderr\neval(x)", &[("CODE_EXECUTION", "eval(x)")]);
+        check("%%time\n%%bash\nls", &[("OTHER_CODE", "%%bash")]);
+        check("%%bash -c 'rm -rf /'\nls", &[("REMOVE_ALL", "bash -c 'rm -rf /'")]);
+        check("%%python3 -c 'x'\ny", &[("OTHER_CODE", "python3 -c 'x'")]);
+        check("%%python3\neval(x)", &[("CODE_EXECUTION", "eval(x)")]);
+        check("%%script sh -c 'rm -rf /'", &[("REMOVE_ALL", "script sh -c 'rm -rf /'")]);
+        check("%%script /bin/bash\nrm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
+        check("%%script perl\nx", &[("OTHER_CODE", "script perl")]);
+        check("%%ruby\nx", &[("OTHER_CODE", "ruby")]);
+        check("%%writefile {eval(x)}\ny", &[("OTHER_CODE", "writefile {eval(x)}")]);
+        check("%%writefile {name}.py\neval(x)", &[]);
+        // Magics of one line, and other escapes.
+        let all = |kind, text| check(text, &[(kind, text)]);
+        all("CODE_EXECUTION", "%time eval(x)");
+        all("CODE_EXECUTION", "%timeit -n 2 -r 3 eval(x)");
+        all("CODE_EXECUTION", "%prun -r eval(x)");
+        all("CODE_EXECUTION", "%config A.b = eval(x)");
+        all("OTHER_CODE", "%timeit -s eval(x)");
+        all("OTHER_CODE", "%time %time x");
+        all("OTHER_CODE", "%macro x");
+        all("REMOVE_ALL", "%system rm -rf /");
+        all("REMOVE_ALL", "%pip install x; rm -rf /");
+        all("OTHER_CODE", "%ls; rm -rf /");
+        all("REMOVE_ALL", "%ls x; rm -rf /");
+        all("OTHER_CODE", "/eval x");
+        all("OTHER_CODE", ",eval x");
+        all("CODE_EXECUTION", "!echo \"{eval(x)}\"");
+        all("OTHER_CODE", "%cd \"{f():>3}\"");
+        check("import os as o\n%time o.system('a')", &[("COMMAND", "%time o.system('a')")]);
+        check("%time import os as o\no.system('a')", &[("COMMAND", "o.system('a')")]);
+        check("y = %time eval(x)", &[("CODE_EXECUTION", "%time eval(x)")]);
+        check("%time f(x)\n%config A.b = 'c'\n%pip install {x}\n%cd {x}\n%run a.py\n!echo '{f(x)}'", &[]);
+        let code = python_code("%timeit import os\n%time len(f(x))", true);
+        assert_eq!(
+            (code.imports, code.builtins, code.function_calls),
+            (vec!["os".to_owned()], vec!["len".to_owned()], vec!["len".to_owned(), "f".to_owned()])
+        );
         assert!(python_code("!ls", false).syntax_error.is_some());
     }
 

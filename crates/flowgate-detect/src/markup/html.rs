@@ -116,8 +116,9 @@ fn collect_from_attributes(name: &str, tag: &Tag, markup: &mut Markup) {
         };
         Link { url: value.to_owned(), span }
     };
+    let is_hidden_input = name == "input" && tag.has_value("type", "hidden");
     for attribute in &tag.attributes {
-        match attribute.name.as_str() {
+        match attribute.name {
             "alt" if !attribute.value.is_empty() => markup.alt_texts.push(attribute.value.clone()),
             "src" | "background" | "poster"
                 if matches!(name, "img" | "body" | "table" | "td" | "video" | "input" | "image") =>
@@ -125,20 +126,52 @@ fn collect_from_attributes(name: &str, tag: &Tag, markup: &mut Markup) {
                 markup.images.push(link(attribute));
             }
             "srcset" => {
-                // The candidates of a `srcset` are sizes of the same image, so the first one is sufficient.
-                let first = attribute.value.split([' ', ',']).find(|part| !part.is_empty());
+                let urls = srcset_addresses(&attribute.value);
                 markup
                     .images
-                    .extend(first.map(|url| Link { url: url.to_owned(), span: attribute.span.clone() }));
+                    .extend(urls.map(|url| Link { url: url.to_owned(), span: attribute.span.clone() }));
             }
             "href" | "src" | "action" | "formaction" | "data" | "cite" => markup.links.push(link(attribute)),
-            "value" if name == "input" && tag.has_value("type", "hidden") => {
-                markup.hidden_texts.push(attribute.value.clone())
-            }
+            "value" if is_hidden_input => markup.hidden_texts.push(attribute.value.clone()),
             _ => {}
         }
     }
 }
+
+/// Returns the addresses of a `srcset`: each ends at white space, and a comma at its end or after its descriptors (`2x`)
+/// separates it from the next one. A browser fetches any of them.
+fn srcset_addresses(value: &str) -> impl Iterator<Item = &str> {
+    let mut rest = value;
+    std::iter::from_fn(move || {
+        let start = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
+        let (word, after) =
+            start.split_at(start.find(|c: char| c.is_ascii_whitespace()).unwrap_or(start.len()));
+        let url = word.trim_end_matches(',');
+        // A comma at the end of the word separates already.
+        rest =
+            if url.len() < word.len() { after } else { after.split_once(',').map_or("", |(_, next)| next) };
+        (!url.is_empty()).then_some(url)
+    })
+}
+
+/// The names of the attributes that are read.
+const ATTRIBUTES: &[&str] = &[
+    "alt",
+    "src",
+    "background",
+    "poster",
+    "srcset",
+    "href",
+    "action",
+    "formaction",
+    "data",
+    "cite",
+    "value",
+    "type",
+    "hidden",
+    "aria-hidden",
+    "style",
+];
 
 /// Returns the offset at which the content of an element without inner tags, such as `<script>`, ends: at the closing
 /// tag `name`, in upper or lower case, or at the end of the text. The content begins at the offset `from`.
@@ -153,14 +186,15 @@ fn end_of_raw_text(text: &str, from: usize, name: &str) -> usize {
 
 /// An attribute of a tag.
 struct Attribute {
-    name: String,
+    /// One of [`ATTRIBUTES`].
+    name: &'static str,
     /// The value, with character references resolved.
     value: String,
     /// The bytes of the value.
     span: Range<usize>,
 }
 
-/// The attributes of a start or end tag.
+/// The attributes of a start or end tag, as far as they are read.
 struct Tag {
     attributes: Vec<Attribute>,
     /// The offset after the `>`.
@@ -172,6 +206,8 @@ impl Tag {
     /// result also contains the position after the tag.
     fn read(text: &str, mut at: usize) -> Self {
         let mut attributes = Vec::new();
+        // Whether each of `ATTRIBUTES` was read.
+        let mut is_read = [false; ATTRIBUTES.len()];
         let rest = |at: usize| text.get(at..).unwrap_or_default();
         // Returns the offset of the first character from `at` on that satisfies `ends`, or the end of the text.
         let find_from =
@@ -203,12 +239,15 @@ impl Tag {
                 };
                 at = (span.end + usize::from(quote.is_some())).min(text.len());
             }
-            let value = text.get(span.clone()).unwrap_or_default();
-            let value = resolve_references(value, CodesEnd::Anywhere);
-            // The later attributes of a tag are ignored: no ordinary tag has so many.
-            if attributes.len() < 1000 {
+            let known = ATTRIBUTES.iter().zip(&mut is_read).find(|(known, _)| **known == name);
+            let Some((name, is_read)) = known else { continue };
+            // Browsers ignore an attribute that repeats an earlier one, so a limit on these hides nothing from them.
+            if attributes.len() < 1000 || !*is_read {
+                let value = text.get(span.clone()).unwrap_or_default();
+                let value = resolve_references(value, CodesEnd::Anywhere);
                 attributes.push(Attribute { name, value, span });
             }
+            *is_read = true;
         }
     }
 
@@ -237,7 +276,7 @@ impl Tag {
             "text-indent:-999",
             "clip:rect(0",
         ];
-        self.attributes.iter().any(|attribute| match attribute.name.as_str() {
+        self.attributes.iter().any(|attribute| match attribute.name {
             // A browser reveals the content of `hidden="until-found"` to a search.
             "hidden" => !attribute.value.eq_ignore_ascii_case("until-found"),
             "aria-hidden" => attribute.value == "true",
@@ -289,8 +328,8 @@ fn resolve_references(text: &str, codes_end: CodesEnd) -> String {
             }
             _ => end,
         };
-        // No reference that is resolved here has more than ten characters.
-        let name = after.get(..end.min(10)).unwrap_or_default();
+        let name = after.get(..end).unwrap_or_default();
+        // The number may have any number of zeros before it, which the conversion skips.
         let number = match name.strip_prefix("#x").or_else(|| name.strip_prefix("#X")) {
             Some(hexadecimal) => u32::from_str_radix(hexadecimal, 16).ok(),
             None => name.strip_prefix('#').and_then(|decimal| decimal.parse().ok()),

@@ -8,9 +8,11 @@ use std::sync::LazyLock;
 
 use ruff_python_ast::visitor::{self, Visitor};
 use ruff_python_ast::{Expr, ExprCall, ExprContext, IpyEscapeKind, Mod, Operator, Stmt};
+use ruff_python_parser::Mode;
 use ruff_text_size::{Ranged, TextRange};
 
-use super::PythonCode;
+use super::magics::{MagicContent, UNREAD, expansions, line_magic};
+use super::{PythonCode, parse};
 use crate::{Finding, MAX_FINDINGS, shell};
 
 /// Returns the imports, names, calls and unsafe calls of a program; `text` is its source.
@@ -33,10 +35,10 @@ struct CallCollector<'t> {
     /// The result.
     code: PythonCode,
     /// The functions in `code.function_calls`.
-    called: BTreeSet<&'t str>,
+    called: BTreeSet<String>,
     /// The full names of local names: `o` maps to `os` after `import os as o`. Scopes are ignored.
     aliases: BTreeMap<String, String>,
-    /// Modules with a wildcard import.
+    /// Modules with unsafe names and a wildcard import.
     stars: Vec<String>,
     /// The ends of expressions that are part of a reported call.
     reported: BTreeSet<u32>,
@@ -44,7 +46,7 @@ struct CallCollector<'t> {
 
 impl<'t> Visitor<'t> for CallCollector<'t> {
     /// Records the modules that a statement imports, and what a name denotes after an import or an assignment to one
-    /// name. Reports the unsafe commands in a shell escape of IPython, such as `!cmd`.
+    /// name. Reports what an escape of IPython, such as `!cmd`, runs.
     fn visit_stmt(&mut self, statement: &'t Stmt) {
         match statement {
             Stmt::Import(import) => {
@@ -68,10 +70,7 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
                 for alias in &import.names {
                     let name = alias.name.as_str();
                     if name == "*" {
-                        // Every name is later looked up in each of these modules, so their number is limited.
-                        if self.stars.len() < 16 {
-                            self.stars.push(module.to_string());
-                        }
+                        self.star(module.as_str(), import.range);
                     } else {
                         let local = alias.asname.as_ref().map_or(name, |local| local.as_str());
                         self.alias(local, format!("{module}.{name}"));
@@ -88,7 +87,7 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
                 }
             }
             Stmt::IpyEscapeCommand(command) => {
-                self.report_shell_escape(command.kind, &command.value, command.range)
+                self.report_escape(command.kind, &command.value, command.range)
             }
             _ => visitor::walk_stmt(self, statement),
         }
@@ -126,7 +125,7 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
                 self.report_unsafe_reference(expr)
             }
             Expr::IpyEscapeCommand(command) => {
-                self.report_shell_escape(command.kind, &command.value, command.range)
+                self.report_escape(command.kind, &command.value, command.range)
             }
             _ => {}
         }
@@ -154,12 +153,34 @@ impl<'t> CallCollector<'t> {
         }
     }
 
+    /// Records a wildcard import of a module, if a name in it is unsafe. Every name is later looked up in each of these
+    /// modules, so their number is limited, and a further one is reported as `REFLECTION`.
+    fn star(&mut self, module: &str, location: TextRange) {
+        let prefix = format!("{module}.");
+        let has_unsafe_names = unsafe_name(&prefix).is_some()
+            || NAMES.keys().any(|name| name.trim_start_matches('*').starts_with(&prefix));
+        if !has_unsafe_names || self.stars.iter().any(|star| star == module) {
+            return;
+        }
+        if self.stars.len() < 16 {
+            self.stars.push(module.to_owned());
+        } else {
+            self.report("REFLECTION", location);
+        }
+    }
+
     /// Records the called function as written. Several calls of it are recorded once. After [`MAX_FINDINGS`] functions,
     /// records no more.
     fn record_call(&mut self, call: &ExprCall) {
         let range = range(call.func.range());
         let name = self.text.get(range).unwrap_or_default().trim();
-        if self.code.function_calls.len() < MAX_FINDINGS && self.called.insert(name) {
+        self.record_name(name);
+    }
+
+    /// Records the name of a called function, once.
+    fn record_name(&mut self, name: &str) {
+        if self.code.function_calls.len() < MAX_FINDINGS && !self.called.contains(name) {
+            self.called.insert(name.to_owned());
             self.code.function_calls.push(name.to_owned());
         }
     }
@@ -177,16 +198,52 @@ impl<'t> CallCollector<'t> {
         self.reported.insert(function.range().end().to_u32());
     }
 
-    /// Reports the unsafe commands in a shell escape of IPython: `!cmd`, `!!cmd`, `%sx cmd` or `%system cmd`. All other
-    /// magics are ignored. Each finding covers the whole escape.
-    fn report_shell_escape(&mut self, kind: IpyEscapeKind, command: &str, location: TextRange) {
-        let command = match kind {
-            IpyEscapeKind::Shell | IpyEscapeKind::ShCap => Some(command),
-            IpyEscapeKind::Magic => command.strip_prefix("sx ").or_else(|| command.strip_prefix("system ")),
-            _ => None,
+    /// Reports what an escape of IPython runs: a shell command (`!cmd`, `%sx cmd`), code (`%time f()`), a call (`/f x`).
+    /// Each finding covers the whole escape.
+    fn report_escape(&mut self, kind: IpyEscapeKind, command: &str, location: TextRange) {
+        let content = match kind {
+            IpyEscapeKind::Shell | IpyEscapeKind::ShCap => MagicContent::Shell(command),
+            IpyEscapeKind::Magic => line_magic(command),
+            IpyEscapeKind::Help | IpyEscapeKind::Help2 => return,
+            // A cell magic inside of a cell, and calls whose arguments are not in parentheses.
+            _ => MagicContent::Unread,
         };
-        for issue in command.map(shell::find).unwrap_or_default() {
-            self.report(issue.kind.as_str(), location);
+        match content {
+            MagicContent::Unread => return self.report(UNREAD, location),
+            MagicContent::Code(code) => return self.read_code(code, location),
+            MagicContent::Nothing => {}
+            MagicContent::Shell(command) => {
+                for issue in shell::find(command) {
+                    self.report(issue.kind.as_str(), location);
+                }
+            }
+        }
+        for expression in expansions(command) {
+            self.read_code(expression, location);
+        }
+    }
+
+    /// Reads the code in an escape of IPython. Code that is not valid, such as one with escapes of its own, is reported
+    /// as not read.
+    fn read_code(&mut self, code: &str, location: TextRange) {
+        let Ok(Mod::Module(module)) = parse(code.trim_start(), Mode::Module) else {
+            return self.report(UNREAD, location);
+        };
+        let mut inner = CallCollector {
+            text: code.trim_start(),
+            aliases: std::mem::take(&mut self.aliases),
+            stars: std::mem::take(&mut self.stars),
+            ..CallCollector::default()
+        };
+        inner.visit_body(&module.body);
+        (self.aliases, self.stars) = (inner.aliases, inner.stars);
+        self.code.imports.extend(inner.code.imports);
+        self.code.builtins.extend(inner.code.builtins);
+        for name in inner.code.function_calls {
+            self.record_name(&name);
+        }
+        for finding in inner.code.unsafe_calls {
+            self.report(finding.kind, location);
         }
     }
 

@@ -36,11 +36,12 @@ pub(super) fn sed_is_plain(script: &str) -> bool {
             'p' | 'd' | 'q' | 'Q' | 'D' | 'P' | 'G' | 'H' | 'h' | 'g' | 'x' | 'n' | 'N' | '=' | 'l' => {}
             // A comment ends with the line.
             '#' => while chars.next().is_some_and(|c| c != '\n') {},
-            // Commands with a label. Some versions of `sed` end a label at `;` or `}`; others read these as a part of
-            // it.
+            // Commands with a label. GNU `sed` ends a label at `;`, `}` or white space, and reads a further command after
+            // it; others read these as a part of the label.
             'b' | 't' | ':' => {
+                while chars.next_if(|c| matches!(c, ' ' | '\t')).is_some() {}
                 for c in chars.by_ref() {
-                    if matches!(c, '\n' | ';' | '}') {
+                    if matches!(c, '\n' | ';' | '}' | ' ' | '\t') {
                         break;
                     }
                 }

@@ -5,7 +5,7 @@ use super::UnreadReason;
 use super::effective_command::EffectiveCommand;
 use super::expansion::Argument;
 use super::foreign::{awk_is_plain, sed_is_plain};
-use super::launch::{Launch, is_cluster_with};
+use super::launch::Launch;
 
 /// Returns nothing if the program in the arguments of `awk` certainly runs no commands, and otherwise one launch that
 /// says that code is not read.
@@ -31,39 +31,84 @@ pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     Vec::new()
 }
 
+/// The long options of `sed` without a value, or with an optional one after `=`.
+const SED_FLAGS: &[&str] = &[
+    "quiet",
+    "silent",
+    "regexp-extended",
+    "in-place",
+    "separate",
+    "unbuffered",
+    "null-data",
+    "zero-terminated",
+    "follow-symlinks",
+    "posix",
+    "sandbox",
+    "debug",
+    "binary",
+    "help",
+    "version",
+];
+
 /// Returns nothing if the scripts in the arguments of `sed` certainly run no commands, and otherwise one launch that
-/// says that code is not read.
+/// says that code is not read. An option that is not known, or is abbreviated, may give a script or take one as its
+/// value, so the arguments are unread.
 pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
-    let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
-    // Without an option that gives a script, the first operand is the script.
-    let mut scripts: Vec<&Argument<'_>> = Vec::new();
+    sed_reason(call).map(|reason| Launch::Unread(reason, call.span.clone())).into_iter().collect()
+}
+
+/// Returns why the scripts in the arguments of `sed` are not read; `None` if they certainly run no commands.
+fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
+    let is_plain =
+        |word: Option<&Argument<'_>>| word.is_none_or(|word| word.known && sed_is_plain(&word.text));
+    // Whether an option gives a script. Without one, the first operand is the script.
+    let mut is_given = false;
     let mut operands: Vec<&Argument<'_>> = Vec::new();
     let mut words = call.arguments.iter();
     while let Some(word) = words.next() {
         let text = word.text.as_str();
-        if let Some(script) = text.strip_prefix("--expression=") {
-            if !word.known || !sed_is_plain(script) {
-                return unread(UnreadReason::Language);
+        if !word.known && (word.splits || text.starts_with('-')) {
+            return Some(UnreadReason::Language);
+        }
+        if text == "--" {
+            operands.extend(words.by_ref());
+        } else if let Some(long) = text.strip_prefix("--") {
+            let (name, value) = long.split_once('=').map_or((long, None), |(name, v)| (name, Some(v)));
+            match name {
+                "expression" => {
+                    is_given = true;
+                    if !value.map_or_else(|| is_plain(words.next()), sed_is_plain) {
+                        return Some(UnreadReason::Language);
+                    }
+                }
+                "file" => return Some(UnreadReason::File),
+                _ if SED_FLAGS.contains(&name) => {}
+                _ => return Some(UnreadReason::Arguments),
             }
-            scripts.push(word);
-        } else if text == "--expression" || is_cluster_with(text, 'e') && text.ends_with('e') {
-            scripts.extend(words.next());
-        } else if text.starts_with("--file") || is_cluster_with(text, 'f') && text.ends_with('f') {
-            return unread(UnreadReason::File);
-        } else if !word.known && word.splits {
-            return unread(UnreadReason::Language);
-        } else if !text.starts_with('-') {
+        } else if let Some(short) = text.strip_prefix('-').filter(|short| !short.is_empty()) {
+            for (i, letter) in short.char_indices() {
+                let rest = short.get(i + letter.len_utf8()..).unwrap_or_default();
+                match letter {
+                    'n' | 'E' | 'r' | 's' | 'u' | 'z' => continue,
+                    // The rest of the word is the suffix of a copy.
+                    'i' => {}
+                    'e' => {
+                        is_given = true;
+                        if !if rest.is_empty() { is_plain(words.next()) } else { sed_is_plain(rest) } {
+                            return Some(UnreadReason::Language);
+                        }
+                    }
+                    'f' => return Some(UnreadReason::File),
+                    _ => return Some(UnreadReason::Arguments),
+                }
+                break;
+            }
+        } else {
             operands.push(word);
         }
     }
-    // Scripts after `--expression=` were checked above; the others are checked below.
-    let given = scripts.iter().filter(|word| !word.text.starts_with("--expression="));
-    let mut checked: Vec<&Argument<'_>> = given.copied().collect();
-    if scripts.is_empty() {
-        // `-i ''` has an empty suffix on some systems; then the script is the second operand.
-        let skipped = usize::from(operands.first().is_some_and(|word| word.text.is_empty()));
-        checked.extend(operands.get(skipped));
-    }
-    let plain = |word: &&Argument<'_>| word.known && sed_is_plain(&word.text);
-    if checked.iter().all(plain) { Vec::new() } else { unread(UnreadReason::Language) }
+    // `-i ''` has an empty suffix on some systems; then the script is the second operand.
+    let skipped = usize::from(operands.first().is_some_and(|word| word.text.is_empty()));
+    let script = operands.get(skipped).copied().filter(|_| !is_given);
+    (!is_plain(script)).then_some(UnreadReason::Language)
 }

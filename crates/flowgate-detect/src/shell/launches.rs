@@ -5,10 +5,10 @@
 //! its arguments name, as far as this crate knows.
 
 use super::UnreadReason;
-use super::effective_command::{EffectiveCommand, INTERPRETERS};
+use super::effective_command::{EffectiveCommand, INTERPRETERS, program_name};
 use super::expansion::Argument;
 use super::foreign_launches::{awk, sed};
-use super::launch::{CommandInput, Launch, is_cluster_with, joined, split_options};
+use super::launch::{CommandInput, Launch, abbreviates, is_cluster_with, joined, split_options};
 use super::remote::{container_launches, git_launches, ssh_launches};
 use super::shells::{file_launch, interpreter_launches, is_shell, script_launch, shell_launches};
 
@@ -86,6 +86,7 @@ const OPAQUE: &[&str] = &[
     "newgrp",
     "capsh",
     "setpriv",
+    "setarch",
     "prlimit",
     "numactl",
     "proot",
@@ -146,6 +147,53 @@ const RUNNERS: &[(&str, &[&str])] = &[
     ("rustup", &["run"]),
 ];
 
+/// Programs with the options that name a program to run: letters of short options, and the beginnings of other options,
+/// of which long ones may be abbreviated.
+const PROGRAM_OPTIONS: &[(&[&str], &str, &[&str])] = &[
+    (
+        &["tar", "bsdtar", "gtar"],
+        "IF",
+        &[
+            "--to-command",
+            "--checkpoint-action",
+            "--use-compress-program",
+            "--rsh-command",
+            "--rmt-command",
+            "--info-script",
+            "--new-volume-script",
+        ],
+    ),
+    (&["zip"], "", &["--unzip-command"]),
+    (&["rsync"], "e", &["--rsh", "--rsync-path"]),
+    (&["scp", "sftp"], "SoFD", &[]),
+    (&["cpio"], "", &["--rsh-command"]),
+    (&["sort"], "", &["--compress-program"]),
+    (&["split"], "", &["--filter"]),
+    (&["wget"], "", &["--use-askpass"]),
+    (&["go"], "", &["-exec", "-toolexec", "--exec", "--toolexec"]),
+];
+
+/// Returns whether an argument of one of [`PROGRAM_OPTIONS`] names a program to run.
+fn names_program(call: &EffectiveCommand<'_, '_>) -> bool {
+    let Some((_, letters, options)) = PROGRAM_OPTIONS.iter().find(|(names, ..)| names.contains(&call.name))
+    else {
+        return false;
+    };
+    let is_tar = matches!(call.name, "tar" | "bsdtar" | "gtar");
+    let mut texts = call.texts().enumerate();
+    texts.any(|(at, text)| {
+        // The first argument of `tar` may be short options without a dash.
+        let is_bundle = is_tar && at == 0 && !text.starts_with('-');
+        letters.chars().any(|letter| is_cluster_with(text, letter) || is_bundle && text.contains(letter))
+            || options.iter().any(|option| text.starts_with(option) || abbreviates(text, option))
+                // An option of its own, which runs nothing.
+                && text.split('=').next() != Some("--checkpoint")
+            || call.name == "zip" && text.starts_with('-') && text.contains("TT")
+            // `wget -e` sets any setting, whose name may have dashes and underscores anywhere.
+            || call.name == "wget" && text.replace(['-', '_'], "").to_ascii_lowercase().contains("askpass")
+    })
+}
+
 /// Returns what a command runs because of its name, its arguments and its standard input (`input`): one launch for each
 /// script or command, and an unread launch for code that cannot be read. Empty if the program is not known to run
 /// anything that its arguments name.
@@ -196,25 +244,12 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
         "git" => git_launches(call),
         "awk" | "gawk" | "mawk" | "nawk" => awk(call),
         "sed" | "gsed" => sed(call),
-        "tar" | "bsdtar" | "gtar" | "zip" | "rsync" | "scp" | "sftp" | "cpio" | "sort" | "split" | "wget"
-        | "ldd" | "pip" | "go" => {
-            // The options that name a program to run.
-            let runs = |text: &str| {
-                ["--to-command", "--checkpoint-action", "--use-compress", "--rsh", "--info-script"]
-                    .iter()
-                    .chain(
-                        ["--new-volume-script", "--unzip-command", "-TT", "--compress-program", "--filter"]
-                            .iter(),
-                    )
-                    .chain(["--use-askpass", "--rsync-path", "-exec", "-toolexec", "--xattr"].iter())
-                    .any(|option| text.starts_with(option))
-                    || matches!(call.name, "scp" | "sftp") && text.starts_with("-S")
-                    || matches!(call.name, "scp" | "sftp") && text.starts_with("-o")
-                    || call.name == "rsync" && is_cluster_with(text, 'e')
-                    || matches!(call.name, "tar" | "bsdtar" | "gtar") && is_cluster_with(text, 'I')
-                    || matches!(call.name, "tar" | "gtar") && is_cluster_with(text, 'F')
-            };
-            if call.texts().any(runs) { unread(UnreadReason::Arguments) } else { Vec::new() }
+        name if PROGRAM_OPTIONS.iter().any(|(names, ..)| names.contains(&name)) => {
+            if names_program(call) {
+                unread(UnreadReason::Arguments)
+            } else {
+                Vec::new()
+            }
         }
         "make" | "gmake" | "just" | "ninja" => {
             // Whether the rules to execute are in the standard input, or are set by an argument.
@@ -262,24 +297,55 @@ fn is_versioned_python(name: &str) -> bool {
     name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// Returns what `su` runs: the value of `-c`, or a shell that reads the standard input. If a word may become several
-/// words, it is unknown which one is the script.
+/// Returns what `su` runs: the values of `-c`, or a shell that reads the standard input. If a word may become several
+/// words, it is unknown which one is the script. An option that is not known is unread, and so are arguments of the
+/// shell, since a file or a command may be among them.
 fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let unread = |reason| Launch::Unread(reason, call.span.clone());
     if call.arguments.iter().any(|word| word.splits) {
-        return vec![Launch::Unread(UnreadReason::Script, call.span.clone())];
+        return vec![unread(UnreadReason::Script)];
     }
-    let at = call.texts().position(|text| {
-        text == "--command" || text.starts_with('-') && !text.starts_with("--") && text.ends_with('c')
-    });
-    match at.and_then(|at| call.arguments.get(at + 1)) {
-        Some(script) => script_launch(script, call),
-        // `--command=…` is rare, so it is not read. With more than two arguments, a file or a command may follow the
-        // name of the user.
-        None if call.arguments.len() > 2 || call.texts().any(|text| text.contains('=')) => {
-            vec![Launch::Unread(UnreadReason::Arguments, call.span.clone())]
+    let mut launches = Vec::new();
+    let (mut operands, mut has_script) = (0, false);
+    let mut words = call.arguments.iter();
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        let Some(short) = text.strip_prefix('-') else {
+            operands += 1;
+            continue;
+        };
+        match text {
+            "--login" | "--preserve-environment" | "--pty" | "--fast" => continue,
+            "--command" | "--session-command" => {
+                has_script = true;
+                launches.extend(words.next().map(|script| script_launch(script, call)).unwrap_or_default());
+                continue;
+            }
+            _ => {}
         }
-        None => vec![Launch::Unread(UnreadReason::Input, call.span.clone())],
+        for (i, letter) in short.char_indices() {
+            // The value of an option is the rest of the word, or else the next word.
+            let rest = short.get(i + letter.len_utf8()..).unwrap_or_default();
+            let attached = Argument { text: rest.to_owned(), ..word.clone() };
+            let mut value = || if rest.is_empty() { words.next().cloned() } else { Some(attached.clone()) };
+            match letter {
+                'l' | 'm' | 'p' | 'f' | 'P' => continue,
+                'c' | 'C' => {
+                    has_script = true;
+                    launches.extend(value().map(|script| script_launch(&script, call)).unwrap_or_default());
+                }
+                's' if value().is_some_and(|shell| shell.known && is_shell(program_name(&shell.text))) => {}
+                _ => launches.push(unread(UnreadReason::Arguments)),
+            }
+            break;
+        }
     }
+    match (has_script, operands) {
+        (true, _) => {}
+        (false, 0 | 1) => launches.push(unread(UnreadReason::Input)),
+        (false, _) => launches.push(unread(UnreadReason::Arguments)),
+    }
+    launches
 }
 
 /// Returns what `xargs` runs: the command in its arguments. Words from its input are added at the end of the command

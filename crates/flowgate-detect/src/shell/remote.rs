@@ -4,7 +4,7 @@
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;
 use super::expansion::Argument;
-use super::launch::{Launch, joined, split_options};
+use super::launch::{Launch, abbreviates, is_cluster_with, joined, split_options};
 
 /// Returns what `ssh` runs: the arguments after the host, joined to a script that a shell on that machine executes.
 /// Without such arguments, that shell reads the standard input. An option that is not known, or that can name a command
@@ -172,12 +172,14 @@ pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Lau
     launches
 }
 
-/// The settings that `git -c` and `git config` may change: none of them names a program.
+/// The settings that `git -c` and `git config` may change: none of them names a program. An entry stands for all names
+/// that begin with it; without a dot at its end, for those that have no dot after it, since `diff.renames.command` is a
+/// setting of the driver `renames`.
 const GIT_SETTINGS: &[&str] = &[
     "user.",
     "color.",
     "advice.",
-    "init.",
+    "init.defaultbranch",
     "pull.",
     "push.",
     "fetch.prune",
@@ -202,7 +204,9 @@ const GIT_SETTINGS: &[&str] = &[
     "protocol.version",
     "status.",
     "rerere.",
-    "gc.",
+    "gc.auto",
+    "gc.prune",
+    "gc.reflog",
     "pack.",
 ];
 
@@ -212,7 +216,8 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
     // Whether the setting is one that names no program.
     let is_harmless = |setting: &str| {
         let lower = setting.to_ascii_lowercase();
-        GIT_SETTINGS.iter().any(|name| lower.starts_with(name))
+        let mut rests = GIT_SETTINGS.iter().filter_map(|name| Some((name, lower.strip_prefix(name)?)));
+        rests.any(|(name, rest)| name.ends_with('.') || !rest.contains('.'))
     };
     let mut launches = Vec::new();
     let mut at = 0;
@@ -225,14 +230,15 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
                 launches.push(unread(UnreadReason::Arguments));
                 return launches;
             }
-            "-c" | "--config-env" => {
-                if !value.is_some_and(|value| is_harmless(&value.text) && !value.splits) {
+            "-c" => {
+                let setting = value.map(|value| value.text.split('=').next().unwrap_or_default());
+                if !setting.is_some_and(is_harmless) || value.is_some_and(|value| value.splits) {
                     launches.push(unread(UnreadReason::Arguments));
                 }
                 at += 2;
             }
             "-C" | "--git-dir" | "--work-tree" | "--namespace" => at += 2,
-            _ if text.starts_with("--exec-path=") || text.starts_with("--config-env=") => {
+            _ if text.starts_with("--exec-path=") || text.starts_with("--config-env") => {
                 launches.push(unread(UnreadReason::Arguments));
                 at += 1;
             }
@@ -245,12 +251,16 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
         return launches;
     };
     let operands = || rest.iter().filter(|word| !word.text.starts_with('-'));
-    let has =
-        |options: &[&str]| rest.iter().any(|word| options.iter().any(|option| word.text.starts_with(option)));
+    // Whether an option is present, also with a value in the same word or abbreviated.
+    let has = |options: &[&str]| {
+        let is =
+            |text: &str| options.iter().any(|option| text.starts_with(option) || abbreviates(text, option));
+        rest.iter().any(|word| is(&word.text))
+    };
     // Whether the subcommand runs a program that is not followed.
     let runs = match subcommand.text.as_str() {
         _ if !subcommand.known => true,
-        "rebase" => has(&["-x", "--exec"]),
+        "rebase" => has(&["--exec"]) || rest.iter().any(|word| is_cluster_with(&word.text, 'x')),
         "filter-branch" | "difftool" | "mergetool" | "web--browse" | "instaweb" | "shell" => true,
         "submodule" => operands().any(|word| word.text == "foreach"),
         "bisect" if operands().next().is_some_and(|word| word.text == "run") => {

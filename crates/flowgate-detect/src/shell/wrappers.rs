@@ -133,7 +133,7 @@ pub(super) fn wrapper(name: &str) -> Option<Wrapper> {
         "caffeinate" => Wrapper { flags: "dimsu", values: "tw", ..PLAIN },
         "arch" => Wrapper { values: "deh", flags: "6", long_flags: &["x86_64", "arm64"], ..PLAIN },
         "fakeroot" | "dbus-run-session" | "cachegrind" | "winpty" | "noglob" | "nocorrect" | "rlwrap"
-        | "chronic" | "ifne" | "setarch" => PLAIN,
+        | "chronic" | "ifne" | "i386" | "x86_64" | "uname26" => PLAIN,
         _ => return None,
     })
 }

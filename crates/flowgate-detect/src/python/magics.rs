@@ -1,0 +1,192 @@
+//! Determines what the magics of IPython run: `%time f()`, `%sx ls`, `%%bash`. `python` calls it for cells that begin
+//! with `%%`, and [`calls`](super::calls) for `%` in other code.
+//!
+//! A magic that is not known can run anything, so it is reported as code that is not read.
+
+use std::ops::Range;
+
+use super::{PythonCode, parse_code};
+use crate::{Finding, shell};
+
+/// The kind of a finding for code that is not read, as [`shell`] names it.
+pub(super) const UNREAD: &str = "OTHER_CODE";
+
+/// What a magic runs.
+pub(super) enum MagicContent<'t> {
+    /// Nothing that the text contains.
+    Nothing,
+    /// A shell command.
+    Shell(&'t str),
+    /// Python code.
+    Code(&'t str),
+    /// Something that is not read.
+    Unread,
+}
+
+/// Line magics that run nothing that the text contains. `%run` runs a file.
+const HARMLESS: &[&str] = &[
+    "autoreload",
+    "cd",
+    "colors",
+    "dhist",
+    "dirs",
+    "env",
+    "gui",
+    "hist",
+    "history",
+    "load_ext",
+    "lsmagic",
+    "matplotlib",
+    "pdb",
+    "pdef",
+    "pdoc",
+    "pfile",
+    "pinfo",
+    "popd",
+    "precision",
+    "psearch",
+    "psource",
+    "pushd",
+    "pwd",
+    "pylab",
+    "quickref",
+    "reload_ext",
+    "reset",
+    "run",
+    "set_env",
+    "tb",
+    "unload_ext",
+    "who",
+    "who_ls",
+    "whos",
+    "xdel",
+    "xmode",
+];
+
+/// Line magics that run the program of their name in a shell, with their arguments.
+const PROGRAMS: &[&str] =
+    &["cat", "conda", "cp", "less", "ls", "mamba", "man", "mkdir", "more", "mv", "pip", "rm", "rmdir", "uv"];
+
+/// Cell magics whose cell is only shown or written.
+const SHOWN: &[&str] = &["html", "HTML", "markdown", "latex", "svg", "SVG", "writefile", "file"];
+
+/// Returns what a line magic runs. `text` is the line after `%`.
+pub(super) fn line_magic(text: &str) -> MagicContent<'_> {
+    let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    match name {
+        "sx" | "system" => MagicContent::Shell(rest),
+        _ if PROGRAMS.contains(&name) => MagicContent::Shell(text),
+        // It executes its argument as an assignment.
+        "config" => MagicContent::Code(rest.trim_start()),
+        "time" | "timeit" | "prun" => {
+            code_after_options(name, rest).map_or(MagicContent::Unread, MagicContent::Code)
+        }
+        _ if HARMLESS.contains(&name) => MagicContent::Nothing,
+        _ => MagicContent::Unread,
+    }
+}
+
+/// Returns the code after the options of `%time`, `%timeit` or `%prun`; `None` if an option is not known.
+fn code_after_options<'t>(magic: &str, line: &'t str) -> Option<&'t str> {
+    let (flags, values) = match magic {
+        "timeit" => ("tcqo", "nrpv"),
+        "prun" => ("rq", "DlsT"),
+        _ => ("", ""),
+    };
+    let mut rest = line.trim_start();
+    while let Some(options) = rest.strip_prefix('-') {
+        let (word, after) = options.split_once(char::is_whitespace).unwrap_or((options, ""));
+        rest = after.trim_start();
+        for (at, letter) in word.char_indices() {
+            if values.contains(letter) {
+                // The value is the rest of the word, or else the next word.
+                if at + 1 == word.len() {
+                    rest = rest.split_once(char::is_whitespace).map_or("", |(_, after)| after.trim_start());
+                }
+                break;
+            }
+            if !flags.contains(letter) {
+                return None;
+            }
+        }
+    }
+    Some(rest)
+}
+
+/// Returns the content of a cell that begins with a magic. `cell` is the text after `%%`, at the end of the whole `text`.
+pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
+    let (first, body) = cell.split_once('\n').unwrap_or((cell, ""));
+    let name = first.split(char::is_whitespace).next().unwrap_or_default();
+    let line = first.get(name.len()..).unwrap_or_default();
+    let first_line = text.len() - cell.len()..text.len() - cell.len() + first.len();
+    let unread = || Finding { kind: UNREAD, span: first_line.clone() };
+    // The unsafe commands of the first line, as the shell command `command`, and of the cell.
+    let in_line = |command: &str| findings(command, |_| first_line.clone());
+    let in_body = || {
+        let start = text.len() - body.len();
+        findings(body, |span| span.start + start..span.end + start)
+    };
+    // Python from this byte of the text on.
+    let code_from = |start: usize| {
+        let mut code = parse_code(text.get(start..).unwrap_or_default(), true);
+        for finding in &mut code.unsafe_calls {
+            finding.span = finding.span.start + start..finding.span.end + start;
+        }
+        code
+    };
+    let mut code = PythonCode::default();
+    match name {
+        // The rest of the first line is code as well, and precedes that of the cell.
+        "time" | "timeit" | "prun" => match code_after_options(name, line) {
+            Some(setup) => return code_from(text.len() - (cell.len() - first.len()) - setup.len()),
+            None => {
+                code = code_from(text.len() - body.len());
+                code.unsafe_calls.push(unread());
+            }
+        },
+        "capture" => code = code_from(text.len() - body.len()),
+        // The rest of the line are arguments of the program, which reads the cell from its standard input.
+        "python" | "python3" => {
+            code = code_from(text.len() - body.len());
+            code.unsafe_calls.extend(in_line(&format!("{name} {line}")));
+        }
+        "bash" | "sh" => {
+            code.unsafe_calls = in_line(&format!("{name} {line}"));
+            code.unsafe_calls.extend(in_body());
+        }
+        "script" => {
+            let program = line.split_whitespace().next().unwrap_or_default();
+            let program = program.rsplit('/').next().unwrap_or_default();
+            code.unsafe_calls = in_line(line);
+            if matches!(program, "sh" | "bash" | "zsh" | "dash" | "ksh" | "ash") {
+                code.unsafe_calls.extend(in_body());
+            } else {
+                code.unsafe_calls.push(unread());
+            }
+        }
+        "sx" | "system" | "!" => code.unsafe_calls = in_body(),
+        _ if SHOWN.contains(&name) => {}
+        _ => code.unsafe_calls.push(unread()),
+    }
+    if expansions(line).next().is_some() {
+        code.unsafe_calls.push(unread());
+    }
+    code.unsafe_calls.sort_by_key(|finding| (finding.span.start, usize::MAX - finding.span.end));
+    code.unsafe_calls.dedup();
+    code
+}
+
+/// Returns the unsafe commands of a script as findings, with their spans converted.
+fn findings(script: &str, place: impl Fn(Range<usize>) -> Range<usize>) -> Vec<Finding> {
+    let issues = shell::find(script).into_iter();
+    issues.map(|issue| Finding { kind: issue.kind.as_str(), span: place(issue.span) }).collect()
+}
+
+/// Returns the expressions between braces that may call something. IPython evaluates what is between braces in the
+/// arguments of magics and in shell commands, and replaces it.
+pub(super) fn expansions(text: &str) -> impl Iterator<Item = &str> {
+    text.split('{')
+        .skip(1)
+        .map(|rest| rest.split_once('}').map_or(rest, |(inside, _)| inside))
+        .filter(|inside| inside.contains('('))
+}
