@@ -213,7 +213,7 @@ mod tests {
         assert!(matches!(slot_from_placeholders(&json!(["text"]), 1), Ok(None)));
     }
 
-    /// A model is told what to do about the problem that its placeholders have.
+    /// The advice fits the problem with the placeholders.
     #[test]
     fn each_problem_with_placeholders_has_its_own_advice() {
         let many: Value = (1..=MAX_NAMES + 1).map(|number| json!(format!("[hidden h{number}]"))).collect();
