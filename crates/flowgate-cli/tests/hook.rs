@@ -182,7 +182,10 @@ fn a_question_states_the_evidence() {
         ("notes.txt", "\"notes.txt\" is in a message of the user."),
         ("note.txt", "\"note.txt\" differs in one character from the user's word \"notes.txt\"."),
         ("MALLORY", "\"MALLORY\" is in an answer of Read that is not trusted."),
-        ("other.txt", "\"other.txt\" is in no text that this question may show."),
+        (
+            "other.txt",
+            "\"other.txt\" is in no trusted message of the user, is not a field of a trusted answer, and is in no other answer that this question may show.",
+        ),
     ] {
         let (said, _) = ask(path, &[]);
         assert!(said.starts_with("ask: flowgate: the policy asks: decision carries untrusted"), "{said}");

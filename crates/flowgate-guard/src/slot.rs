@@ -66,15 +66,20 @@ pub(crate) fn parse_slot(value: &Value) -> Result<Option<Slot>, &'static str> {
 /// number of hidden regions of the step's view.
 ///
 /// # Errors
-/// The problem with the placeholders.
-pub(crate) fn slot_from_placeholders(value: &Value, known: usize) -> Result<Option<Slot>, &'static str> {
+/// The problem with the placeholders, and what the model is advised to do.
+pub(crate) fn slot_from_placeholders(
+    value: &Value,
+    known: usize,
+) -> Result<Option<Slot>, (&'static str, &'static str)> {
     if placeholder::is_in_keys(value, known) {
-        return Err("the name of a field contains the placeholder of a hidden region");
+        let problem = "the name of a field contains the placeholder of a hidden region";
+        return Err((problem, "write placeholders only in text values"));
     }
     match placeholder::placeholder_names(value, known) {
         names if names.is_empty() => Ok(None),
         names if names.len() > MAX_NAMES => {
-            Err("an argument contains more than 50 placeholders of hidden regions")
+            let problem = "an argument contains more than 50 placeholders of hidden regions";
+            Err((problem, "refer to at most 50 regions, or divide the call"))
         }
         names => Ok(Some(Slot { names, fill: None, template: Some(value.clone()) })),
     }
@@ -206,6 +211,18 @@ mod tests {
             assert_eq!(parse_slot(&json!({"$slot": {"regions": names}})).is_ok(), is_read, "{count}");
         }
         assert!(matches!(slot_from_placeholders(&json!(["text"]), 1), Ok(None)));
+    }
+
+    /// The advice fits the problem with the placeholders.
+    #[test]
+    fn each_problem_with_placeholders_has_its_own_advice() {
+        let many: Value = (1..=MAX_NAMES + 1).map(|number| json!(format!("[hidden h{number}]"))).collect();
+        for (value, advice) in [
+            (json!({"[hidden h1]": 1}), "write placeholders only in text values"),
+            (many, "refer to at most 50 regions, or divide the call"),
+        ] {
+            assert_eq!(slot_from_placeholders(&value, MAX_NAMES + 1).unwrap_err().1, advice, "{value}");
+        }
     }
 
     /// What a model writes by the schema is read as a slot.

@@ -303,11 +303,16 @@ impl ViewBuilder<'_> {
         Message::Assistant { text, calls: Vec::new(), thoughts: Vec::new() }
     }
 
-    /// Returns the label of the whole text of an outcome, for a reader that is shown the text unredacted. Where there
-    /// is no answer, the text is a constant of the guard, which has the least label.
+    /// Returns the label of the whole text of an outcome, for a reader that is shown the text unredacted. The text of
+    /// a pending call and of a look is a constant of the guard, which has the least label. That a call was handed over
+    /// and not refused is its verdict, so it has the label of the verdict.
     fn outcome_label(&self, answer: &CallOutcome) -> Label {
         match answer {
-            CallOutcome::Pending | CallOutcome::HandedOver(_) | CallOutcome::Looked(_) => Label::BOTTOM,
+            CallOutcome::Pending | CallOutcome::Looked(_) => Label::BOTTOM,
+            CallOutcome::HandedOver(id) => {
+                let top = self.monitor.policy().space().top();
+                self.monitor.trace().event(*id).map_or(top, |call| call.decided)
+            }
             CallOutcome::Refused { label, .. } | CallOutcome::Rewritten { label, .. } => *label,
             CallOutcome::Output(id) => {
                 self.monitor.trace().event(*id).map_or(Label::BOTTOM, |event| event.label)

@@ -14,9 +14,7 @@ pub(crate) fn host(url: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_graphic() && c != '\\';
     let rest = match url.split_once("://") {
         Some(("http" | "https" | "HTTP" | "HTTPS", rest)) => rest,
-        // What precedes `://` is a scheme, unless it contains a character of a host, a path or a query: then the `://`
-        // belongs to another URL within this one, as in `x.example/?to=https://y.example`.
-        Some((scheme, _)) if !scheme.contains(['/', '?', '#', '.']) => return None,
+        Some((scheme, _)) if is_scheme(scheme) => return None,
         _ => url,
     };
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -39,10 +37,17 @@ pub(crate) fn host(url: &str) -> Option<String> {
         .then(|| name.to_ascii_lowercase())
 }
 
+/// Returns whether what precedes `://` is a scheme. It is none if it contains a character of a host, a path or a query:
+/// then the `://` belongs to another URL within this one, as in `x.example/?to=https://y.example`.
+fn is_scheme(text: &str) -> bool {
+    !text.contains(['/', '?', '#', '.'])
+}
+
 /// Returns the host of a web URL, without a leading `www.`; `None` for any other text. A web URL has the scheme `http`
 /// or `https`, or none; the port 80 or 443, with either scheme, or none; and at most [`MAX_URL`] bytes.
 pub(crate) fn web_host(url: &str) -> Option<String> {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
+    let (scheme, rest) =
+        url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("https", url));
     let is_web = scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http");
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let has_default_port = authority.split_once(':').is_none_or(|(_, port)| matches!(port, "80" | "443"));
@@ -122,6 +127,20 @@ mod tests {
             ("www.", vec![]),
         ] {
             assert_eq!(named_hosts(text).collect::<Vec<_>>(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_url_within_a_url_does_not_hide_the_host() {
+        for (url, expected) in [
+            ("x.example/?to=https://y.example", Some("x.example")),
+            ("www.x.example:443/a#https://y.example", Some("x.example")),
+            ("x.example:8443/?to=https://y.example", None),
+            ("https://x.example/?to=ftp://y.example", Some("x.example")),
+            ("ftp://x.example/?to=https://y.example", None),
+            ("evil@x.example/?to=https://y.example", None),
+        ] {
+            assert_eq!(web_host(url).as_deref(), expected, "{url}");
         }
     }
 

@@ -56,3 +56,29 @@ fn too_much_is_refused() {
         format!("A := [{}]\nB := [{}]\nC := [{}]\n", "1,".repeat(2000), "A,".repeat(200), "B,".repeat(200));
     assert!(codes(&many).contains(&"too-large"));
 }
+
+/// Every code that the sources give to a diagnostic is in the list.
+#[test]
+fn the_list_of_codes_is_complete() {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/policy")];
+    let mut found = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let source = text.split("#[cfg(test)]").next().unwrap();
+            for start in ["fail(", "Diagnostic::error(", "Diagnostic::warning("] {
+                let arguments = source.split(start).skip(1).map(str::trim_start);
+                let codes = arguments.filter_map(|rest| rest.strip_prefix('"')?.split('"').next());
+                found.extend(codes.map(str::to_owned));
+            }
+        }
+    }
+    assert!(found.len() > 40, "the search finds the codes: {found:?}");
+    let missing: Vec<_> = found.iter().filter(|code| !diagnostic::CODES.contains(&code.as_str())).collect();
+    assert!(missing.is_empty(), "CODES lacks {missing:?}");
+}

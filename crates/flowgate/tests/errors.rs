@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use flowgate::monitor::{Monitor, ReasonKind, Verdict};
-use flowgate::policy::Policy;
+use flowgate::monitor::{Limits, Monitor, ReasonKind, Verdict};
+use flowgate::policy::{Action, Policy};
 use flowgate::trace::{Call, EventBody, Output, Tool, TraceEntry, read};
 use serde_json::json;
 
@@ -135,6 +135,32 @@ fn a_rule_over_an_unknown_value_fails() {
                 found.into_iter().filter(|kind| matches!(kind, Rule | RuleError)).collect();
             assert_eq!(found, expected, "{is_error:?} {condition}");
         }
+    }
+}
+
+/// A requirement denies if its fuel is spent, and says that this is a limit, as rules do; another failure is an error.
+#[test]
+fn a_requirement_without_fuel_is_a_limit() {
+    let source = |condition: &str| {
+        format!(
+            "lattice integrity: trusted < untrusted\nrequire trusted if:\n    (call: ToolCall) is tool:send\n    {condition}\n"
+        )
+    };
+    for (condition, fuel, expected) in [
+        ("\"x\" in call.arguments.body", 2, ReasonKind::Limit),
+        ("call.arguments.body + 1 == 2", Limits::default().fuel, ReasonKind::RuleError),
+    ] {
+        let policy = Arc::new(Policy::parse(&source(condition)).unwrap());
+        let mut monitor = Monitor::with_limits(policy, Limits { fuel, ..Limits::default() });
+        let call = Call::from_json("c1", Tool::local("send"), r#"{"body": "hello"}"#);
+        let verdict = monitor.judge(call);
+        let reasons = &verdict.judgement().reasons;
+        let failed: Vec<_> = reasons
+            .iter()
+            .filter(|reason| reason.message.starts_with("the requirement cannot be evaluated: "))
+            .map(|reason| (reason.kind, reason.action))
+            .collect();
+        assert_eq!(failed, [(expected, Action::Deny)], "{condition}: {reasons:?}");
     }
 }
 

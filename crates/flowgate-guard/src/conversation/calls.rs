@@ -114,8 +114,8 @@ impl Conversation {
                     );
                     return None;
                 }
-                Err(error) => {
-                    self.refuse_malformed(index, error, "write placeholders only in text values");
+                Err((problem, advice)) => {
+                    self.refuse_malformed(index, problem, advice);
                     return None;
                 }
             }

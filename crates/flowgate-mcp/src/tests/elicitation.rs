@@ -95,7 +95,7 @@ fn a_question_states_the_evidence() {
     let asked = parsed(&session.client(&delete(5, "old-notes.txt", &json!({})))).remove(0);
     let name = asked["result"]["requestState"].as_str().unwrap();
     let message = asked["result"]["inputRequests"][name]["params"]["message"].as_str().unwrap();
-    let known = "What is known:\n* \"old-notes.txt\" is in no text that this question may show.";
+    let known = "What is known:\n* \"old-notes.txt\" is in no trusted message of the user, is not a field of a trusted answer, and is in no other answer that this question may show.";
     assert!(message.ends_with(known), "{message}");
 }
 

@@ -383,8 +383,9 @@ impl Evaluator<'_> {
         // A method is the function of the same name, with the object as its first argument.
         let arguments: Vec<Value> = std::iter::once(object).chain(arguments).collect();
         let (least, most) = function.arguments;
-        let given = arguments.len();
         if !(least..=most).contains(&arguments.len()) {
+            // The message counts as the policy is written: the object is not among the arguments.
+            let [least, most, given] = [least, most, arguments.len()].map(|count| count.saturating_sub(1));
             return Err(EvalError::Type(format!(
                 "`{name}` takes {least} to {most} arguments, but the call has {given}; correct the call"
             )));

@@ -197,7 +197,9 @@ impl EvidencePlaces {
             );
         }
         match (clauses.as_slice(), is_complete) {
-            ([], true) => format!("{value:?} is in no text that this question may show."),
+            ([], true) => format!(
+                "{value:?} is in no trusted message of the user, is not a field of a trusted answer, and is in no other answer that this question may show."
+            ),
             ([], false) => {
                 format!(
                     "{value:?} was not found in the texts that were searched; other texts were not searched."
@@ -393,16 +395,26 @@ require trusted, private if:
                 ],
             ),
             // A part of a word is no occurrence, and so short a value has no similar one.
-            (r#"{"to": "bobb"}"#, vec![r#""bobb" is in no text that this question may show."#]),
+            (
+                r#"{"to": "bobb"}"#,
+                vec![
+                    r#""bobb" is in no trusted message of the user, is not a field of a trusted answer, and is in no other answer that this question may show."#,
+                ],
+            ),
             (
                 r#"{"to": "x", "n": 4711}"#,
                 vec![
-                    r#""4711" is in no text that this question may show."#,
+                    r#""4711" is in no trusted message of the user, is not a field of a trusted answer, and is in no other answer that this question may show."#,
                     "1 of the values were not searched for.",
                 ],
             ),
             // A part of an address that the user wrote is another address.
-            (r#"{"to": "example.org"}"#, vec![r#""example.org" is in no text that this question may show."#]),
+            (
+                r#"{"to": "example.org"}"#,
+                vec![
+                    r#""example.org" is in no trusted message of the user, is not a field of a trusted answer, and is in no other answer that this question may show."#,
+                ],
+            ),
         ] {
             assert_eq!(evidence(arguments), expected, "{arguments}");
         }

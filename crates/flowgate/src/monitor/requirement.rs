@@ -175,7 +175,10 @@ impl Monitor {
                 });
                 missed |= evaluator.missed;
                 if let Err(error) = result {
-                    let mut reason = Reason::new(ReasonKind::RuleError, Action::Deny, error.to_string());
+                    let kind =
+                        if error == EvalError::Fuel { ReasonKind::Limit } else { ReasonKind::RuleError };
+                    let message = format!("the requirement cannot be evaluated: {error}");
+                    let mut reason = Reason::new(kind, Action::Deny, message);
                     reason.statement = Some(statement.span.clone());
                     required.reasons.push(reason);
                 }

@@ -425,7 +425,7 @@ The model wants to call send
     }
 This call of send sends to \"bob\\u{202e}gro.live\". Text that is untrusted may have led to this call, and may have chosen the recipient (`to`) and the \
 content (`body`). It would disclose what is private, by the recipient (`to`), the content (`body`) and the fact that it is made.
-  \"bob\\u{202e}gro.live\" is in no text that this question may show.
+  \"bob\\u{202e}gro.live\" is in no trusted message of the user, is not a field of a trusted answer, and is in no other answer that this question may show.
 It carries untrusted, private. Why you are asked:
   - decision, arguments.to, arguments.body carry untrusted, private, and may carry at most trusted, public
       │ p.flow:9  require trusted, public if:

@@ -27,15 +27,23 @@ fn first_line_span(body: &ConditionBody) -> Span {
     })
 }
 
-/// Returns the message and the help for a statement about one event that declares no event, several, or one of another
-/// kind. `declared` are the names and types of the events that it declares, `types` the ones that fit, and `expected`
-/// is their name in the message.
+/// Returns the message and the help for a statement about one event that declares no event, several, one of another
+/// kind, or only a part of one. `declared` are the names and types of the events and parts that it declares, `types` the
+/// ones that fit, and `expected` is their name in the message.
 fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (String, String) {
     let example = match types {
         [Type::ToolCall] => "(call: ToolCall) is tool:NAME",
         _ => "(out: ToolOutput) is tool:NAME",
     };
     match declared {
+        // A part of an event, such as an image: the variable of the event has no name.
+        [(name, ty)] if !ty.is_event() => (
+            format!("the statement applies to {expected}, but `{name}` is a part of an event"),
+            format!(
+                "declare the event in the first condition, such as `{example}`, and the part in it: `({name}: {}) in LIST`",
+                ty.name()
+            ),
+        ),
         // One event, of another kind.
         [(name, ty)] => {
             let fitting = types.first().map_or("event", |ty| ty.name());
@@ -247,10 +255,21 @@ impl Compiler<'_> {
         if declares_one_event {
             return Ok(scope);
         }
+        // An event without a name is declared by a part of it: the variable that follows ranges over its parts.
+        let is_part_of = |variable: &&Variable, holder: VariableSlot| {
+            matches!(&variable.domain, Some(CompiledExpr::Parts(event, _))
+                if matches!(**event, CompiledExpr::Slot(slot) if slot == holder))
+        };
         let declared: Vec<(&str, Type)> = events
             .iter()
-            .map(|event| (scope.names_with_slots().find(|(_, slot)| *slot == event.slot), event.ty))
-            .map(|(name, ty)| (name.map_or("a part", |(name, _)| name), ty))
+            .map(|event| {
+                let part = scope.query.variables.iter().find(|variable| is_part_of(variable, event.slot));
+                part.unwrap_or(event)
+            })
+            .filter_map(|variable| {
+                let (name, _) = scope.names_with_slots().find(|(_, slot)| *slot == variable.slot)?;
+                Some((name, variable.ty))
+            })
             .collect();
         let (message, help) = wrong_events(&declared, types, expected);
         self.fail("one-event", &first_line_span(body), message, help)
@@ -378,10 +397,14 @@ impl Compiler<'_> {
         if let (true, ExprKind::Member(message, _)) = (is_call_of_message(typed, list), &*list.kind) {
             let message = self.expression(message, scope)?;
             // `declare_events` gives the variable a slot, except within the kinds of expressions that it does not
-            // visit, such as `a if b else c`. Without a slot, the test never holds.
-            let call =
-                scope.slot(&name.text).map_or(CompiledExpr::Constant(Value::Absent), CompiledExpr::Slot);
-            return Ok(Some(CompiledExpr::Proposes(Box::new([call, message]))));
+            // visit, such as `a if b else c`.
+            let Some(call) = scope.slot(&name.text) else {
+                let problem = format!("the variable `{}` is declared within an expression", name.text);
+                let help =
+                    "write the declaration on a line of its own: `(call: ToolCall) in message.tool_calls`";
+                return self.fail("no-domain", &typed.span, problem, help);
+            };
+            return Ok(Some(CompiledExpr::Proposes(Box::new([CompiledExpr::Slot(call), message]))));
         }
         // A wrong type fails only at the end: the list is compiled and the name bound first, so that their errors are
         // reported, too.
