@@ -24,11 +24,7 @@ impl ExternalAgent {
     }
 
     pub(crate) fn under(policy: &str) -> Self {
-        Self::with(policy, Method::LowestFirst)
-    }
-
-    pub(crate) fn with(policy: &str, method: Method) -> Self {
-        let mut run = ScriptedConversation::new(policy, method);
+        let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
         run.hands_over = true;
         let client = ClientProfile { is_interactive: true, ..ClientProfile::default() };
         Self { run, client, history: History::new(), chat: Vec::new() }
