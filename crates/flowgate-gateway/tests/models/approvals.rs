@@ -235,7 +235,7 @@ fn a_role_limits_what_a_person_may_do() {
     );
     assert_eq!((status, body.contains("missing field `digest`")), (400, true), "{body}");
     check(&bob, &question, 200, "\"decided_by\":\"bob\"");
-    check(&bob, &question, 409, "its state is allowed");
+    check(&bob, &question, 409, "you have allowed it already");
     // Keys of clients do not authenticate people, nor vice versa.
     for key in [KEY, OTHER_KEY] {
         assert_eq!(gateway.get("/api/v1/approvals", key).0, 401);

@@ -189,9 +189,14 @@ fn what_showed_once_shows_no_more() {
     ];
     let without_forms =
         seeds.into_iter().map(|(method, seed)| NoninterferenceCase::without_forms(seed, method));
-    // A hidden argument made a call equal to a visible one, whose answer then had the label of both.
-    let with_forms =
-        [60_006_984].into_iter().map(|seed| NoninterferenceCase::case(seed, Method::LowestFirst));
+    // A hidden argument made a call equal to a visible one, whose answer then had the label of both. Whether a rule stopped
+    // an error because of its text showed in the label of a step.
+    let with_forms = [
+        (Method::LowestFirst, 60_006_984),
+        (Method::LowestFirst, 63_011_317),
+        (Method::NeverLook, 63_011_317),
+    ];
+    let with_forms = with_forms.into_iter().map(|(method, seed)| NoninterferenceCase::case(seed, method));
     for case in without_forms.chain(with_forms) {
         let (method, seed) = (case.method, case.seed);
         let one = case.first();
