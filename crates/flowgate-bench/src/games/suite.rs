@@ -369,7 +369,7 @@ mod tests {
         let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
         for defence in Defence::by_attention() {
             let error = suite.run_defence(&runner, defence, &mut || false).unwrap_err().to_string();
-            assert!(error.contains("does not provide attention blocking"), "{error}");
+            assert!(error.contains("the model cannot block attention"), "{error}");
         }
     }
 

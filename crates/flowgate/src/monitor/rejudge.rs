@@ -135,10 +135,6 @@ impl Rejudgement<'_> {
             }
             MonitorInput::Ran { call, event } => {
                 let Some((entry, attribution)) = self.judged.get(call) else { return };
-                // The call takes a second event here, since the withdrawn one of `Judged` remains in the trace. The
-                // bound is raised by one, so that the session fills up when the recorded one did.
-                let events = &mut self.session.monitor.limits.events;
-                *events = events.saturating_add(1);
                 let new = self.session.monitor.run_as_recorded(entry.clone(), attribution);
                 self.record_counterpart(*event, new);
             }
@@ -181,7 +177,8 @@ impl Rejudgement<'_> {
                 self.session.findings.extend(findings);
                 Some(new)
             }
-            // The event does not fit into the trace of the new session, for example because it is full.
+            // The new session is full, although the recorded one was not: `Judged` and `Ran` each add an event for a
+            // call here, and the withdrawn event of `Judged` remains in the trace.
             Err(_) => None,
         };
         self.record_counterpart(*event, new);
@@ -337,7 +334,7 @@ fn shown_label(old: &Document, new: &Document, view: &Label, is_output: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::{Limits, Outcome, ReasonKind};
+    use crate::monitor::Outcome;
     use crate::trace::Tool;
 
     const LATTICES: &str = "lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n";
@@ -355,16 +352,7 @@ mod tests {
     /// A session that records its inputs: it reads a page or notes as `reads` says, and then calls `send` in a step
     /// that was shown what flows to the label with these names.
     fn session(policy: &Arc<Policy>, reads: &[&str], view: &serde_json::Value) -> Monitor {
-        session_within(Limits::default(), policy, reads, view)
-    }
-
-    fn session_within(
-        limits: Limits,
-        policy: &Arc<Policy>,
-        reads: &[&str],
-        view: &serde_json::Value,
-    ) -> Monitor {
-        let mut monitor = Monitor::with_limits(Arc::clone(policy), limits);
+        let mut monitor = Monitor::new(Arc::clone(policy));
         monitor.record_inputs();
         monitor.push(TraceEntry::user("go")).unwrap();
         for (number, tool) in reads.iter().enumerate() {
@@ -453,23 +441,6 @@ mod tests {
             })
             .collect();
         assert_eq!(calls, [("read".to_owned(), vec![9]), ("send".to_owned(), vec![13])]);
-    }
-
-    /// A session that reaches its bound is judged again to its end: its last call has the same verdict.
-    #[test]
-    fn a_full_session_is_judged_to_its_end() {
-        let old = whole(READ, NOTES, SEND);
-        let reads = ["read", "notes", "read"];
-        let view = serde_json::json!({"integrity": "untrusted", "secrecy": "private"});
-        let events = session(&old, &reads, &view).trace().len();
-        for (limit, expected) in [(events, ReasonKind::Requirement), (events - 1, ReasonKind::Limit)] {
-            let monitor = session_within(Limits { events: limit, ..Limits::default() }, &old, &reads, &view);
-            let session = monitor.rejudge(Arc::clone(&old), &mut || true).unwrap();
-            let calls: Vec<_> = session.calls.iter().map(|call| call.judgement.reasons.clone()).collect();
-            assert_eq!(calls.len(), reads.len() + 1, "{limit}");
-            let last: Vec<_> = calls[reads.len()].iter().map(|reason| reason.kind).collect();
-            assert!(last.contains(&expected), "{limit}: {last:?}");
-        }
     }
 
     #[test]

@@ -227,14 +227,13 @@ fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
+/// An entry of a transcript with the number of its line.
+type NumberedEntry = (usize, Map<String, Value>);
+
 /// Reads the JSON objects in a file of JSON lines, each with the number of its line. `bytes_left` is how many bytes of
 /// all transcripts of the session may still be read; the length of this file is subtracted from it. `limit` is the
 /// initial number, for the error message.
-fn read_lines(
-    path: &Path,
-    bytes_left: &mut u64,
-    limit: u64,
-) -> Result<Vec<(usize, Map<String, Value>)>, String> {
+fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<NumberedEntry>, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     let mut bytes = Vec::new();

@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(cipher(&[2]).open(&sealed, b"here"), Err(ContentOpenError::OtherKey));
         for (sealed, place) in [
             (sealed.clone(), "there"),
-            (sealed[..sealed.len() - 8].to_owned(), "here"),
+            (sealed.get(..sealed.len() - 8).unwrap().to_owned(), "here"),
             (sealed.replacen("fg1:", "fg2:", 1), "here"),
             ("{}".to_owned(), "here"),
             (String::new(), "here"),
