@@ -370,9 +370,8 @@ fn encrypted_content_is_shown_with_its_key() {
     check(&["audit", "verify", path], 0, counted);
     std::fs::write(&contents, stored.replacen("fg1:", "fg1:0", 1)).unwrap();
     check(&["audit", "show", path, "--content", "--config", right], 1, "is encrypted with the key 0");
-    let middle = stored.len() - 20;
-    let altered =
-        format!("{}{}", &stored[..middle], stored[middle..].replacen(|c: char| c.is_alphanumeric(), "/", 1));
+    let (start, end) = stored.split_at(stored.len() - 20);
+    let altered = format!("{start}{}", end.replacen(|c: char| c.is_alphanumeric(), "/", 1));
     std::fs::write(&contents, altered).unwrap();
     check(
         &["audit", "show", path, "--content", "--config", right],

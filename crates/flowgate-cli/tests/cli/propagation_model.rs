@@ -30,7 +30,10 @@ fn scored(body: &Value) -> Answer {
         seen.extend(token.split_whitespace().map(word));
         logprobs.push(if is_known { json!(-0.05) } else { json!(-4.0) });
     }
-    logprobs[0] = Value::Null;
+    // The first token follows nothing.
+    if let Some(first) = logprobs.first_mut() {
+        *first = Value::Null;
+    }
     let choice = if body.get("echo").is_some() {
         json!({"text": "", "logprobs": {"tokens": tokens, "token_logprobs": logprobs}})
     } else {
