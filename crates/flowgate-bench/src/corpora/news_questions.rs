@@ -223,7 +223,7 @@ mod tests {
         let part = r#"{"words": "An", "A": "An built it", "B": null}"#;
         refused(asked, "An did.", part, "article A does not have the sentence");
         refused(asked, "Ann did.", "", "`facts` is not a list");
-        refused(asked, "Ann did.", &vec![both; MAX_FACTS + 1].join(","), "`facts` is not a list");
+        refused(asked, "Ann did.", &[both; MAX_FACTS + 1].join(","), "`facts` is not a list");
         refused(" ", "Ann did.", both, "`question` is not a text");
         refused(&"who ".repeat(MAX_TEXT), "Ann did.", both, "`question` is not a text");
         refused(asked, "Ann did.", r#"{"words": "?", "A": "Ann built it"}"#, "`words` is not a text");
