@@ -107,7 +107,7 @@ fn problems_of_clients_are_named() {
         &with("polcy = \"x\"\n"),
         "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `token`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `fallback`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `system-messages`, `safeguards`, `guardrail`, `pinned`, `input`, `requests-per-minute`, `tokens-per-day`, `cost-per-day`, `parallel`, `sessions`",
     );
-    check(CLIENT, "clients.a: the configuration has no upstream `local`; known ones are: ");
+    check(CLIENT, "clients.a: the configuration has no upstream `local`, and no other one either; add it");
     check(
         &replaced("KEY", "OTHER"),
         "clients.a: the environment variable OTHER is not set: export it before the start, with the key that the provider gave you; for a client or a person, with a key from `openssl rand -hex 16`",
@@ -125,7 +125,7 @@ fn problems_of_clients_are_named() {
         &format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),
         "clients.b: the key is also that of a: give each client its own key",
     );
-    check(&with("mcp = [\"web\"]\n"), "clients.a: the configuration has no server `web`; known ones are: ");
+    check(&with("mcp = [\"web\"]\n"), "clients.a: the configuration has no server `web`, and no other one either; add it");
     check(
         &CLIENT.replace("upstream = \"local\"\n", ""),
         "clients.a: the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"], or guardrail = true",
