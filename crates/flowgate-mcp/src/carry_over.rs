@@ -66,7 +66,7 @@ impl Proxy {
     }
 
     /// Ends the inputs of an earlier conversation, if there were any: request IDs have the word of the present one again,
-    /// and what is still open ends as [`end_open_questions`](Self::end_open_questions) says.
+    /// and questions to people and requests of the server that are still open end without an answer.
     pub fn end_earlier_conversation(&mut self) {
         let Some(id_word) = self.own_id_word.take() else { return };
         self.settings.id_word = id_word;

@@ -61,7 +61,7 @@ pub(crate) enum AuditCommand {
         /// Also show the contents of messages and calls, if they are kept in FILE.content.
         #[arg(long)]
         content: bool,
-        /// The gateway's configuration, whose section [store] names the keys of encrypted contents.
+        /// The gateway's configuration, which names the keys of encrypted contents in its section `store`.
         #[arg(long, value_name = "FILE", requires = "content")]
         config: Option<PathBuf>,
     },
