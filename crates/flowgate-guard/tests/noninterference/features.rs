@@ -91,7 +91,7 @@ const IN_RUNS: [(&str, u64); 62] = [
     ("a call of another agent that is hidden", 5),
     ("an agent that is told what another has seen", 18),
     ("an agent that has not seen what another has", 8),
-    ("a step that carries less than its bound", 15),
+    ("a step that carries less than its bound", 13),
     ("a step that the observer sees because its label floats", 6),
     ("an approval for the rest of a conversation", 0),
 ];
