@@ -1,6 +1,5 @@
-//! Runs `flowgate database encrypt`: encrypts what a gateway has stored, in its database and beside its audit log, with
-//! the first key of its configuration.
-//! `flowgate_gateway` does the work; this module shows the progress.
+//! Runs `flowgate database encrypt`: encrypts the content in a gateway's database and in the file of contents beside its
+//! audit log, with the first key of the configuration. `flowgate_gateway` does the work; this module shows the progress.
 
 use std::path::Path;
 

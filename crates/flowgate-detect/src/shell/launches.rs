@@ -147,8 +147,8 @@ const RUNNERS: &[(&str, &[&str])] = &[
     ("rustup", &["run"]),
 ];
 
-/// Programs with the options that name a program to run: letters of short options, and the beginnings of other options,
-/// of which long ones may be abbreviated.
+/// Programs that start another program: their names, the characters of the short options whose value names that program,
+/// and the other options for it. The long ones may be abbreviated.
 const PROGRAM_OPTIONS: &[(&[&str], &str, &[&str])] = &[
     (
         &["tar", "bsdtar", "gtar"],

@@ -125,7 +125,10 @@ fn problems_of_clients_are_named() {
         &format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),
         "clients.b: the key is also that of a: give each client its own key",
     );
-    check(&with("mcp = [\"web\"]\n"), "clients.a: the configuration has no server `web`, and no other one either; add it");
+    check(
+        &with("mcp = [\"web\"]\n"),
+        "clients.a: the configuration has no server `web`, and no other one either; add it",
+    );
     check(
         &CLIENT.replace("upstream = \"local\"\n", ""),
         "clients.a: the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"], or guardrail = true",

@@ -46,7 +46,7 @@ pub(crate) fn product_labels(picks: &[(u8, u8, u8)]) -> Vec<Label> {
     picks.iter().map(&mut label).collect()
 }
 
-/// Returns the element of the documents with these letters, `a` for the first one.
+/// Returns the join of the labels of these documents, which `names` lists by one character each: `a` is the first one.
 pub(crate) fn element(span: &LabelSpan, names: &str) -> SpanElement {
     span.join_of_documents(names.bytes().map(|name| usize::from(name - b'a')))
 }

@@ -62,7 +62,7 @@ impl SealingKeys {
 
 /// Splits a sealed value into the id of its key and its data; `None` if the value is not sealed. Content of the database
 /// that is not sealed never has this form: JSON and hexadecimal keys begin with other characters, and a normalized text
-/// never contains letters together with symbols.
+/// has no word that mixes alphabetic characters and symbols.
 pub(super) fn sealed_parts(stored: &str) -> Option<(&str, &str)> {
     stored.strip_prefix(MARK)?.split_once(':')
 }
