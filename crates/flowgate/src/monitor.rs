@@ -3,13 +3,16 @@
 //! A [`Monitor`] owns the trace, the labels of stores and the names that labels use, and alone creates a [`Permit`].
 //! The program that drives an agent calls the monitor for every event. The monitor reads no clock and no file and draws
 //! no random number: the same policy and events give the same verdicts, live or in a replay. Of the submodules,
-//! `labelling` labels events, `call_examination` judges a call, and `verdict` defines the result.
+//! `pushed_events` and `labelling` append and label events, `permits` and `call_examination` judge calls, and `verdict`
+//! defines the result. This file has the state of a session and what is set before its first call.
 
+mod ambiguous_patterns;
 mod applicable_statements;
 mod approvers;
 mod argument_path;
 mod attribution;
 mod call_examination;
+mod call_labels;
 mod call_withdrawal;
 mod computed_label;
 mod consent_limits;
@@ -24,10 +27,13 @@ mod frame_bounds;
 mod grants;
 mod input_record;
 mod label_sources;
+mod label_statements;
 mod labelling;
 mod part_bounds;
+mod permits;
 mod person_decision;
 mod push_error;
+mod pushed_events;
 mod question_evidence;
 mod question_summary;
 mod reasons;
@@ -35,7 +41,6 @@ mod recorded_calls;
 mod referenced_state;
 mod regions;
 mod rejudge;
-pub(crate) use endorsement::MAX_ENDORSED_ITEMS;
 mod requirement;
 mod stores;
 mod tool_bounds;
@@ -48,10 +53,13 @@ use std::sync::Arc;
 use serde_json::Map;
 
 pub use attribution::{Attribution, CallDependency};
+pub(crate) use endorsement::MAX_ENDORSED_ITEMS;
+pub use external_state::ExternalStateError;
 pub use floors::Floors;
 pub use grants::Grant;
 pub use person_decision::PersonDecision;
 pub use push_error::PushError;
+pub use recorded_calls::RecordedCall;
 pub use rejudge::{RejudgedCall, RejudgedSession};
 pub use verdict::{
     AuthorizedCall, Denial, EventFinding, Judgement, Outcome, Permit, Question, Reason, ReasonKind,
@@ -62,17 +70,14 @@ use crate::eval::Parameters;
 use crate::label::{Label, NameTable};
 use crate::policy::pattern::MatchedServers;
 use crate::policy::plan::Type;
-use crate::policy::{Action, Policy};
+use crate::policy::Policy;
 use crate::predicates::{PredicateAnswer, PredicateAnswers, Predicates};
 use crate::rules::RuleMatcher;
-use crate::trace::{Call, EventBody, EventId, PossibleInfluence, Region, Status, Tool, Trace, TraceEntry};
+use crate::trace::{EventId, Region, Tool, Trace};
 use applicable_statements::ApplicableStatements;
-use call_examination::ExaminedCall;
-pub use external_state::ExternalStateError;
-use input_record::{MonitorInput, PushedInput};
-use referenced_state::StoreVersions;
+use input_record::MonitorInput;
 use stores::{StoreAccess, StoreLabels};
-use verdict::{Approval, PermitDropFlag};
+use verdict::PermitDropFlag;
 
 /// Bounds on one session. An event or a call that exceeds one of them is refused or denied.
 #[derive(Debug, Clone, Copy)]
@@ -141,17 +146,6 @@ pub struct Monitor {
     version: u64,
     /// The inputs so far, if they are recorded.
     inputs: Option<Vec<MonitorInput>>,
-}
-
-/// A call of a log, judged after the fact.
-#[derive(Debug)]
-pub struct RecordedCall {
-    /// The outcome that the verdict would have had.
-    pub outcome: Outcome,
-    /// The judgement of the call.
-    pub judgement: Judgement,
-    /// The event of the call in the trace; `None` if the call could not be appended.
-    pub event: Option<EventId>,
 }
 
 /// # Sessions
@@ -264,176 +258,6 @@ impl Monitor {
     }
 }
 
-/// # Events
-///
-/// Messages, outputs and tool descriptions are pushed in the order in which the agent saw them.
-impl Monitor {
-    /// Appends a message, a tool's output or a tool's description, and labels it. Returns the event and the findings of
-    /// the policy about it.
-    ///
-    /// # Errors
-    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
-    pub fn push(&mut self, entry: TraceEntry) -> Result<(EventId, Vec<EventFinding>), PushError> {
-        self.push_with_view(entry, None, &Floors::default())
-    }
-
-    /// Appends an event that carries at least the given floors, in addition to the label that the policy
-    /// gives it. Floors come from another session, from a server's statement about its own answers, or from
-    /// quoted text that was labelled higher elsewhere. Returns the event and the findings of the policy about it.
-    ///
-    /// # Errors
-    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
-    pub fn push_with_floors(
-        &mut self,
-        entry: TraceEntry,
-        floors: &Floors,
-    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
-        // `None`: the event is not a message that a model generated from a view.
-        self.push_with_view(entry, None, floors)
-    }
-
-    /// Appends a message of a model that was shown what flows to `view` and nothing else; the caller vouches for that.
-    /// Returns the event and the findings of the policy about it.
-    ///
-    /// # Errors
-    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
-    pub fn push_generated(
-        &mut self,
-        entry: TraceEntry,
-        view: Label,
-    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
-        self.push_with_view(entry, Some(view), &Floors::default())
-    }
-
-    /// Allows one more output of the call that `output` answers. An intermediary needs this if it reports an output and
-    /// then passes it on in other words, as a second output. Otherwise, a second output of a call is labelled top.
-    pub fn allow_another_output(&mut self, output: EventId) {
-        self.record_input(|| MonitorInput::AnotherOutput(output));
-        if let Some(call) = self.trace.event(output).and_then(|event| event.call) {
-            self.answered.remove(&call);
-        }
-    }
-}
-
-/// # Calls and approvals
-///
-/// A call is judged, approved by a person if the verdict asks for it, and redeemed when it runs.
-/// [`record`](Self::record) is for logs of calls that ran already.
-impl Monitor {
-    /// Judges a call as if everything that its agent has seen had influenced it.
-    pub fn judge(&mut self, call: Call) -> Verdict {
-        self.judge_entry(TraceEntry::from(call), Attribution::everything())
-    }
-
-    /// Judges a call of one agent, given what the call depends on.
-    ///
-    /// Never fails: a call that cannot be decided is denied, with the reason.
-    pub fn judge_entry(&mut self, entry: TraceEntry, attribution: Attribution) -> Verdict {
-        self.withdraw_dropped_permits();
-        self.record_judged(&entry, &attribution);
-        self.judge_with(entry, attribution, None)
-    }
-
-    /// Turns a person's approval into a permit for exactly the call that was asked about.
-    ///
-    /// The call is judged again in the current state. It is denied if a reason denies it, or if a reason asks that the
-    /// question did not list. The approval is void if, since the question, this session has written to a store that the
-    /// call touches, or another session to a store whose state the call refers to. The approval counts for nobody in
-    /// particular, so it does not suffice if [certain people](Question::approvers) must approve.
-    ///
-    /// # Errors
-    /// Returns the denial if the call must not run after all.
-    pub fn approve(&mut self, question: Question) -> Result<Permit, Denial> {
-        self.approve_by(question, &[])
-    }
-
-    /// Turns an approval into a permit, as [`approve`](Self::approve) does. The caller has checked that everybody who
-    /// must approve has.
-    fn approve_counted(&mut self, question: Question) -> Result<Permit, Denial> {
-        self.withdraw_dropped_permits();
-        if !Arc::ptr_eq(&self.session_identity, &question.session_identity) {
-            return Err(self.stale_denial(
-                question.judgement,
-                "the question belongs to another session; approve it in the session that asked it",
-            ));
-        }
-        if !self.stores.is_unchanged(&question.stores)
-            || !self.stores.is_unchanged_by_others(&question.referred)
-        {
-            let message = "the external state that the call refers to has changed since the question was \
-                asked; propose the call again";
-            return Err(self.stale_denial(question.judgement, message));
-        }
-        // Judged in the current state; the reasons that the person was shown are left out.
-        let approval = Approval { reasons: question.judgement.reasons, event: question.event };
-        match self.judge_with(question.entry, question.attribution, Some(approval)) {
-            Verdict::Permit(permit) => Ok(permit),
-            Verdict::Confirm(again) => Err(self.stale_denial(
-                again.judgement,
-                "the call now needs an approval for another reason than the one that was approved; propose \
-                the call again",
-            )),
-            Verdict::Deny(denial) => Err(denial),
-        }
-    }
-
-    /// Turns a permit into a question, so that a person decides on a call that the policy permits: the caller may ask
-    /// about more calls than the policy does. Drops the permit, which withdraws the call from the trace.
-    pub fn require_approval(&mut self, permit: Permit) -> Question {
-        let (event, judgement) = (permit.event, permit.judgement.clone());
-        let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
-        let access = self.accesses.get(&event).cloned().unwrap_or_default();
-        let (stores, referred) = self.touched_versions(&entry, &access);
-        let reads_state = !access.reads.is_empty();
-        let session_identity = Arc::clone(&permit.session_identity);
-        drop(permit);
-        self.withdraw_dropped_permits();
-        Question { entry, attribution, judgement, event, stores, referred, reads_state, session_identity }
-    }
-
-    /// Redeems a permit: marks the call as run, applies its writes to the stores, and returns the call for the tool to
-    /// execute. Judges the call again first if the state has changed since the permit was created.
-    ///
-    /// # Errors
-    /// Returns the denial if the call must not run after all.
-    pub fn redeem(&mut self, permit: Permit) -> Result<AuthorizedCall, Denial> {
-        self.withdraw_dropped_permits();
-        let mut permit = permit;
-        if !Arc::ptr_eq(&self.session_identity, &permit.session_identity) {
-            return Err(self.stale_denial(
-                permit.judgement.clone(),
-                "the permit belongs to another session; redeem it in the session that judged the call",
-            ));
-        }
-        if permit.version != self.version {
-            // Judging appends the call again, so the event that the permit reserved is withdrawn.
-            self.withdraw(permit.event);
-            let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
-            permit = match self.judge_with(entry, attribution, permit.approval.clone()) {
-                Verdict::Permit(again) => again,
-                Verdict::Confirm(question) => {
-                    return Err(self.stale_denial(
-                        question.judgement,
-                        "the session has changed since the call was judged, and the call now needs an \
-                        approval; propose the call again",
-                    ));
-                }
-                Verdict::Deny(denial) => return Err(denial),
-            };
-        }
-        let event = permit.event;
-        // The call is no longer reserved, so dropping the permit does not withdraw it.
-        self.reserved.retain(|(reserved, _)| *reserved != event);
-        self.run(event);
-        // Always a call, since only calls get permits.
-        let EventBody::Call(call) = permit.entry.body.clone() else {
-            return Err(self.stale_denial(permit.judgement.clone(), "the permitted event is not a call"));
-        };
-        self.record_input(|| MonitorInput::Ran { call: call.id.clone(), event });
-        Ok(AuthorizedCall { call, event })
-    }
-}
-
 /// # Labels
 ///
 /// Labels of this session as text, and as names that another session of the same policy reads.
@@ -456,162 +280,6 @@ impl Monitor {
 }
 
 impl Monitor {
-    /// Appends an event that is not the outcome of a failed call. `view` is set for a message that a model generated
-    /// from a view. Returns the event and the findings of rules about it.
-    fn push_with_view(
-        &mut self,
-        entry: TraceEntry,
-        view: Option<Label>,
-        floors: &Floors,
-    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
-        let is_failure = false;
-        self.push_event(entry, view, floors, is_failure)
-    }
-
-    /// Appends and labels an event, and matches the rules against it. Returns the event and the findings about it.
-    /// Its label is at least `floors`. `view` is set for a message that a model generated from a view. With
-    /// `is_failure`, the event is the outcome of a failed call: label statements do not apply to it.
-    ///
-    /// # Errors
-    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
-    fn push_event(
-        &mut self,
-        entry: TraceEntry,
-        view: Option<Label>,
-        floors: &Floors,
-        is_failure: bool,
-    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
-        self.withdraw_dropped_permits();
-        if matches!(entry.body, EventBody::Call(_)) {
-            return Err(PushError::IsCall);
-        }
-        if self.trace.len() >= self.limits.events {
-            return Err(PushError::Full);
-        }
-        let position = self.trace.position_of(&entry).map_err(PushError::Position)?;
-        self.version += 1;
-        // What a record of the inputs needs of the state before the event is appended.
-        let recorded =
-            self.inputs.is_some().then(|| (entry.clone(), floors.clone(), self.rule_floor(&entry.body)));
-        let mut fuel = self.limits.fuel;
-        let (id, mut findings) = self.label_and_append(entry, position, view, floors, is_failure, &mut fuel);
-        for reason in self.match_rules(id, &mut fuel) {
-            findings.push(EventFinding { event: id, reason });
-        }
-        if let Some((entry, floors, rule_floor)) = recorded {
-            self.record_input(|| {
-                MonitorInput::Pushed(PushedInput { entry, view, floors, is_failure, event: id, rule_floor })
-            });
-        }
-        Ok((id, findings))
-    }
-
-    /// Judges a call; the reasons that `approval` covers do not count. Only a permitted call remains in the trace: any
-    /// other call is removed again, so the next event takes its index.
-    fn judge_with(
-        &mut self,
-        entry: TraceEntry,
-        attribution: Attribution,
-        approval: Option<Approval>,
-    ) -> Verdict {
-        // A question contains the call as it was proposed, since approving it judges the call again; a permit
-        // contains the call as the tool receives it, with endorsed arguments in their canonical form.
-        let original = entry.clone();
-        let examined = self.examine(entry, &attribution, approval.as_ref());
-        let ExaminedCall { judgement, event, entry, access, seen } = examined;
-        match (judgement.outcome(), event) {
-            (Outcome::Permit, Some(event)) => {
-                // The flag reports to the monitor that the permit was dropped without being redeemed.
-                let drop_flag = Arc::new(PermitDropFlag::default());
-                self.reserved.push((event, Arc::clone(&drop_flag)));
-                self.accesses.insert(event, access);
-                // A reservation alone changes no verdict that was given before it, so the version stays the
-                // same: calls of one message are judged in order, and may run in that order.
-                let version = self.version;
-                let session_identity = Arc::clone(&self.session_identity);
-                Verdict::Permit(Permit {
-                    entry,
-                    attribution,
-                    judgement,
-                    event,
-                    version,
-                    approval,
-                    session_identity,
-                    drop_flag,
-                })
-            }
-            (Outcome::Confirm, Some(event)) => {
-                self.retract(event, &seen);
-                // The numbers of writes to stores so far: of this session to those that the call touches, and of other
-                // sessions to those whose state it refers to. The approval is void if they have changed.
-                let (stores, referred) = self.touched_versions(&original, &access);
-                let reads_state = !access.reads.is_empty();
-                let session_identity = Arc::clone(&self.session_identity);
-                let entry = original;
-                Verdict::Confirm(Question {
-                    entry,
-                    attribution,
-                    judgement,
-                    event,
-                    stores,
-                    referred,
-                    reads_state,
-                    session_identity,
-                })
-            }
-            (_, event) => {
-                event.into_iter().for_each(|event| self.retract(event, &seen));
-                Verdict::Deny(Denial { judgement: Box::new(judgement) })
-            }
-        }
-    }
-
-    /// Returns two lists of stores, by which a later write is noticed. The first contains the stores that a call reads
-    /// or writes, each with the number of writes of this session. The second contains the stores to whose state the
-    /// call refers, each with the number of writes of other sessions.
-    fn touched_versions(&self, entry: &TraceEntry, access: &StoreAccess) -> (StoreVersions, StoreVersions) {
-        let referred = match &entry.body {
-            EventBody::Call(call) => self.referenced_versions(call, access),
-            _ => StoreVersions::new(),
-        };
-        (self.stores.versions(access), referred)
-    }
-
-    /// Adds to a judgement the reason that its permit or question is no longer valid, and returns it as a denial.
-    fn stale_denial(&self, mut judgement: Judgement, message: &str) -> Denial {
-        judgement.reasons.push(Reason::new(ReasonKind::Stale, Action::Deny, message));
-        Denial { judgement: Box::new(judgement) }
-    }
-
-    /// Marks a call as done, registers its tool, and raises the labels of the stores that it writes to. If no view hid
-    /// anything from the decision to call, every store that any call of the tool could write to is raised.
-    fn run(&mut self, event: EventId) {
-        self.version += 1;
-        let mut tool = None;
-        if let Some(call) = self.trace.event_mut(event) {
-            call.status = Status::Done;
-            tool = call.tool().cloned();
-        }
-        let (label, is_view) = self.trace.event(event).map_or((Label::BOTTOM, false), |call| {
-            (call.label, matches!(call.influence, PossibleInfluence::View(..)))
-        });
-        if let Some(tool) = tool {
-            self.register_tool(&tool);
-            if !is_view {
-                // Whether this call is harmless may depend on its arguments, so the stores that any call of the tool
-                // could write to carry its label either way. If the model was shown a view, `examine` and
-                // `raise_stores_for_view` have raised them already.
-                let harmless = tool_bounds::is_harmless(&self.policy.plan, &tool);
-                let possible = self.access(tool, harmless);
-                self.stores.raise(&possible.writes, &label);
-            }
-        }
-        if let Some(access) = self.accesses.get(&event) {
-            self.stores.write(&access.writes, &label);
-            self.trace.record_write(event, &access.writes);
-        }
-    }
-
     /// Records that a tool exists. A new tool can make a pattern ambiguous, so cached accesses and earlier verdicts are
     /// no longer valid.
     fn register_tool(&mut self, tool: &Tool) {

@@ -147,8 +147,10 @@ fn servers_that_list_nothing_are_guessed() {
 fn nothing_is_started_without_a_yes() {
     let home = folder("scan-start-unseen");
     let started = home.join("started");
+    // `touch` creates both files, one of them with an escape sequence in its name.
+    let escape = home.join("a\u{1b}[2J");
     let touch =
-        json!({"command": "touch", "args": [name(&started), "a\u{1b}[2J"], "env": {"API_KEY": "S3CRET"}});
+        json!({"command": "touch", "args": [name(&started), name(&escape)], "env": {"API_KEY": "S3CRET"}});
     configure(&home, ".cursor/mcp.json", &json!({"a": touch}));
     // The same server, which is asked about once.
     configure(&home, ".config/Claude/claude_desktop_config.json", &json!({"b": touch}));
@@ -159,7 +161,8 @@ fn nothing_is_started_without_a_yes() {
     for answers in ["n", "", "Yes please"] {
         let output = scan_at_terminal(&home, &[answers]);
         let said = text(&output);
-        let asked = format!("    touch {} 'a\\u{{1b}}[2J' (with API_KEY=...)\r\n", name(&started));
+        let (file, folder) = (name(&started), name(&home));
+        let asked = format!("    touch {file} '{folder}/a\\u{{1b}}[2J' (with API_KEY=...)\r\n");
         assert!(said.contains(&asked), "{asked}\n{said}");
         assert_eq!(said.matches("Start it to list its tools? [y/N] ").count(), 1, "{said}");
         assert_eq!(said.matches("was not started, as you said; guessed by its name").count(), 2, "{said}");

@@ -4,8 +4,19 @@
 
 use super::attribution::Attribution;
 use super::input_record::{MonitorInput, call_id};
-use super::{Monitor, Outcome, RecordedCall};
-use crate::trace::TraceEntry;
+use super::{Judgement, Monitor, Outcome};
+use crate::trace::{EventId, TraceEntry};
+
+/// A call of a log, judged after the fact.
+#[derive(Debug)]
+pub struct RecordedCall {
+    /// The outcome that the verdict would have had.
+    pub outcome: Outcome,
+    /// The judgement of the call.
+    pub judgement: Judgement,
+    /// The event of the call in the trace; `None` if the call could not be appended.
+    pub event: Option<EventId>,
+}
 
 /// # Calls that ran before
 impl Monitor {

@@ -1,0 +1,46 @@
+//! Finds statements whose tool pattern is ambiguous: it matches tools of two servers. Such a statement grants nothing.
+
+use super::{ApplicableStatements, Monitor, Reason, ReasonKind};
+use crate::label::DimensionSet;
+use crate::policy::Action;
+use crate::policy::pattern::PatternId;
+use crate::policy::plan::{CompiledQuery, LabelStatement, Plan};
+use crate::trace::Tool;
+
+impl Monitor {
+    /// Checks whether one of the tool patterns of a statement is ambiguous, that is, matches tools of two servers. If
+    /// so, returns the reason, since the statement then grants nothing; otherwise `None`. `query` is the query of the
+    /// statement.
+    ///
+    /// `tool` is the tool of the event. If it has neither been declared nor run, it counts for this event only: a name
+    /// that the model invents does not show that a server offers the tool.
+    pub(super) fn ambiguity_reason(
+        &self,
+        plan: &Plan,
+        query: &CompiledQuery,
+        tool: Option<&Tool>,
+    ) -> Option<Reason> {
+        let is_ambiguous = |id: &&PatternId| self.servers.is_ambiguous_for(&plan.patterns, **id, tool);
+        let pattern: &PatternId = query.patterns.iter().find(is_ambiguous)?;
+        let name = plan.patterns.get(pattern.0)?;
+        let message = format!(
+            "`{name}` matches tools of two servers, so the statement grants nothing; name the server"
+        );
+        Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
+    }
+
+    /// Returns the dimensions that label statements with an ambiguous pattern name. `tool` is the tool of the event.
+    pub(super) fn ambiguous_dimensions(
+        &self,
+        plan: &Plan,
+        applicable: &ApplicableStatements,
+        tool: Option<&Tool>,
+    ) -> DimensionSet {
+        let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
+        let is_ambiguous =
+            |statement: &&LabelStatement| self.ambiguity_reason(plan, &statement.query, tool).is_some();
+        statements
+            .filter(is_ambiguous)
+            .fold(DimensionSet::NONE, |dims, statement| dims.union(statement.label.dims))
+    }
+}
