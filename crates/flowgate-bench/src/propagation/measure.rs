@@ -101,7 +101,7 @@ pub struct LabelFigures {
     /// The processed tokens of all questions, divided by those of the same calls without shared prefixes and early stops.
     pub sharing_ratio: Option<f64>,
     /// The processed tokens of all questions, divided by those that Algorithm 1 of *Permissive Information-Flow Analysis*
-    /// processes for the same questions if nothing is shared. [`compare_with_naive`](Self::compare_with_naive) sets it.
+    /// processes for the same questions if nothing is shared. `compare_with_naive` sets it.
     pub naive_ratio: Option<f64>,
 }
 
