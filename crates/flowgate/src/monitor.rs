@@ -68,9 +68,9 @@ pub use verdict::{
 
 use crate::eval::Parameters;
 use crate::label::{Label, NameTable};
+use crate::policy::Policy;
 use crate::policy::pattern::MatchedServers;
 use crate::policy::plan::Type;
-use crate::policy::Policy;
 use crate::predicates::{PredicateAnswer, PredicateAnswers, Predicates};
 use crate::rules::RuleMatcher;
 use crate::trace::{EventId, Region, Tool, Trace};
