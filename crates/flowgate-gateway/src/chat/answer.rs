@@ -20,9 +20,11 @@ use super::headers::{CONVERSATION, with_conversation_header};
 use super::model_request::ModelRouteRequest;
 use super::report::RequestReport;
 use super::request_decoder::with_default_provenance;
+use super::requested_model;
 use super::response_id::ResponseId;
 use super::stream::{OutgoingReply, ReplyPart};
-use super::turn::{self, TurnRequest};
+use super::turn;
+use super::turn_request::TurnRequest;
 use super::turn_trace::TurnTrace;
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
@@ -320,7 +322,7 @@ impl ModelRoutes {
         session.add_caller_parameters(received.virtual_key.as_deref());
         // In watch mode, the messages from here on are judged without effect.
         session.begin_watching(&received.client.spec);
-        turn::check_request((&received.client, received.virtual_key.as_deref()), decoded)?;
+        requested_model::check_request((&received.client, received.virtual_key.as_deref()), decoded)?;
         self.note_offered_tools(&received.client, decoded);
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, name).await?;

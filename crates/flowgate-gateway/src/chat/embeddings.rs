@@ -22,7 +22,7 @@ use super::error_reply::error_reply;
 use super::model_error::model_error;
 use super::model_request::ModelRouteRequest;
 use super::report::RequestReport;
-use super::turn;
+use super::requested_model;
 use super::turn_trace::TurnTrace;
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
@@ -93,7 +93,7 @@ impl ModelRoutes {
         report.trace.set_model(names::EMBEDDINGS, client, &request.model);
         // Refuses what needs no judgement of the texts.
         client.check_replaced()?;
-        turn::check_model((client, received.virtual_key.as_deref()), &request.model)?;
+        requested_model::check_model((client, received.virtual_key.as_deref()), &request.model)?;
         let name = recorded_name(received);
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&client.spec, &name).await?;
@@ -102,7 +102,7 @@ impl ModelRoutes {
         }
         // The evidence that the policy permits to send the texts; nothing below needs its content.
         let _authorized = self.judge_texts(received, &request, report).await?;
-        let upstream = turn::upstream(client)?;
+        let upstream = requested_model::upstream(client)?;
         let mut remote = upstream.remote.with_model(&request.model);
         if let Some(key) = &received.key {
             remote = remote

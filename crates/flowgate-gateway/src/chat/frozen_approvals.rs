@@ -1,8 +1,9 @@
-//! Reads which standing consents and approvals people have frozen or withdrawn for a conversation. `turn` compares two
+//! Reads which standing consents and approvals people have frozen or withdrawn for a conversation. A turn compares two
 //! readings: if they differ, calls that were permitted in between may depend on what is frozen now, and do not run.
 
 use std::collections::BTreeSet;
 
+use super::conversations::ConversationState;
 use crate::approvals::ApprovalService;
 use crate::config::ClientSettings;
 use crate::database::{DatabaseError, WithdrawnGrant};
@@ -11,15 +12,59 @@ use crate::database::{DatabaseError, WithdrawnGrant};
 pub(super) const CHANGED: &str =
     "consents or approvals were frozen, thawed or withdrawn while the turn ran: send the request again";
 
+/// The consents and approvals that are in force for a conversation when a turn begins.
+pub(super) struct StandingApprovals {
+    /// Whether the conversation has grants.
+    has_grants: bool,
+    /// What is frozen or withdrawn.
+    frozen: FrozenApprovals,
+    /// Whether calls that an earlier request permitted may depend on approvals that were withdrawn when the turn began.
+    pub(super) has_stale_permits: bool,
+}
+
+impl StandingApprovals {
+    /// Reads what is frozen or withdrawn for the conversation `name`, and withdraws it from the conversation. Also
+    /// returns whether something was withdrawn from it.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub(super) async fn read(
+        approvals: &ApprovalService,
+        client: &ClientSettings,
+        name: &str,
+        session: &mut ConversationState,
+    ) -> Result<(Self, bool), DatabaseError> {
+        let has_grants = !session.conversation.monitor().session_grants().is_empty();
+        let frozen = frozen_approvals(approvals, client, name, has_grants).await?;
+        let withdrawn_from = (&mut session.conversation, &mut session.removed_grants);
+        let was_withdrawn = approvals.withdraw_frozen(client, name, withdrawn_from).await?;
+        Ok((Self { has_grants, frozen, has_stale_permits: false }, was_withdrawn))
+    }
+
+    /// Returns whether calls that were permitted since then may depend on what is no longer in force.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub(super) async fn has_changed(
+        &self,
+        approvals: &ApprovalService,
+        client: &ClientSettings,
+        name: &str,
+    ) -> Result<bool, DatabaseError> {
+        let frozen = frozen_approvals(approvals, client, name, self.has_grants).await?;
+        Ok(self.has_stale_permits || frozen != self.frozen)
+    }
+}
+
 /// What people have frozen or withdrawn of the approvals for a conversation: the lines of the policy with frozen
 /// standing consents, whether the approvals for the rest of the conversation are frozen, and which of them are
 /// withdrawn.
-pub(super) type FrozenApprovals = (BTreeSet<usize>, bool, Vec<WithdrawnGrant>);
+type FrozenApprovals = (BTreeSet<usize>, bool, Vec<WithdrawnGrant>);
 
 /// Returns what people have frozen or withdrawn of the approvals for the conversation `name`, to be compared before and
 /// after a turn. `has_grants` says whether the conversation had grants when the turn began; without any, none can be
 /// withdrawn from it.
-pub(super) async fn frozen_approvals(
+async fn frozen_approvals(
     approvals: &ApprovalService,
     client: &ClientSettings,
     name: &str,

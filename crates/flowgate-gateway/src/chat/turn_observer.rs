@@ -13,7 +13,7 @@ use flowgate_lm::BoxFuture;
 use flowgate_lm::chat::Completion;
 
 use super::clients::ClientState;
-use super::frozen_approvals::{CHANGED, FrozenApprovals, frozen_approvals};
+use super::frozen_approvals::{CHANGED, StandingApprovals};
 use super::provider_tools::ProviderCallLimits;
 use super::stream::OutgoingReply;
 use super::turn_completion::{REPLY_SEPARATOR, joined_text};
@@ -46,10 +46,8 @@ pub(super) struct TurnObserver<'a> {
     pub(super) recalled: Option<String>,
     /// Notes when calls are judged.
     pub(super) clock: JudgingClock,
-    /// Whether the conversation had grants when the turn began, and what was frozen or withdrawn then.
-    pub(super) frozen_before: (bool, &'a FrozenApprovals),
-    /// Whether calls may depend on approvals that were withdrawn when the turn began.
-    pub(super) has_stale_permits: bool,
+    /// The consents and approvals that were in force when the turn began.
+    pub(super) standing: &'a StandingApprovals,
     /// The audit log.
     pub(super) recorder: &'a Recorder,
     /// The key that is removed from content in the audit log: the client's own for the upstream.
@@ -67,12 +65,10 @@ impl TurnObserver<'_> {
     /// depend has been frozen or withdrawn since it was permitted. Calls that the client runs are checked at the end of
     /// the turn instead, before the client receives them.
     async fn stale_permit(&self) -> Result<(), String> {
-        let (has_grants, frozen_before) = self.frozen_before;
-        let frozen = frozen_approvals(self.approvals, &self.client.spec, self.name, has_grants).await;
-        let frozen = frozen.map_err(|error| error.client_message().to_owned())?;
-        match self.has_stale_permits || frozen != *frozen_before {
-            true => Err(CHANGED.to_owned()),
-            false => Ok(()),
+        match self.standing.has_changed(self.approvals, &self.client.spec, self.name).await {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(CHANGED.to_owned()),
+            Err(error) => Err(error.client_message().to_owned()),
         }
     }
 

@@ -24,7 +24,7 @@ use serde_json::json;
 use crate::chat::clients::ClientState;
 use crate::chat::conversations::{ConversationState, recorded_elsewhere};
 use crate::chat::request_decoder::with_default_provenance;
-use crate::chat::turn::to_offered_tool;
+use crate::chat::turn_start::to_offered_tool;
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::RequestError;
 

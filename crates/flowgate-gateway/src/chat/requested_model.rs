@@ -1,0 +1,66 @@
+//! Checks whether a client may ask for the model that a request names. `answer` and `embeddings` check this before they
+//! run anything.
+
+use axum::http::StatusCode;
+use flowgate_lm::wire;
+
+use super::clients::ClientState;
+use crate::config::UpstreamConfig;
+use crate::http::request_error::RequestError;
+use crate::virtual_keys::valid_key::ValidKey;
+
+/// The maximum number of tools that one request may offer.
+const MAX_TOOLS: usize = 512;
+
+/// Rejects a request before its chat is added to the conversation, if its client has no upstream, or if the request has
+/// too many tools. Also rejects a model that the client or its virtual key may not use, or that has no price although
+/// the cost is limited.
+pub(crate) fn check_request(
+    caller: (&ClientState, Option<&ValidKey>),
+    decoded: &wire::ReceivedRequest,
+) -> Result<(), RequestError> {
+    check_model(caller, &decoded.model)?;
+    if decoded.request.tools.len() > MAX_TOOLS {
+        let message =
+            format!("the request has more than {MAX_TOOLS} tools: send only those that the agent needs");
+        return Err(RequestError::new(StatusCode::BAD_REQUEST, message));
+    }
+    Ok(())
+}
+
+/// Rejects a model that a client, or its virtual key, may not use, or that has no price although there is a budget for
+/// costs.
+pub(super) fn check_model(
+    (client, key): (&ClientState, Option<&ValidKey>),
+    model: &str,
+) -> Result<(), RequestError> {
+    let upstream = upstream(client)?;
+    // An empty list permits every model.
+    if !upstream.models.is_empty() && !upstream.models.iter().any(|permitted| permitted == model) {
+        let message = format!(
+            "this client may not ask for the model `{model}`; it may ask for: {} (`models` in [upstreams])",
+            upstream.models.join(", ")
+        );
+        return Err(RequestError::new(StatusCode::NOT_FOUND, message));
+    }
+    if let Some(key) = key.filter(|key| !key.permits_model(model)) {
+        let models = key.models();
+        let message =
+            format!("this key may not be used for the model `{model}`; it may be used for: {models}");
+        return Err(RequestError::new(StatusCode::NOT_FOUND, message));
+    }
+    let budgets = std::iter::once(&client.spec.budget).chain(key.map(|key| &key.budget));
+    if !budgets.into_iter().all(|budget| budget.permits_model(model)) {
+        let message = format!(
+            "the model `{model}` has no price, so its cost cannot be counted against the budget: ask for \
+             another model, or the operator of the gateway to add it to [prices]"
+        );
+        return Err(RequestError::new(StatusCode::FORBIDDEN, message));
+    }
+    Ok(())
+}
+
+/// Returns the upstream of a client; the error says that the client has none.
+pub(super) fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
+    client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
+}

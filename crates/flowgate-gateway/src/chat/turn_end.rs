@@ -1,0 +1,243 @@
+//! Ends a turn: records its verdicts and the approvals that it used, withholds its calls if people have frozen what they
+//! depend on, and builds the completion for the client. `turn` calls this after the agent.
+
+use axum::http::StatusCode;
+use flowgate_audit::AuditEvent;
+use flowgate_guard::agent::TurnError;
+use flowgate_guard::approve::Decision;
+use flowgate_guard::conversation::{Turn, TurnEnd, VoidedCall};
+use flowgate_lm::chat::{Completion, Message};
+
+use super::clients::ClientState;
+use super::conversations::ConversationState;
+use super::frozen_approvals::{CHANGED, StandingApprovals};
+use super::handed_calls::HandedLabel;
+use super::model_error::model_error;
+use super::report::RequestReport;
+use super::turn_completion::{completion, number_calls, waiting_completion};
+use super::turn_request::TurnRequest;
+use crate::approvals::ApprovalReference;
+use crate::database::DatabaseError;
+use crate::http::request_error::RequestError;
+use crate::http::waiting_status::WaitingStatus;
+use crate::recorder::{self, AuditEntry};
+
+/// What the agent has left when it stops.
+pub(super) struct AgentOutcome {
+    /// The turn, or why it failed.
+    pub(super) turn: Result<Turn, TurnError>,
+    /// The approved calls of an earlier turn that waited for a person and does not continue.
+    pub(super) voided: Vec<VoidedCall>,
+    /// The indices of the events of calls whose verdicts the audit log has already, because the provider has run them.
+    pub(super) recorded: Vec<usize>,
+    /// The approvals that the turn uses when it is stored.
+    pub(super) used: Vec<ApprovalReference>,
+    /// The answers of people that cover further calls of the message about which the turn waits.
+    pub(super) further: Vec<(ApprovalReference, Decision)>,
+    /// The question for which the turn waits.
+    pub(super) question: Option<ApprovalReference>,
+    /// How many questions about later calls were stored together with `question`.
+    pub(super) upcoming: usize,
+    /// Whether the turn has stored questions about calls before these calls were judged.
+    pub(super) announced: bool,
+    /// The reason why a question could not be stored.
+    pub(super) approval_failure: Option<DatabaseError>,
+}
+
+/// Ends a turn, and returns what the client receives. `standing` are the approvals in force when the turn began.
+///
+/// # Errors
+/// If the turn or the database has failed, or calls are withheld. The caller must store `session` in these cases too.
+pub(super) async fn end(
+    request: &TurnRequest<'_>,
+    session: &mut ConversationState,
+    standing: &StandingApprovals,
+    outcome: AgentOutcome,
+    report: &mut RequestReport,
+) -> Result<Completion, RequestError> {
+    let TurnRequest { api, client, name, chat, approvals, .. } = *request;
+    let AgentOutcome {
+        turn,
+        mut voided,
+        recorded,
+        used,
+        further,
+        question,
+        upcoming,
+        announced,
+        approval_failure,
+    } = outcome;
+    // A question could not be stored, so the turn that waits for it must not be stored either.
+    if let Some(error) = approval_failure {
+        turn.iter().for_each(|turn| report.add_turn(turn, client));
+        session.is_abandoned = true;
+        return Err(error.into());
+    }
+    let mut turn = match turn {
+        Ok(turn) => turn,
+        Err(error) => {
+            // The verdicts of the failed turn are recorded, and its approvals become void.
+            let judged = session.conversation.running_turn_mut().take_judged_calls();
+            report.add_judged(&judged, client);
+            voided.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
+            let mut failed = Turn { judged, void: voided, ..Turn::default() };
+            session.events = take_audit_events(client, name, &mut failed, &recorded);
+            session.void_approvals = used;
+            return Err(match error {
+                TurnError::Model(error) => model_error(&error),
+                TurnError::Full(error) => error.into(),
+                _ => RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+            });
+        }
+    };
+    report.add_turn(&turn, client);
+    // The calls of the earlier turn come first, as they became void first.
+    turn.void.splice(0..0, voided);
+    let waits = turn.ended == Some(TurnEnd::Asked);
+    if announced && !waits {
+        // Questions that were stored for later calls, and that these calls turned out not to need, must not stay open.
+        let voided_questions = approvals.void_questions(&client.spec, name, &used).await;
+        // If they cannot be voided, the turn is not stored either.
+        session.is_abandoned |= voided_questions.is_err();
+        voided_questions?;
+    }
+    session.sort_approvals(used, &turn);
+    if waits {
+        session.earlier_answers = further;
+    }
+    // For hooks that ask about the calls. In watch mode, the labels are those of the permissive policy, under which no
+    // hook judges, so they are left out.
+    if client.spec.watch.is_none() {
+        let monitor = session.conversation.monitor();
+        report.handed_labels =
+            turn.calls.iter().map(|call| HandedLabel::of(call, &turn.judged, monitor)).collect();
+    }
+    session.events = take_audit_events(client, name, &mut turn, &recorded);
+    // A turn that waits for a person hands over no calls.
+    if !waits {
+        session.withhold_stale_calls(request, standing, &mut turn).await?;
+        // Nothing withholds the calls any more, so their approvals are recorded as used.
+        for call in &turn.calls {
+            let Some(digest) = call.approved.clone() else { continue };
+            let (conversation, tool) = (name.to_owned(), call.tool.to_string());
+            session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
+        }
+    }
+    // Builds what the client receives.
+    let is_formatted = session.conversation.has_output_format();
+    let mut completion = if waits {
+        let completion = waiting_completion(&client.spec, question.as_ref(), upcoming, &turn, is_formatted);
+        report.waits = question.map(|asked| WaitingStatus { question: asked.id });
+        completion
+    } else {
+        completion(&turn, &|tool| client.spec.name_of(tool), is_formatted)
+    };
+    if api.form().numbers_calls {
+        number_calls(&mut completion.calls, chat.full_messages());
+    }
+    session.push_completion(client, &completion).await;
+    Ok(completion)
+}
+
+impl ConversationState {
+    /// Divides the approvals that a turn uses into those whose calls the client receives and those whose calls do not
+    /// run.
+    fn sort_approvals(&mut self, used: Vec<ApprovalReference>, turn: &Turn) {
+        // Whether the client receives a call that was approved under this digest.
+        let runs = |digest: &str| turn.calls.iter().any(|call| call.approved.as_deref() == Some(digest));
+        // One approval of several equal calls is used if one of them runs.
+        let is_void = |asked: &ApprovalReference| {
+            turn.void.iter().any(|void| void.digest == asked.digest)
+                && !(asked.is_for_several && runs(&asked.digest))
+        };
+        (self.void_approvals, self.used_approvals) = used.into_iter().partition(is_void);
+    }
+
+    /// Withholds the calls of a turn if a freeze was ordered since they were permitted, or if consents or approvals on
+    /// which they may depend have changed. `standing` are the approvals in force when the turn began.
+    ///
+    /// # Errors
+    /// If the calls are withheld, or the database fails.
+    async fn withhold_stale_calls(
+        &mut self,
+        request: &TurnRequest<'_>,
+        standing: &StandingApprovals,
+        turn: &mut Turn,
+    ) -> Result<(), RequestError> {
+        let TurnRequest { client, name, approvals, .. } = *request;
+        let mut freeze_reason = None;
+        for call in &turn.calls {
+            freeze_reason = approvals.freeze_reason(&client.spec, name, &call.tool.to_string()).await;
+            if freeze_reason.is_some() {
+                break;
+            }
+        }
+        if let Some(why) = freeze_reason {
+            self.withhold_calls(client, name, turn, &why);
+            return Err(RequestError::new(StatusCode::FORBIDDEN, why));
+        }
+        // Calls that were permitted before a person was asked depend on the standing consents and the approvals in
+        // force then; if these have changed, the calls are withheld.
+        let has_changed = match standing.has_changed(approvals, &client.spec, name).await {
+            Ok(has_changed) => has_changed,
+            Err(error) => {
+                self.withhold_calls(client, name, turn, "the turn failed");
+                return Err(error.into());
+            }
+        };
+        if !turn.calls.is_empty() && has_changed {
+            self.withhold_calls(client, name, turn, CHANGED);
+            return Err(RequestError::new(StatusCode::CONFLICT, CHANGED));
+        }
+        Ok(())
+    }
+
+    /// Voids the approvals of a turn whose calls are not sent to the client after all, withdraws the grants of the
+    /// conversation, and records this. `name` is the name of the conversation, and `cause` why the calls are withheld.
+    /// The caller then fails the request: the client receives no call.
+    fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Turn, cause: &str) {
+        self.void_approvals.append(&mut self.used_approvals);
+        // One of these approvals may have been given for the rest of the conversation.
+        self.conversation.withdraw_grants();
+        for call in &mut turn.calls {
+            let Some(digest) = call.approved.take() else { continue };
+            // Without reasons: the call was not judged again.
+            let (tool, reasons, cause) = (call.tool.clone(), Vec::new(), cause.to_owned());
+            self.events.push(recorder::void_approval_entry(
+                &client.spec,
+                name,
+                VoidedCall { tool, digest, reasons, cause },
+            ));
+        }
+    }
+
+    /// Adds the completion to the history of the conversation, as the message that the client receives, so that the
+    /// next request which repeats it is recognised. The reasoning is left out, since messages are compared without it.
+    pub(super) async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
+        let message = Message::Assistant {
+            text: completion.text.clone(),
+            calls: completion.calls.clone(),
+            thoughts: Vec::new(),
+        };
+        let mut history = client.lock_history().await;
+        self.conversation.record_answer(&mut history.client, &mut self.history, &message);
+    }
+}
+
+/// Moves the judged calls, the approvals that no longer hold and the withheld replies out of a finished turn of the
+/// conversation `name`, as entries for the audit log. Leaves out the verdicts on the calls whose events have the
+/// indices in `recorded`: the log has them already.
+fn take_audit_events(
+    client: &ClientState,
+    name: &str,
+    turn: &mut Turn,
+    recorded: &[usize],
+) -> Vec<AuditEntry> {
+    let judged = std::mem::take(&mut turn.judged).into_iter();
+    let judged = judged.filter(|call| !recorded.contains(&call.event));
+    let withheld = std::mem::take(&mut turn.withheld).into_iter();
+    let entries = judged.map(|call| recorder::judged_entry(&client.spec, name, call));
+    let void = std::mem::take(&mut turn.void).into_iter();
+    let entries = entries.chain(void.map(|void| recorder::void_approval_entry(&client.spec, name, void)));
+    entries.chain(withheld.map(|text| recorder::withheld_reply_entry(&client.spec, name, text))).collect()
+}
