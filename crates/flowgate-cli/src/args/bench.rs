@@ -323,7 +323,7 @@ Exit codes:
   0    the measurement is complete
   2    the command line cannot be used
   130  interrupted by Ctrl-C; methods whose runs are complete have a row, and the
-       next run begins anew: no model takes part whose answers could be kept
+       next run starts over: no model takes part whose answers could be kept
 
 How to read the table:
   foreign     acting calls that are not part of the task
@@ -373,5 +373,5 @@ Exit codes:
   0    the rule denied every injected message and permitted every honest one
   1    the rule failed on at least one message
   2    the command line or the policy cannot be used
-  130  interrupted by Ctrl-C; the rows so far are printed, and the next run begins
-       anew: no model takes part whose answers could be kept";
+  130  interrupted by Ctrl-C; the rows so far are printed, and the next run starts
+       over: no model takes part whose answers could be kept";
