@@ -199,6 +199,32 @@ mod tests {
         check("%%script sh -c 'rm -rf /'", &[("REMOVE_ALL", "script sh -c 'rm -rf /'")]);
         check("%%script /bin/bash\nrm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
         check("%%script perl\nx", &[("OTHER_CODE", "script perl")]);
+        // The options of IPython name variables, and start nothing.
+        check("%%bash --out x --err=y --bg --no-raise-error\nls", &[]);
+        check("%%script --proc p bash\nrm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
+        check("%%bash --out x -c 'rm -rf /'\nls", &[("REMOVE_ALL", "bash --out x -c 'rm -rf /'")]);
+        check("%%python3 --out x\nf(y)", &[]);
+        let may_mean_more = |line: &str, text: &str| {
+            let code = python_code(&format!("%%{line}\n{text}"), true);
+            let found = code.unsafe_calls.iter().map(|f| f.kind);
+            assert!(
+                found.clone().any(|kind| kind == "OTHER_CODE"),
+                "{line}: {:?}",
+                found.collect::<Vec<_>>()
+            );
+        };
+        for line in [
+            "bash -c --out x 'rm -rf /'",
+            "bash --ou x",
+            "bash --out",
+            "bash --out=",
+            "bash --out {x}",
+            "bash --out -c 'rm -rf /'",
+            "bash -x \"--out\" y",
+            "script --out bash",
+        ] {
+            may_mean_more(line, "ls");
+        }
         check("%%ruby\nx", &[("OTHER_CODE", "ruby")]);
         check("%%writefile {eval(x)}\ny", &[("OTHER_CODE", "writefile {eval(x)}")]);
         check("%%writefile {name}.py\neval(x)", &[]);

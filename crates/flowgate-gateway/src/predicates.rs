@@ -57,8 +57,10 @@ pub enum PredicateSourceError {
     Form,
     /// A policy could not declare a predicate of this name.
     Name,
-    /// The address does not begin with `http://`, or has nothing after it.
+    /// The address does not begin with `http://`.
     Scheme,
+    /// The address names no host after `http://`.
+    Host,
 }
 
 impl fmt::Display for PredicateSourceError {
@@ -77,6 +79,10 @@ impl fmt::Display for PredicateSourceError {
                 "the address does not begin with http://: for a service on another machine, use a local \
                 proxy that adds TLS"
             }
+            Self::Host => {
+                "the address has no host after http://: write the host, the port and the path of the service, \
+                such as http://127.0.0.1:9000/is_customer"
+            }
         })
     }
 }
@@ -94,8 +100,11 @@ impl std::str::FromStr for PredicateSourceSpec {
         }
         let source = if let Some((scheme, rest)) = source.split_once("://") {
             // Without TLS, since a service is meant to run on the machine of the gateway.
-            if scheme != "http" || rest.is_empty() {
+            if scheme != "http" {
                 return Err(PredicateSourceError::Scheme);
+            }
+            if rest.is_empty() || rest.starts_with(['/', ':', '?', '#']) {
+                return Err(PredicateSourceError::Host);
             }
             PredicateSourceKind::Service(source.to_owned())
         } else if source.len() > ".wasm".len() && source.ends_with(".wasm") {
@@ -237,7 +246,9 @@ mod tests {
         check("=http://a.b", Err(PredicateSourceError::Name));
         check("is_customer=https://a.b", Err(PredicateSourceError::Scheme));
         check("is_customer=file:///checks.wasm", Err(PredicateSourceError::Scheme));
-        check("is_customer=http://", Err(PredicateSourceError::Scheme));
+        for address in ["http://", "http:///ask", "http://:9000/ask", "http://?a=b"] {
+            check(&format!("is_customer={address}"), Err(PredicateSourceError::Host));
+        }
     }
 
     #[test]

@@ -309,13 +309,19 @@ impl RemoteModel {
     }
 
     /// Fills the sampling parameters that the request does not set with the defaults of this model: the token limit,
-    /// the temperature, `top_p`, the seed and the stop sequences. Parameters of reasoning are not filled in.
+    /// the temperature, `top_p`, the seed and the stop sequences. Parameters of reasoning are not filled in. If the result is
+    /// another request, the serialised messages are moved to it.
     fn with_defaults<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let default = &self.sampling;
         if *default == Sampling::default() {
             return Cow::Borrowed(request);
         }
+        let serialized = request.messages.take_serialized_prefix();
         let mut request = request.clone();
+        if let Some(serialized) = serialized {
+            // A clone has no serialised messages, and the body is made from it.
+            request.messages.store_serialized_prefix(serialized);
+        }
         let sampling = &mut request.sampling;
         sampling.max_tokens = sampling.max_tokens.or(default.max_tokens);
         sampling.temperature = sampling.temperature.or(default.temperature);
@@ -352,7 +358,8 @@ impl RemoteModel {
         request: &Request,
         listener: &mut dyn Listener,
     ) -> Result<Completion, Error> {
-        let request = self.with_defaults(request);
+        let given = request;
+        let request = self.with_defaults(given);
         if let Some(what) = self.api.unsupported_feature(&request) {
             return Err(Error::Unsupported(what));
         }
@@ -374,8 +381,8 @@ impl RemoteModel {
         if let Some(messages_end) = messages_end {
             let mut text = Vec::from(body);
             text.truncate(messages_end);
-            let messages = request.messages.len();
-            request.messages.store_serialized_prefix(SerializedPrefix { text, messages });
+            let messages = given.messages.len();
+            given.messages.store_serialized_prefix(SerializedPrefix { text, messages });
         }
         answered.map(|mut completion| {
             completion.thoughts.iter_mut().for_each(|thought| thought.author.clone_from(&self.model));

@@ -2,6 +2,8 @@
 //! class `Completion`. Requests and answers are bodies in the wire formats of providers, which a program passes to and
 //! from the clients of those providers. `conversation` and `need` call its functions.
 
+use std::collections::HashSet;
+
 use flowgate_lm::chat::{Completion, Request, Sampling, Stop, ToolCall};
 use flowgate_lm::json::Json;
 use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
@@ -36,23 +38,21 @@ pub(crate) struct PyCompletion {
 #[pymethods]
 impl PyCompletion {
     /// Creates a completion. A call is `(name, arguments)` or `(name, arguments, id)`; the arguments are a dict, or
-    /// JSON text.
+    /// JSON text. A call without an id gets one that no other call of the completion has.
     #[new]
     #[pyo3(signature = (text="", calls=None))]
     fn new(text: &str, calls: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
         let mut converted = Vec::new();
         for (index, call) in calls.unwrap_or_default().iter().enumerate() {
-            let given = call.extract::<(String, Bound<'_, PyAny>, String)>();
-            // Ids only have to differ within one message, so the position of the call is enough.
-            let (name, arguments, id) = match given {
-                Ok(given) => given,
+            let (name, arguments, id) = match call.extract::<(String, Bound<'_, PyAny>, String)>() {
+                Ok((name, arguments, id)) => (name, arguments, Some(id)),
                 Err(_) => {
                     let (name, arguments) = call.extract().map_err(|_| {
                         PyTypeError::new_err(format!(
                             "`calls[{index}]` is not (name, arguments) or (name, arguments, id)"
                         ))
                     })?;
-                    (name, arguments, format!("call_{}", index + 1))
+                    (name, arguments, None)
                 }
             };
             let arguments = match arguments.extract::<String>() {
@@ -61,7 +61,9 @@ impl PyCompletion {
             };
             converted.push((id, name, arguments));
         }
-        Ok(Self { text: text.to_owned(), calls: converted })
+        let ids = with_new_ids(converted.iter().map(|(id, ..)| id.clone()).collect());
+        let calls = ids.into_iter().zip(converted).map(|(id, (_, name, arguments))| (id, name, arguments));
+        Ok(Self { text: text.to_owned(), calls: calls.collect() })
     }
 
     fn __repr__(&self) -> String {
@@ -87,6 +89,19 @@ impl PyCompletion {
             ..Completion::default()
         }
     }
+}
+
+/// Returns the ids of the calls of a message. A call without one gets `call_N`, where N is its position, or the next
+/// number that no other call has. Ids only have to differ within one message.
+fn with_new_ids(given: Vec<Option<String>>) -> Vec<String> {
+    let mut taken: HashSet<String> = given.iter().flatten().cloned().collect();
+    let mut unused = |position: usize| {
+        let mut ids = (position..).map(|number| format!("call_{number}"));
+        let id = ids.find(|id| !taken.contains(id)).unwrap_or_default();
+        taken.insert(id.clone());
+        id
+    };
+    given.into_iter().enumerate().map(|(index, id)| id.unwrap_or_else(|| unused(index + 1))).collect()
 }
 
 /// Reads what a model wrote: a text, a `Completion`, an answer of a provider (as an object of its client or as a dict),

@@ -57,8 +57,8 @@ impl PyConversation {
     /// labels on top of each other, and `calls` the calls in one message. `expires` is how long a question to a person
     /// stays open, in seconds. With `step_labels="fixed"`, every step carries the bound of what it could have been
     /// shown, instead of the label of what it was shown. `hides_context` says whether it can be a secret that context
-    /// was added, such as a memory that was retrieved. `sampling` is a dict of parameters for every request to the
-    /// model, such as `temperature`.
+    /// was added, such as a memory that was retrieved; a method that shows everything does not keep this secret.
+    /// `sampling` is a dict of parameters for every request to the model, such as `temperature`.
     ///
     /// `trust_user_messages`, `pinned` and `prefixes` are for `accept_request`: whether a person types the user's
     /// messages of the client, messages that the operator knows word for word, and the servers of tools by the prefixes

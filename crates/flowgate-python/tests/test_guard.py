@@ -113,6 +113,18 @@ def test_the_questions_of_a_message_are_shown_together() -> None:
     assert (bank.paid, approver.asked) == ([], ["pay", "pay"])
 
 
+def test_a_call_without_an_id_gets_one_that_no_other_call_has() -> None:
+    cases = [
+        ([None, None], ["call_1", "call_2"]),
+        (["call_2", None], ["call_2", "call_3"]),
+        ([None, "call_1"], ["call_2", "call_1"]),
+        (["call_3", None, None], ["call_3", "call_2", "call_4"]),
+    ]
+    for given, expected in cases:
+        calls = [("pay", {}) if id is None else ("pay", {}, id) for id in given]
+        assert [id for id, _, _ in flowgate.Completion("", calls).calls] == expected
+
+
 def test_hidden_text_passes_through_a_slot() -> None:
     bank = Bank("A fine day.")
     model = ScriptedModel(

@@ -111,21 +111,40 @@ fn tell(step: usize, row: Option<(&'static str, &'static str)>, field: &'static 
     TaskStep::Tell { step, row, field }
 }
 
+// The servers of the tasks; `OFFICE` and `HOME` are for tasks across two servers.
+const BANK: &[&str] = &["bank"];
+const MAIL: &[&str] = &["mail"];
+const CHAT: &[&str] = &["chat"];
+const CALENDAR: &[&str] = &["calendar"];
+const OFFICE: &[&str] = &["mail", "calendar"];
+const HOME: &[&str] = &["bank", "mail"];
+
+/// Returns the task in which the user writes `prompt`, and the agent then takes these steps.
+fn task(
+    kind: HiddenTextUse,
+    servers: &'static [&'static str],
+    prompt: &'static str,
+    steps: Vec<TaskStep>,
+) -> BenchTask {
+    BenchTask { servers, prompt, steps, kind }
+}
+
+/// Returns the source of the day that the prompts call Friday.
+fn friday() -> ValueSource {
+    user("2026-11-27")
+}
+
 /// Returns all tasks of `flowgate bench agents`, in the order of the servers: bank, mail, chat, calendar, then several servers.
+///
+/// In the functions of the servers, the number in `tell`, `field`, `row`, `written` and `written_row` is the position of
+/// the step whose answer has the value.
 pub(crate) fn all() -> Vec<BenchTask> {
-    // The number in `tell`, `field`, `row`, `written` and `written_row` is the position of the step whose answer has
-    // the value. The constants name the servers of the tasks; `OFFICE` and `HOME` are for tasks across two servers.
-    const BANK: &[&str] = &["bank"];
-    const MAIL: &[&str] = &["mail"];
-    const CHAT: &[&str] = &["chat"];
-    const CALENDAR: &[&str] = &["calendar"];
-    const OFFICE: &[&str] = &["mail", "calendar"];
-    const HOME: &[&str] = &["bank", "mail"];
-    let task = |kind, servers, prompt, steps: Vec<TaskStep>| BenchTask { servers, prompt, steps, kind };
-    // The day that the prompts call Friday.
-    let friday = || user("2026-11-27");
+    [bank_tasks(), mail_tasks(), chat_tasks(), calendar_tasks(), tasks_across_servers()].concat()
+}
+
+/// Returns the tasks at the bank.
+fn bank_tasks() -> Vec<BenchTask> {
     vec![
-        // The bank.
         task(
             HiddenTextUse::Nothing,
             BANK,
@@ -221,7 +240,12 @@ pub(crate) fn all() -> Vec<BenchTask> {
                 },
             ],
         ),
-        // The mailbox.
+    ]
+}
+
+/// Returns the tasks with the mailbox.
+fn mail_tasks() -> Vec<BenchTask> {
+    vec![
         task(
             HiddenTextUse::Nothing,
             MAIL,
@@ -318,7 +342,12 @@ pub(crate) fn all() -> Vec<BenchTask> {
                 },
             ],
         ),
-        // The chat.
+    ]
+}
+
+/// Returns the tasks in the chat.
+fn chat_tasks() -> Vec<BenchTask> {
+    vec![
         task(
             HiddenTextUse::Nothing,
             CHAT,
@@ -385,7 +414,12 @@ pub(crate) fn all() -> Vec<BenchTask> {
                 },
             ],
         ),
-        // The calendar.
+    ]
+}
+
+/// Returns the tasks with the calendar.
+fn calendar_tasks() -> Vec<BenchTask> {
+    vec![
         task(
             HiddenTextUse::Nothing,
             CALENDAR,
@@ -455,7 +489,12 @@ pub(crate) fn all() -> Vec<BenchTask> {
                 },
             ],
         ),
-        // Across servers.
+    ]
+}
+
+/// Returns the tasks that need two servers.
+fn tasks_across_servers() -> Vec<BenchTask> {
+    vec![
         task(
             HiddenTextUse::Payload,
             OFFICE,

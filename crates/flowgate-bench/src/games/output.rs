@@ -115,7 +115,10 @@ impl fmt::Display for ExecutionError {
                 )
             }
             Self::Model { task, error } => {
-                write!(f, "{task}: the model gave no answer; check its address and repeat the run: {error}")
+                write!(
+                    f,
+                    "{task}: the model gave no answer; do what its error asks for, and repeat the run: {error}"
+                )
             }
             Self::NoBlockingModel { task } => {
                 write!(f, "{task}: the model cannot block attention; use a model in a folder")

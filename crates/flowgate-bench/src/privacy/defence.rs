@@ -40,8 +40,10 @@ pub struct UnknownPrivacyDefence(String);
 
 impl fmt::Display for UnknownPrivacyDefence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = PrivacyDefence::every(0).into_iter().chain([PrivacyDefence::Attention]);
-        let names: Vec<&str> = all.map(PrivacyDefence::name).collect();
+        // The seed does not affect the names.
+        let mut names: Vec<&str> = PrivacyDefence::all(0).map(PrivacyDefence::name).collect();
+        let mut listed = std::collections::BTreeSet::new();
+        names.retain(|name| listed.insert(*name));
         write!(f, "there is no defence `{}`; use one of {}", self.0.escape_debug(), names.join(", "))
     }
 }
@@ -96,12 +98,14 @@ impl PrivacyDefence {
     /// # Errors
     /// If there is none.
     pub fn parse(name: &str, seed: u64) -> Result<Self, UnknownPrivacyDefence> {
-        let found = Self::every(seed)
-            .into_iter()
-            .chain(Self::for_models())
-            .chain([Self::Attention])
-            .find(|defence| defence.name() == name);
+        let found = Self::all(seed).find(|defence| defence.name() == name);
         found.ok_or_else(|| UnknownPrivacyDefence(name.to_owned()))
+    }
+
+    /// Returns all defences: those that run with a double, then those that run only with a model. Some are in both
+    /// lists, so a name can occur twice.
+    fn all(seed: u64) -> impl Iterator<Item = Self> {
+        Self::every(seed).into_iter().chain(Self::for_models())
     }
 
     /// Returns the name in tables and options.
@@ -205,8 +209,15 @@ mod tests {
         for defence in PrivacyDefence::every(3) {
             assert_eq!(PrivacyDefence::parse(defence.name(), 3), Ok(defence));
         }
+        // The advice names each defence once, also those that run only with a model.
         let error = PrivacyDefence::parse("prayer", 1).unwrap_err().to_string();
-        assert!(error.contains("`prayer`") && error.contains("planted/judge/obeying"), "{error}");
+        let (problem, names) = error.split_once("; use one of ").unwrap();
+        assert_eq!(problem, "there is no defence `prayer`");
+        let names: Vec<&str> = names.split(", ").collect();
+        assert!(names.iter().all(|name| PrivacyDefence::parse(name, 1).is_ok()), "{error}");
+        for defence in PrivacyDefence::all(1) {
+            assert_eq!(names.iter().filter(|name| **name == defence.name()).count(), 1, "{error}");
+        }
         assert!(
             PrivacyDefence::standard(3)
                 .into_iter()

@@ -186,7 +186,7 @@ impl PrivacyRunner {
         if let Some(error) = failure.into_inner() {
             let place = format!("{} {}", task.suite.name(), task.name);
             return Err(RunError(format!(
-                "{place}: the model gave no answer; check its address and repeat the run: {error}"
+                "{place}: the model gave no answer; do what its error asks for, and repeat the run: {error}"
             )));
         }
         // The turn is over: compare its calls and replies with the ground truth.

@@ -387,8 +387,8 @@ fn values(topic: &Topic, random: &mut SeededRandom) -> Vec<String> {
     let given = ["Anouk", "Bela", "Carmen", "Dario", "Edith", "Farid", "Greta", "Hugo", "Ilka", "Joris"];
     let family = ["Abend", "Brook", "Castell", "Dunmore", "Eklund", "Fontane", "Grieg", "Hallam"];
     let value = |[sentence, ..]: &[&str; 3]| {
-        // The value ends the sentence if `{v} .` is in it. A length in metres is never a name.
-        if sentence.contains("{v} .") && !sentence.contains("{v} metres") {
+        // The value ends the sentence if `{v} .` is in it.
+        if sentence.contains("{v} .") {
             format!("{}-{}-{}", random.choose(&given), random.choose(&family), random.below(900))
         } else {
             format!("{}.{}", 10 + random.below(900), random.below(90))

@@ -89,5 +89,10 @@ fn a_silent_model_is_an_error() {
     let output = flowgate(&folder, &arguments, "");
     assert_eq!(output.status.code(), Some(2));
     let message = err(&output);
-    assert!(message.contains("instruction-0000: the model gave no answer; check its address"), "{message}");
+    assert!(
+        message.contains(
+            "instruction-0000: the model gave no answer; do what its error asks for, and repeat the run: "
+        ),
+        "{message}"
+    );
 }

@@ -70,6 +70,11 @@ const PROGRAMS: &[&str] =
 /// Cell magics whose cell is only shown or written.
 const SHOWN: &[&str] = &["html", "HTML", "markdown", "latex", "svg", "SVG", "writefile", "file"];
 
+/// The options of cell magics that run a program, each with the name of a variable.
+const VARIABLE_OPTIONS: [&str; 3] = ["--err", "--out", "--proc"];
+/// The options of cell magics that run a program, without a value.
+const FLAG_OPTIONS: [&str; 2] = ["--bg", "--no-raise-error"];
+
 /// Returns what a line magic runs. `text` is the line after `%`.
 pub(super) fn line_magic(text: &str) -> MagicContent<'_> {
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -113,6 +118,52 @@ fn code_after_options<'t>(magic: &str, line: &'t str) -> Option<&'t str> {
     Some(rest)
 }
 
+/// Returns the first word of a line, and the text after it; both may be empty.
+fn split_word(line: &str) -> (&str, &str) {
+    let line = line.trim_start();
+    line.split_once(char::is_whitespace).unwrap_or((line, ""))
+}
+
+/// Returns the line of a cell magic that runs a program, without the options of the magic at its beginning: they start
+/// nothing. IPython also removes them between the arguments of the program, and there they may be abbreviated, which
+/// gives these arguments another meaning: `None` if one may be there.
+fn without_magic_options(line: &str) -> Option<&str> {
+    let is_variable = |word: &str| {
+        word.chars().all(|c| c.is_alphanumeric() || c == '_')
+            && word.chars().next().is_some_and(|c| !c.is_numeric())
+    };
+    let mut rest = line;
+    loop {
+        let (word, after) = split_word(rest);
+        if FLAG_OPTIONS.contains(&word) {
+            rest = after;
+        } else if VARIABLE_OPTIONS.contains(&word) {
+            let (variable, after) = split_word(after);
+            if !is_variable(variable) {
+                return None;
+            }
+            rest = after;
+        } else if let Some((option, variable)) = word.split_once('=')
+            && VARIABLE_OPTIONS.contains(&option)
+        {
+            if !is_variable(variable) {
+                return None;
+            }
+            rest = after;
+        } else {
+            break;
+        }
+    }
+    let may_be_option = |word: &str| {
+        // As IPython removes them.
+        let plain: String = word.chars().filter(|c| !matches!(c, '"' | '\'' | '\\')).collect();
+        let name = plain.split_once('=').map_or(plain.as_str(), |(name, _)| name);
+        let mut known = VARIABLE_OPTIONS.iter().chain(&FLAG_OPTIONS);
+        name.len() > 2 && known.any(|option| option.starts_with(name))
+    };
+    (!rest.split_whitespace().any(may_be_option)).then_some(rest)
+}
+
 /// Returns the content of a cell that begins with a magic. `cell` is the text after `%%`, at the end of the whole `text`.
 pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
     let (first, body) = cell.split_once('\n').unwrap_or((cell, ""));
@@ -135,6 +186,9 @@ pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
         code
     };
     let mut code = PythonCode::default();
+    let is_program = matches!(name, "python" | "python3" | "bash" | "sh" | "script");
+    let own_line = if is_program { without_magic_options(line) } else { Some(line) };
+    let program_line = own_line.unwrap_or(line);
     match name {
         // The rest of the first line is code as well, and precedes that of the cell.
         "time" | "timeit" | "prun" => match code_after_options(name, line) {
@@ -148,16 +202,16 @@ pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
         // The rest of the line are arguments of the program, which reads the cell from its standard input.
         "python" | "python3" => {
             code = code_from(text.len() - body.len());
-            code.unsafe_calls.extend(in_line(&format!("{name} {line}")));
+            code.unsafe_calls.extend(in_line(&format!("{name} {program_line}")));
         }
         "bash" | "sh" => {
-            code.unsafe_calls = in_line(&format!("{name} {line}"));
+            code.unsafe_calls = in_line(&format!("{name} {program_line}"));
             code.unsafe_calls.extend(in_body());
         }
         "script" => {
-            let program = line.split_whitespace().next().unwrap_or_default();
+            let program = split_word(program_line).0;
             let program = program.rsplit('/').next().unwrap_or_default();
-            code.unsafe_calls = in_line(line);
+            code.unsafe_calls = in_line(program_line);
             if matches!(program, "sh" | "bash" | "zsh" | "dash" | "ksh" | "ash") {
                 code.unsafe_calls.extend(in_body());
             } else {
@@ -168,7 +222,7 @@ pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
         _ if SHOWN.contains(&name) => {}
         _ => code.unsafe_calls.push(unread()),
     }
-    if expansions(line).next().is_some() {
+    if own_line.is_none() || expansions(line).next().is_some() {
         code.unsafe_calls.push(unread());
     }
     code.unsafe_calls.sort_by_key(|finding| (finding.span.start, usize::MAX - finding.span.end));

@@ -1,12 +1,13 @@
-//! Finds the program that a shell command executes behind wrappers, such as `rm` in `sudo -u x rm`, and reports the
+//! Finds the program that a shell command executes behind wrappers, such as `rm` in `sudo -u x rm`; `effects` reports the
 //! harmful effects of that one command. The scanner calls it for each command, and judges what the commands of a
 //! pipeline do together.
+
+mod effects;
 
 use std::ops::Range;
 
 use super::expansion::Argument;
 use super::wrappers::{WrapperOptions, is_assignment, wrapper};
-use super::{IssueSeverity, UnsafeCommandKind};
 
 /// A redirection, with what is known of its target.
 #[derive(Debug)]
@@ -203,216 +204,11 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
             if self.name == "curl" { &["-o", "--output"] } else { &["-o", "-O", "--output"] };
         redirected.chain(options.iter().filter_map(|option| self.option_value(option)))
     }
-
-    /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline. `report`
-    /// receives the kind of each effect and its severity. The programs and options are those that attacks usually use:
-    /// an effect in another form is missed.
-    pub(super) fn report_effects(&self, report: &mut dyn FnMut(UnsafeCommandKind, IssueSeverity)) {
-        use IssueSeverity::{Error, Warning};
-        // Whether an argument passes a test, and whether a redirection or `tee` writes to a file that passes it.
-        let any = |test: fn(&str) -> bool| self.texts().any(test);
-        let writes = |test: fn(&str) -> bool| {
-            let to_file = self.redirects.iter().any(|it| it.operator.contains('>') && test(&it.target.text));
-            to_file || self.name == "tee" && self.texts().any(test)
-        };
-        let is_device = |text: &str| {
-            ["/dev/sd", "/dev/hd", "/dev/vd", "/dev/nvme", "/dev/disk", "/dev/mmcblk", "/dev/mapper"]
-                .iter()
-                .any(|prefix| text.starts_with(prefix))
-        };
-        let is_socket = |text: &str| text.contains("/dev/tcp/") || text.contains("/dev/udp/");
-        let targets = self.redirects.iter().map(|redirect| redirect.target.text.as_str());
-        if self.texts().chain(targets).any(is_socket) {
-            report(UnsafeCommandKind::ReverseShell, Error);
-        }
-        match self.name {
-            "eval" => report(
-                UnsafeCommandKind::Eval,
-                if self.arguments.iter().any(|word| !word.known) { Error } else { Warning },
-            ),
-            "rm" => {
-                let recursive = self.has_option('r', "--recursive") || self.has_option('R', "--recursive");
-                if recursive && any(is_whole_tree) || self.has_argument("--no-preserve-root") {
-                    report(UnsafeCommandKind::RemoveAll, Error);
-                }
-            }
-            "find" if any(is_whole_tree) && (self.has_argument("-delete") || self.has_argument("rm")) => {
-                report(UnsafeCommandKind::RemoveAll, Error)
-            }
-            "chmod" => {
-                if any(|text| {
-                    matches!(
-                        text,
-                        "777"
-                            | "0777"
-                            | "a+rwx"
-                            | "a=rwx"
-                            | "ugo+rwx"
-                            | "+rwx"
-                            | "o+w"
-                            | "a+w"
-                            | "666"
-                            | "0666"
-                    )
-                }) {
-                    report(UnsafeCommandKind::WorldWritable, Warning);
-                }
-                // The program then runs with the rights of its owner (`u+s`, `4755`) or its group.
-                // Of the first of four octal digits, 4 is the bit of the owner and 2 that of the group.
-                if any(|text| {
-                    matches!(text, "u+s" | "+s" | "g+s" | "ug+s")
-                        || text.len() == 4
-                            && text.starts_with(['2', '3', '4', '5', '6', '7'])
-                            && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'))
-                }) {
-                    report(UnsafeCommandKind::Privilege, Error);
-                }
-            }
-            "dd" if self.texts().filter_map(|text| text.strip_prefix("of=")).any(is_device) => {
-                report(UnsafeCommandKind::DiskWrite, Error);
-            }
-            "shred" | "wipefs" | "fdisk" if any(is_device) => report(UnsafeCommandKind::DiskWrite, Error),
-            "curl" | "wget" | "http" | "https" => {
-                let sends_file =
-                    |text: &str| text.starts_with('@') || text.contains("=@") || text.starts_with("-d@");
-                let file_options = ["-T", "--upload-file", "--post-file", "--body-file"];
-                if any(sends_file) || file_options.iter().any(|option| self.option_value(option).is_some()) {
-                    report(UnsafeCommandKind::Upload, Error);
-                }
-            }
-            "scp" | "rsync" | "sftp" => {
-                let remote = self.texts().last().is_some_and(|text| text.contains(':'));
-                if remote && any(is_sensitive_path) {
-                    report(UnsafeCommandKind::Upload, Error);
-                }
-            }
-            "nc" | "ncat" | "netcat" => {
-                let runs = self.has_option('e', "--exec") || self.has_option('c', "--sh-exec");
-                if runs || any(|text| text.starts_with("--exec=") || text.starts_with("--sh-exec=")) {
-                    report(UnsafeCommandKind::ReverseShell, Error);
-                }
-            }
-            // An address of `socat` that runs a program.
-            "socat"
-                if any(|text| {
-                    let text = text.to_ascii_uppercase();
-                    text.contains("EXEC:") || text.contains("SYSTEM:")
-                }) =>
-            {
-                report(UnsafeCommandKind::ReverseShell, Error);
-            }
-            // `crontab` installs a table if it has no argument or a file. With only options, it lists or edits one.
-            "crontab" if self.arguments.is_empty() || any(|text| text == "-" || !text.starts_with('-')) => {
-                report(UnsafeCommandKind::Persistence, Warning);
-            }
-            // `-c` clears the history, and has no long form.
-            "history" if self.has_option('c', "-c") => report(UnsafeCommandKind::History, Warning),
-            "unset" if any(|text| text.starts_with("HIST")) => report(UnsafeCommandKind::History, Warning),
-            "setenforce" if self.has_argument("0") => report(UnsafeCommandKind::DisableSecurity, Error),
-            "iptables" | "ip6tables" | "nft"
-                if self.has_option('F', "--flush") || self.has_argument("flush") =>
-            {
-                report(UnsafeCommandKind::DisableSecurity, Error);
-            }
-            "ufw" if self.has_argument("disable") => report(UnsafeCommandKind::DisableSecurity, Error),
-            "systemctl" | "service" => {
-                let is_security_service = |text: &str| {
-                    ["firewalld", "ufw", "auditd", "apparmor", "falcon", "iptables"]
-                        .iter()
-                        .any(|name| text.starts_with(name))
-                };
-                if any(is_security_service) && any(|text| matches!(text, "stop" | "disable" | "mask")) {
-                    report(UnsafeCommandKind::DisableSecurity, Error);
-                }
-            }
-            "sudo" | "doas" if any(|text| matches!(text, "-i" | "-s")) => {
-                report(UnsafeCommandKind::Privilege, Warning)
-            }
-            "usermod" | "gpasswd" if any(|text| matches!(text, "sudo" | "wheel" | "root" | "docker")) => {
-                report(UnsafeCommandKind::Privilege, Error);
-            }
-            name if name.starts_with("mkfs") => report(UnsafeCommandKind::DiskWrite, Error),
-            name if INTERPRETERS.contains(&name) => {
-                // Whether the text is code that connects a shell to a socket.
-                let code = |text: &str| {
-                    let has =
-                        |words: &[&str]| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
-                    has(&["socket", "tcpsocket", "fsockopen"])
-                        && has(&["pty.spawn", "/bin/sh", "/bin/bash", "dup2", "subprocess", "exec"])
-                };
-                if any(code) {
-                    report(UnsafeCommandKind::ReverseShell, Error);
-                }
-            }
-            _ => {}
-        }
-        if self.elevated && (self.name == "su" || self.is_one_of(SHELLS) && self.arguments.is_empty()) {
-            report(UnsafeCommandKind::Privilege, Warning);
-        }
-        if writes(is_device) {
-            report(UnsafeCommandKind::DiskWrite, Error);
-        }
-        if writes(|text| text.starts_with("/etc/sudoers")) {
-            report(UnsafeCommandKind::Privilege, Error);
-        }
-        let is_run_at_start = |text: &str| {
-            [".ssh/authorized_keys", ".bashrc", ".bash_profile", ".profile", ".zshrc"]
-                .iter()
-                .any(|end| text.ends_with(end))
-                || ["/etc/cron", "/etc/profile", "/etc/rc.local", "/etc/systemd/", "/var/spool/cron"]
-                    .iter()
-                    .any(|start| text.starts_with(start))
-        };
-        if writes(is_run_at_start) {
-            report(UnsafeCommandKind::Persistence, Warning);
-        }
-        if self.is_one_of(&["rm", "shred", "truncate", "ln"]) && any(|text| text.ends_with("_history"))
-            || writes(|text| text.ends_with("_history"))
-        {
-            report(UnsafeCommandKind::History, Warning);
-        }
-        if self.dumps_environment() {
-            report(UnsafeCommandKind::EnvironmentDump, Warning);
-        }
-        // Programs that rarely output the content of such a file, although they name it.
-        let harmless_readers =
-            ["echo", "printf", "grep", "rg", "git", "ls", "stat", "chmod", "chown", "test", "["];
-        if self.reads_sensitive() && !self.is_one_of(&harmless_readers) {
-            report(UnsafeCommandKind::SensitiveFile, Warning);
-        }
-    }
 }
 
 /// Returns the name of a program without its directory.
 pub(super) fn program_name(word: &str) -> &str {
     word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
-}
-
-/// Returns whether a path names a whole tree, whose removal destroys the system or the user's files: the root, a
-/// home directory, or a system directory.
-fn is_whole_tree(path: &str) -> bool {
-    // `/etc/*` and `/etc/` mean `/etc`, but `/` remains.
-    let path = path.trim_end_matches('*');
-    let path = if path.len() > 1 { path.trim_end_matches('/') } else { path };
-    matches!(
-        path,
-        "/" | "~"
-            | "$HOME"
-            | "${HOME}"
-            | "/root"
-            | "/home"
-            | "/etc"
-            | "/usr"
-            | "/var"
-            | "/bin"
-            | "/boot"
-            | "/lib"
-            | "/opt"
-            | "/sbin"
-            | "/dev"
-            | "/Users"
-            | "/System"
-    )
 }
 
 /// Returns whether a path names a file that usually contains keys or passwords.

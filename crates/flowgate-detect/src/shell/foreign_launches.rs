@@ -61,6 +61,9 @@ pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
 fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
     let is_plain =
         |word: Option<&Argument<'_>>| word.is_none_or(|word| word.known && sed_is_plain(&word.text));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number =
+        |word: Option<&Argument<'_>>| word.is_some_and(|word| word.known && is_digits(&word.text));
     // Whether an option gives a script. Without one, the first operand is the script.
     let mut is_given = false;
     let mut operands: Vec<&Argument<'_>> = Vec::new();
@@ -81,6 +84,11 @@ fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
                         return Some(UnreadReason::Language);
                     }
                 }
+                "line-length" => {
+                    if !value.map_or_else(|| is_number(words.next()), is_digits) {
+                        return Some(UnreadReason::Arguments);
+                    }
+                }
                 "file" => return Some(UnreadReason::File),
                 _ if SED_FLAGS.contains(&name) => {}
                 _ => return Some(UnreadReason::Arguments),
@@ -96,6 +104,13 @@ fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
                         is_given = true;
                         if !if rest.is_empty() { is_plain(words.next()) } else { sed_is_plain(rest) } {
                             return Some(UnreadReason::Language);
+                        }
+                    }
+                    // The length of lines; some systems know the option without a value, and a number that they take
+                    // for the script runs nothing.
+                    'l' => {
+                        if !if rest.is_empty() { is_number(words.next()) } else { is_digits(rest) } {
+                            return Some(UnreadReason::Arguments);
                         }
                     }
                     'f' => return Some(UnreadReason::File),

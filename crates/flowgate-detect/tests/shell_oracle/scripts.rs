@@ -501,6 +501,10 @@ pub(crate) const READ: &[(&str, &[&str])] = &[
     ("awk -F: '{ print $1 || 2 }' f", &["awk"]),
     ("sed -i.bak -Ee's/a/b/' f \"$g\"; sed -n --in-place=.bak --expression=p f", &["sed", "sed"]),
     ("sed ':a;N;$!ba;s/x/ /g' f; sed -i '' p f", &["sed", "sed"]),
+    (
+        "sed -n -l 20 l f; sed -nl20 l f; sed --line-length=20 -e l f; sed --line-length 20 l f",
+        &["sed", "sed", "sed", "sed"],
+    ),
     ("tar --checkpoint=100 -czf a.tgz x; tar czf a.tgz x", &["tar", "tar"]),
     (
         "git -c init.defaultBranch=main init; git -c gc.auto=0 fetch; git rebase -i main",
@@ -557,8 +561,14 @@ pub(crate) const UNREAD: &[(&str, &[&str])] = &[
     ("sed ':a e id' f", &["language"]),
     ("sed 'b a e id' f", &["language"]),
     ("sed --expr='1e id' p", &["arguments"]),
-    ("sed -l 5 '1e id'", &["arguments"]),
-    ("sed --line-length 5 '1e id'", &["arguments"]),
+    ("sed -l 5 '1e id'", &["language"]),
+    ("sed -nl5 '1e id'", &["language"]),
+    ("sed --line-length 5 '1e id'", &["language"]),
+    // Without a number, the next word is the script where the option has no value.
+    ("sed -l '1e id' p", &["arguments"]),
+    ("sed -le '1e id' p", &["arguments"]),
+    ("sed -l \"$n\" p", &["arguments"]),
+    ("sed --line-length=x p", &["arguments"]),
     ("sed -fs f", &["file"]),
     ("sed -nfs f", &["file"]),
     ("sed --file=s f", &["file"]),

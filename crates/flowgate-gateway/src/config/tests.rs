@@ -187,6 +187,11 @@ fn problems_of_predicates_are_named() {
         use a local proxy that adds TLS",
     );
     check(
+        &asks("[predicates]\nis_friend = \"http://\"\n"),
+        "predicates.is_friend: the address has no host after http://: write the host, the port and the path of \
+        the service, such as http://127.0.0.1:9000/is_customer",
+    );
+    check(
         &asks("[predicates]\nis_friend = \"http://a.b\"\nis_foe = \"http://a.b\"\n"),
         "predicates: no policy declares `extern is_foe`: declare it in a policy, or remove the entry",
     );

@@ -72,13 +72,14 @@ impl ModelRoutes {
         let person = self.approvals.person(headers, Role::Approver)?;
         let DryRunRequest { client, policy: text, last } = serde_json::from_slice(body).map_err(|error| {
             let message = format!(
-                "the body of the request does not have the form `{{\"client\": NAME, \"policy\": TEXT, \"last\": NUMBER}}`: {error}"
+                "the body of the request cannot be read; send `{{\"client\": NAME, \"policy\": TEXT, \"last\": NUMBER}}`: {error}"
             );
             HttpReply::detail(StatusCode::BAD_REQUEST, &message)
         })?;
         if text.len() > MAX_SOURCE {
-            let message =
-                format!("the policy is longer than {MAX_SOURCE} bytes: move statements to imported files");
+            let message = format!(
+                "the policy is longer than {MAX_SOURCE} bytes: shorten it, or move statements to files that it imports, which are not edited here"
+            );
             return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &message));
         }
         let last = read_last(last)?;
@@ -86,7 +87,7 @@ impl ModelRoutes {
         let client = self.reviewed_client(&person, &client)?;
         if !reads_everything(&person, &client) {
             let message = "your clearance does not cover all texts of this client, and an edited policy could test any of them: \
-                a dry run needs a person who may read everything";
+                ask a person who may read everything for the dry run";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let (review_run, guard) = self.begin_review(&person.name)?;

@@ -174,14 +174,14 @@ fn a_dry_run_reports_errors_as_the_compiler_does() {
     let body = |policy: &str| json!({"client": "agent", "policy": policy});
     let rows = [
         ("vic", body(POLICY), 403, "needs the role approver"),
-        ("low", body(POLICY), 403, "a dry run needs a person who may read everything"),
+        ("low", body(POLICY), 403, "ask a person who may read everything for the dry run"),
         ("eve", body(POLICY), 404, "there is no client of this name"),
         ("nobody", body(POLICY), 401, "no valid key of a person"),
         ("ann", json!({"client": "nobody", "policy": POLICY}), 404, "there is no client of this name"),
-        ("ann", json!({"policy": POLICY}), 400, "does not have the form"),
+        ("ann", json!({"policy": POLICY}), 400, "cannot be read; send `{\"client\": NAME, "),
         ("ann", json!({"client": "agent", "policy": POLICY, "last": 0}), 400, "from 1 to 50"),
         ("ann", json!({"client": "agent", "policy": POLICY, "more": 1}), 400, "unknown field `more`"),
-        ("ann", body(&" ".repeat((1 << 20) + 1)), 413, "the policy is longer than"),
+        ("ann", body(&" ".repeat((1 << 20) + 1)), 413, "1048576 bytes: shorten it, or move statements"),
     ];
     for (person, body, expected, says) in rows {
         let (status, answer) = post(&gateway, person, &body);

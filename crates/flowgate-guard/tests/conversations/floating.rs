@@ -133,16 +133,23 @@ fn what_decided_that_a_text_is_hidden_shows_in_the_label() {
 /// That there was no memory must not show, if it may be a secret that there was one.
 #[test]
 fn context_that_may_be_secret_raises_every_step() {
-    let check = |is_secret: bool, script: &[&str], expected: &str| {
-        let mut run = ScriptedConversation::with_settings(POLICY, Method::LowestFirst, |settings| {
+    let check = |method: Method, is_secret: bool, expected: [&str; 2]| {
+        let mut run = ScriptedConversation::with_settings(POLICY, method, |settings| {
             settings.hides_context = is_secret;
         });
-        assert_eq!(label(&run.turn("Help me.", script)), expected);
+        let before = label(&run.turn("Help me.", &["Hello."]));
         run.conversation.add_context("memory", json!("The user likes tea.")).unwrap();
-        assert_eq!(label(&run.turn("And now?", script)), "trusted, private");
+        let after = label(&run.turn("And now?", &["Hello."]));
+        assert_eq!([before.as_str(), after.as_str()], expected, "{} {is_secret}", method.name());
     };
-    check(false, &["Hello."], "trusted, public");
-    check(true, &["Hello."], "trusted, private");
+    check(Method::LowestFirst, false, ["trusted, public", "trusted, private"]);
+    check(Method::LowestFirst, true, ["trusted, private", "trusted, private"]);
+    // A method that shows everything keeps no such secret.
+    for method in [Method::Everything, Method::ConfirmActing] {
+        for is_secret in [false, true] {
+            check(method, is_secret, ["trusted, public", "untrusted, private"]);
+        }
+    }
 }
 
 /// A store could have been written by a step that saw more.

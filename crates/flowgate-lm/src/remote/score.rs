@@ -3,8 +3,8 @@
 //!
 //! A request contains the whole text: the prompt and the continuation. The last tokens of the answer must spell the
 //! continuation exactly, so that a token begins where the prompt ends. A server that returns tokens as text cannot
-//! represent a token that contains only a part of a character, and some servers omit spaces: such answers are rejected
-//! with [`Error::Malformed`].
+//! represent a token that contains only a part of a character, and some servers omit spaces: such a text has no score,
+//! and the error is [`Error::Unsupported`], as the server works as it is meant to.
 
 mod llama_cpp;
 
@@ -165,6 +165,23 @@ const NO_PROMPT_LOGPROBS: Error =
 const NO_LOGPROBS: Error =
     Error::Unsupported("`logprobs` in an answer; choose the score method that its server supports");
 
+/// The error of a continuation that begins with the first token, which has no log-probability: nothing precedes it.
+const FIRST_TOKEN: Error = Error::Unsupported(
+    "a log-probability of the first token, with which the scored continuation begins; put text before it",
+);
+
+/// The error of a continuation that begins within a token.
+const CROSSING_TOKEN: Error = Error::Unsupported(
+    "a score of the continuation alone, since a token contains the end of the prompt and the beginning of the \
+    continuation; divide the text at another place, such as before a space",
+);
+
+/// The error of an answer whose tokens do not spell the continuation.
+const OTHER_TEXT: Error = Error::Unsupported(
+    "tokens that spell the continuation: the last tokens of the answer, joined, are another text; choose another \
+    score method",
+);
+
 /// Returns the only item of the answer's list `choices`. Fails if there is another number of items.
 fn one_choice(answer: &Value) -> Result<&Value, Error> {
     match answer.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
@@ -211,24 +228,18 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
     // The beginning of the continuation that the tokens so far do not spell.
     let mut unspelled = continuation;
     for (index, token) in tokens.iter().enumerate().rev() {
-        let token = token.ok_or(Error::Malformed(
-            "the continuation begins at the first token, whose log-probability the server does not report: put text before it",
-        ))?;
+        let token = token.ok_or(FIRST_TOKEN)?;
         match unspelled.strip_suffix(token) {
             Some(rest) => unspelled = rest,
             // The token has the rest of the continuation, and more before it.
-            None if token.ends_with(unspelled) => {
-                return Err(Error::Malformed(
-                    "a token contains the end of the prompt and the beginning of the continuation",
-                ));
-            }
+            None if token.ends_with(unspelled) => return Err(CROSSING_TOKEN),
             None => break,
         }
         if unspelled.is_empty() {
             return Ok(index);
         }
     }
-    Err(Error::Malformed("the last tokens of the answer, joined, are not the continuation that was sent"))
+    Err(OTHER_TEXT)
 }
 
 #[cfg(test)]
@@ -265,6 +276,13 @@ mod tests {
         assert_eq!(ask(by, replies).await.0, expected, "{replies:?}");
     }
 
+    /// The text decides whether it can be scored, so no advice is about the server's address.
+    const CROSSING: &str = "the model does not provide a score of the continuation alone, since a token contains the \
+        end of the prompt and the beginning of the continuation; divide the text at another place, such as before a \
+        space";
+    const FIRST: &str = "the model does not provide a log-probability of the first token, with which the scored \
+        continuation begins; put text before it";
+
     fn bad(why: &str) -> String {
         format!(
             "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"
@@ -284,27 +302,16 @@ mod tests {
         let body = json!({"model": "m", "prompt": "hello world", "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0});
         assert_eq!(heard, [json!(["/v1/completions", body])]);
         let crossing = listed(&[token("hel", "-3"), token("lo wor", "-0.5"), token("ld", "-1.25")].join(","));
-        check(
-            by,
-            &[("200 OK", &crossing)],
-            &bad("a token contains the end of the prompt and the beginning of the continuation"),
-        )
-        .await;
+        check(by, &[("200 OK", &crossing)], CROSSING).await;
         let other = listed(&[token("hello", "-3"), token(" earth", "-0.5")].join(","));
         check(
             by,
             &[("200 OK", &other)],
-            &bad("the last tokens of the answer, joined, are not the continuation that was sent"),
+            "the model does not provide tokens that spell the continuation: the last tokens of the answer, joined, \
+            are another text; choose another score method",
         )
         .await;
-        check(
-            by,
-            &[("200 OK", &listed(&token("ld", "-1")))],
-            &bad(
-                "the continuation begins at the first token, whose log-probability the server does not report: put text before it",
-            ),
-        )
-        .await;
+        check(by, &[("200 OK", &listed(&token("ld", "-1")))], FIRST).await;
         let two = listed(&token(" world", "-1").replace("}}", r#"},"8":{}}"#));
         check(
             by,
@@ -393,20 +400,9 @@ mod tests {
             ]
         );
         let crossing = r#"{"tokens":[{"id":5,"piece":"hello w"},{"id":6,"piece":"orld"}]}"#;
-        check(
-            by,
-            &[("200 OK", crossing)],
-            &bad("a token contains the end of the prompt and the beginning of the continuation"),
-        )
-        .await;
+        check(by, &[("200 OK", crossing)], CROSSING).await;
         let all = r#"{"tokens":[{"id":6,"piece":" world"}]}"#;
-        check(
-            by,
-            &[("200 OK", all)],
-            "the model does not provide a log-probability of the first token, with which the scored \
-            continuation begins; put text before it",
-        )
-        .await;
+        check(by, &[("200 OK", all)], FIRST).await;
         let none = likely(9, "0");
         check(
             by,

@@ -418,3 +418,23 @@ fn addresses_and_keys() {
         as a line break; check the key"
     );
 }
+
+/// The messages that the last request serialised are not serialised again, also where the model has defaults of
+/// sampling, which are filled into another request.
+#[tokio::test]
+async fn serialized_messages_are_reused_with_and_without_defaults() {
+    for sampling in [Sampling::default(), Sampling { max_tokens: Some(7), ..Sampling::default() }] {
+        let (base, hears) = serve(vec![ScriptedReply::json("200 OK", "", &body(Api::ChatCompletions, "hi"))]);
+        let remote = remote(Api::ChatCompletions, &base).streaming(false).sampling(sampling.clone());
+        let request = request();
+        // A message that differs from the one of the chat shows that the stored text is sent.
+        let stored = r#"{"model":"m","messages":[{"role":"user","content":"stored"}"#;
+        let text = stored.as_bytes().to_vec();
+        request.messages.store_serialized_prefix(SerializedPrefix { text, messages: 1 });
+        remote.complete(&request, &mut crate::ignore_deltas).await.unwrap();
+        let (_, sent) = hears.recv().unwrap();
+        assert!(sent.starts_with(stored), "{sampling:?}: {sent}");
+        let kept = request.messages.take_serialized_prefix().map(|kept| kept.text);
+        assert_eq!(kept.as_deref(), Some(stored.as_bytes()), "{sampling:?}");
+    }
+}

@@ -407,30 +407,33 @@ fn shell_code(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Valu
 }
 
 /// Implements `semgrep` by Flowgate's own detectors; invariant-ai runs the program of that name. Returns a map for each
-/// unsafe call in code of the language that the second argument names. An unknown language is an error, since an empty
-/// list would say that the code is harmless.
+/// unsafe call in code of the language that the second argument names. An unknown language is an error, whatever the
+/// first argument is, since an empty list would say that the code is harmless.
 fn semgrep(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     let lang = resolved_argument(evaluator, arguments, 1)?;
     let lang = lang.as_text().unwrap_or_default().to_owned();
+    let is_python = match lang.as_str() {
+        "python" => {
+            require_python_parser()?;
+            true
+        }
+        "bash" | "sh" | "shell" => false,
+        _ => {
+            return type_error(
+                "the argument `lang` is neither \"python\" nor \"bash\"; write one of the two".to_owned(),
+            );
+        }
+    };
     let mut issues = Vec::new();
     for piece in texts(evaluator, arguments)? {
         evaluator.spend(piece.text.len())?;
-        let found: Vec<(&'static str, &'static str, _)> = match lang.as_str() {
-            "python" => {
-                require_python_parser()?;
-                // `false`: the code is not a cell of a notebook. Every unsafe call counts as an error.
-                let code = python::python_code(&piece.text, false);
-                code.unsafe_calls.into_iter().map(|f| (f.kind, "error", f.span)).collect()
-            }
-            "bash" | "sh" | "shell" => shell::find(&piece.text)
-                .into_iter()
-                .map(|i| (i.kind.as_str(), i.severity.as_str(), i.span))
-                .collect(),
-            _ => {
-                return type_error(
-                    "the argument `lang` is neither \"python\" nor \"bash\"; write one of the two".to_owned(),
-                );
-            }
+        let found: Vec<(&'static str, &'static str, _)> = if is_python {
+            // `false`: the code is not a cell of a notebook. Every unsafe call counts as an error.
+            let code = python::python_code(&piece.text, false);
+            code.unsafe_calls.into_iter().map(|f| (f.kind, "error", f.span)).collect()
+        } else {
+            let found = shell::find(&piece.text).into_iter();
+            found.map(|i| (i.kind.as_str(), i.severity.as_str(), i.span)).collect()
         };
         for (kind, severity, span) in found {
             let entries = [
@@ -525,11 +528,15 @@ mod tests {
         );
         check("links", r#""see https://a.b/c""#, r#"["https://a.b/c"]"#);
         check("copyright", r#""Copyright (C) Unicorn Inc.""#, r#"["COPYRIGHT"]"#);
-        check(
-            "semgrep",
-            r#""x", "cobol""#,
-            "the argument `lang` is neither \"python\" nor \"bash\"; write one of the two",
-        );
+        // An unknown language is an error even where there is no code.
+        for arguments in [r#""x", "cobol""#, r#"[], "cobol""#, r#"[], "Python""#, "[], 5"] {
+            check(
+                "semgrep",
+                arguments,
+                "the argument `lang` is neither \"python\" nor \"bash\"; write one of the two",
+            );
+        }
+        check("semgrep", r#"[], "bash""#, "[]");
         check(
             "semgrep",
             r#""eval $x; $y", "bash""#,

@@ -335,7 +335,7 @@ impl Monitor {
         // What is granted only with missing values can only raise, so a condition in doubt counts as satisfied.
         evaluator.doubt_restricts = missing == MissingValueMode::IsNone;
         // From here on, the evaluator keeps the reads that it removes from `reads`: of conditions that held or not. At
-        // the end of a search without an error, it has removed all of them, so they are all that was read.
+        // the end, it has removed all of them, so they are all that was read.
         evaluator.removed_label = Some(Label::BOTTOM);
         // Whether the query may iterate over the items of a list without recording a read of the list itself. A
         // labelled row already reveals that the list has this row.
@@ -379,6 +379,8 @@ impl Monitor {
             // `false`: the search for further matches continues.
             Ok(false)
         });
+        // If the label of a query without steps cannot be computed, no step has removed what was read for it.
+        evaluator.truncate_reads(0);
         let label = evaluator.removed_label.unwrap_or(plan.space.top());
         let (missed, read_summary) =
             (evaluator.missed, ReadSummary { reads: evaluator.removed_reads, label });

@@ -15,6 +15,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::call_examination::ExaminedCall;
 use super::input_record::{MonitorInput, PushedInput};
 use super::{Attribution, CallDependency, EventFinding, Floors, Judgement, Monitor};
 use crate::label::Label;
@@ -73,18 +74,24 @@ impl Monitor {
         Some(rejudging.session)
     }
 
+    /// Judges a call, and removes it from the trace again whatever the verdict is, so that this session has no more
+    /// events than the recorded one. [`Self::run_as_recorded`] adds the call if it ran.
+    fn judge_and_retract(&mut self, entry: TraceEntry, attribution: &Attribution) -> Judgement {
+        // `None`: no person approved the call, so no reason is left out.
+        let ExaminedCall { judgement, event, seen, .. } = self.examine(entry, attribution, None);
+        if let Some(event) = event {
+            self.retract(event, &seen);
+        }
+        judgement
+    }
+
     /// Adds a call that ran in another session, and marks it as run whatever the verdict is. Its output is labelled as
     /// if the call had been permitted. Returns the event of the call; `None` if it cannot be added, for example because
     /// the session is full.
     fn run_as_recorded(&mut self, entry: TraceEntry, attribution: &Attribution) -> Option<EventId> {
-        // The permit of the call that was judged before was dropped.
-        self.withdraw_dropped_permits();
-        // `None`: no person approved the call, so no reason is left out.
         let examined = self.examine(entry, attribution, None);
         let event = examined.event?;
         self.accesses.insert(event, examined.access);
-        // Permits that were created before are judged again before their calls run.
-        self.version += 1;
         // The call is not recorded as one that was not permitted, so its output is labelled like that of any call.
         self.run(event);
         Some(event)
@@ -124,9 +131,7 @@ impl Rejudgement<'_> {
                 let EventBody::Call(call) = &entry.body else { return };
                 let attribution = self.attribution(attribution, *events_before);
                 self.judged.insert(call.id.clone(), (entry.clone(), attribution.clone()));
-                // A permit is dropped at once, so the call is withdrawn again: `Ran` follows if it ran.
-                let verdict = self.session.monitor.judge_entry(entry.clone(), attribution);
-                let judgement = verdict.judgement().clone();
+                let judgement = self.session.monitor.judge_and_retract(entry.clone(), &attribution);
                 self.session.calls.push(RejudgedCall {
                     call: call.clone(),
                     events_before: *events_before,
@@ -177,8 +182,7 @@ impl Rejudgement<'_> {
                 self.session.findings.extend(findings);
                 Some(new)
             }
-            // The new session is full, although the recorded one was not: `Judged` and `Ran` each add an event for a
-            // call here, and the withdrawn event of `Judged` remains in the trace.
+            // The event does not fit into the trace of the new session.
             Err(_) => None,
         };
         self.record_counterpart(*event, new);
@@ -334,7 +338,7 @@ fn shown_label(old: &Document, new: &Document, view: &Label, is_output: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::Outcome;
+    use crate::monitor::{Limits, Outcome, ReasonKind};
     use crate::trace::Tool;
 
     const LATTICES: &str = "lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n";
@@ -352,7 +356,16 @@ mod tests {
     /// A session that records its inputs: it reads a page or notes as `reads` says, and then calls `send` in a step
     /// that was shown what flows to the label with these names.
     fn session(policy: &Arc<Policy>, reads: &[&str], view: &serde_json::Value) -> Monitor {
-        let mut monitor = Monitor::new(Arc::clone(policy));
+        session_within(Limits::default(), policy, reads, view)
+    }
+
+    fn session_within(
+        limits: Limits,
+        policy: &Arc<Policy>,
+        reads: &[&str],
+        view: &serde_json::Value,
+    ) -> Monitor {
+        let mut monitor = Monitor::with_limits(Arc::clone(policy), limits);
         monitor.record_inputs();
         monitor.push(TraceEntry::user("go")).unwrap();
         for (number, tool) in reads.iter().enumerate() {
@@ -441,6 +454,34 @@ mod tests {
             })
             .collect();
         assert_eq!(calls, [("read".to_owned(), vec![9]), ("send".to_owned(), vec![13])]);
+    }
+
+    /// A session that reaches its bound on events is judged again to its end, with the same verdicts and labels.
+    #[test]
+    fn a_full_session_is_judged_to_its_end() {
+        let old = whole(READ, NOTES, SEND);
+        let view = serde_json::json!({"integrity": "untrusted", "secrecy": "private"});
+        // The message of the user, a call and an output for each read, and room for the last call or none.
+        for (events, expected) in [(8, ReasonKind::Requirement), (7, ReasonKind::Limit)] {
+            let limits = Limits { events, ..Limits::default() };
+            let monitor = session_within(limits, &old, &["read", "notes", "read"], &view);
+            let session = monitor.rejudge(Arc::clone(&old), &mut || true).unwrap();
+            assert_eq!(session.calls.len(), 4, "{events}");
+            let reasons: Vec<_> = session
+                .calls
+                .iter()
+                .flat_map(|call| &call.judgement.reasons)
+                .map(|reason| reason.kind)
+                .collect();
+            assert!(
+                reasons.iter().all(|kind| *kind == expected) && !reasons.is_empty(),
+                "{events}: {reasons:?}"
+            );
+            let labels = |monitor: &Monitor| {
+                monitor.trace().events().iter().map(|event| event.label).collect::<Vec<_>>()
+            };
+            assert_eq!(labels(&session.monitor), labels(&monitor), "{events}");
+        }
     }
 
     #[test]

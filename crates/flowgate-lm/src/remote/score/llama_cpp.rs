@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Scorer, continuation_start};
+use super::{FIRST_TOKEN, Scorer, continuation_start};
 use crate::{Error, ScoredToken};
 
 /// The most tokens of a continuation, which limits the number of requests.
@@ -41,10 +41,7 @@ pub(super) async fn score(
     let spelled: Vec<Option<&[u8]>> = pieces.iter().map(|piece| Some(piece.as_slice())).collect();
     let first = continuation_start(&spelled, continuation.as_bytes())?;
     if first == 0 {
-        return Err(Error::Unsupported(
-            "a log-probability of the first token, with which the scored continuation begins; put text \
-            before it",
-        ));
+        return Err(FIRST_TOKEN);
     }
     if ids.len() - first > MAX_TOKENS {
         return Err(Error::Unsupported(
