@@ -340,7 +340,7 @@ impl Conversation {
                     && let Some(bound) = self.last_step().map(|step| step.bound)
                 {
                     // The rest of the turn is generated at this label, so that its steps see what the turn has done.
-                    // A refused call has done nothing, and a call that only reads can be made again.
+                    // A refused call has done nothing, and a call that only reads can be repeated.
                     self.labels.raise_level(&bound);
                 }
                 self.phase = ConversationPhase::Running { index, event: authorized.event() };

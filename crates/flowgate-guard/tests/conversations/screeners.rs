@@ -141,7 +141,7 @@ fn a_draft_is_rewritten_from_its_sources() {
 const PAY: &str = r#"send {"to": "Mallory", "body": "hello"}"#;
 
 /// Under `provenance`, a step that acted raises the rest of the turn: later steps must see what it did. A refused call
-/// has done nothing, and a call that only reads can be made again. Rows: the message of the raised step, the decision of
+/// has done nothing, and a call that only reads can be repeated. Rows: the message of the raised step, the decision of
 /// the person, the script of the next step, and what became of its call.
 #[test]
 fn only_a_step_that_acted_raises_the_rest_of_the_turn() {
@@ -176,7 +176,7 @@ fn a_call_that_was_handed_over_raises_the_rest_of_the_turn() {
     for is_postponed in [false, true] {
         for (decision, next, is_asked) in [
             (Decision::AllowOnce, vec![SEND], true),
-            // The caller receives no call, so the turn goes on at once.
+            // The caller receives no call, so the turn continues at once.
             (Decision::Deny, vec![SEND, SEND], false),
         ] {
             let mut agent = ExternalAgent::new();
