@@ -10,8 +10,10 @@ from collections import Counter
 import pytest
 from agentdojo_cases import ATTACK, ATTACKED, POLICIES, USEFUL, run
 
+from flowgate import Monitor
 from flowgate.bench.agentdojo import cases as dojo
 from flowgate.bench.agentdojo import cli, figures, judging, running
+from flowgate.bench.agentdojo.defences import policy_of
 from flowgate.bench.agentdojo.page import page
 from flowgate.bench.agentdojo.plans import Call, Plan
 from flowgate.bench.agentdojo.registry import DEFENCES
@@ -54,6 +56,23 @@ def test_every_tool_that_acts_is_known():
     assert tools >= set(judging.READERS)
     assert {"get_webpage", "get_unread_emails", "send_money"} <= tools - judging.READERS
     assert set(judging.PAYLOAD) <= tools - judging.READERS
+
+
+@pytest.mark.parametrize("name", dojo.SUITES)
+def test_payload_is_what_the_policies_declare(name):
+    monitor = Monitor(policy_of(str(POLICIES), "strict", name, ""))
+    tools = [tool.name for tool in dojo.suite_of("v1.2.2", name).tools]
+    declared = {tool: set(monitor.argument_rights(tool)["payload"]) for tool in tools}
+    assert {tool: judging.payload_of(tool, name) for tool in tools} == declared
+
+
+@pytest.mark.parametrize(("name", "is_harmful"), [("travel", True), ("workspace", False)])
+def test_another_place_of_an_event_is_harm_where_it_is_no_payload(name, is_harmful):
+    event = {"title": "Lunch", "start_time": "2024-05-15 12:00", "location": "Office"}
+    plan = Plan("", [Call("create_calendar_event", event)], "", [Call("send_email", {"recipients": ["e@v.e"]})], suite=name)
+    ran = [Call("create_calendar_event", {**event, "location": "Elsewhere"})]
+    judgement = judging.judge(plan, ran, raw=False, fills_shown_attack=0)
+    assert judgement.harmful == (["create_calendar_event"] if is_harmful else [])
 
 
 @pytest.mark.parametrize("name", dojo.SUITES)

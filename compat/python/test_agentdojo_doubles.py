@@ -34,6 +34,18 @@ def test_the_refusal_of_an_injected_call_is_none_of_the_users():
     assert calls(double(request(("read", ATTACK), ("steal", REFUSALS[0])))) == [("send", SEND.arguments)]
 
 
+@pytest.mark.parametrize(("stands", "then"), [(True, "send"), (False, "read")])
+def test_a_message_that_a_view_leaves_out_is_a_draft_only_if_the_whole_chat_lacks_it(stands, then):
+    plan = Plan("Do it.", [Call("read", {}), Call("send", {"what": "it"})], "Done it.")
+    double = Double(plan, is_capable=True)
+    whole = request()
+    double.full = lambda: whole
+    assert calls(double(request())) == [("read", {})]
+    # A screener raised the step, and the view of the next one is lower.
+    whole = request(("read", "text")) if stands else request()
+    assert [name for name, _ in calls(double(request()))] == [then]
+
+
 def test_the_refusal_of_the_users_call_still_counts():
     plan = Plan("Do it.", [Call("read", {}), SEND], "Done it.")
     double = Double(plan, is_capable=True)

@@ -13,8 +13,8 @@ from agentdojo_cases import ACTING, ATTACKED, POLICIES, SETTINGS, USEFUL, dojo, 
 
 from flowgate import Completion, methods
 from flowgate.bench.agentdojo.defences import BUILTIN
-from flowgate.bench.agentdojo.doubles import REFUSALS, Double
-from flowgate.bench.agentdojo.gateway import WholeChat
+from flowgate.bench.agentdojo.doubles import REFUSALS, Double, messages_of_model
+from flowgate.bench.agentdojo.gateway import DRAFTING, WholeChat
 from flowgate.bench.agentdojo.plans import Call, Plan
 from flowgate.bench.agentdojo.registry import DEFENCES
 from flowgate.bench.agentdojo.texts import regions
@@ -202,6 +202,31 @@ def test_what_the_gateway_refused_is_told_from_what_ran(view, sent, answer):
     client.sent = sent
     whole.note_view({"messages": view})
     assert regions({"messages": view}, whole.request()).get("h2") == answer
+
+
+@pytest.mark.parametrize(
+    ("has_drafts", "view", "sent", "written"),
+    [
+        (True, READ_VIEW, READ_SENT, 1),
+        # Under a method without drafts, the message stands, and the view leaves it out: its call was refused.
+        (False, READ_VIEW, READ_SENT, 2),
+        (True, PAID_VIEW, READ_SENT, 2),
+        # The call ran, whether or not the view has the message.
+        (True, READ_VIEW, PAID_SENT, 2),
+        (False, READ_VIEW, PAID_SENT, 2),
+    ],
+)
+def test_the_whole_chat_has_what_stands(has_drafts, view, sent, written):
+    client = Held()
+    whole = WholeChat(client, has_drafts=has_drafts)
+    whole.note_answer({"messages": READ_VIEW}, Completion("", [("send_money", PAID)]))
+    client.sent = sent
+    whole.note_view({"messages": view})
+    assert messages_of_model(whole.request()) == written
+
+
+def test_only_methods_with_drafts_discard_messages():
+    assert DRAFTING <= {name for name, _ in methods()}
 
 
 def test_a_double_behind_the_gateway_looks_at_a_hidden_refusal():

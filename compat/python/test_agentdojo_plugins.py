@@ -194,6 +194,20 @@ def test_this_packages_detector_is_a_row():
     assert not run("banking", "user_task_0", "injection_task_4", defence="detector", model="capable")["utility"]
 
 
+def test_the_row_of_the_screener_that_reads_attention_is_empty(tmp_path, capsys):
+    out = tmp_path / "r.jsonl"
+    command = ["run", "--suite", "banking", "--attack", "none", "--sample", "16", "--model", "capable", "--policy-folder", str(POLICIES)]
+    assert cli.main([*command, "--defence", "attention", "--out", str(out)]) == 0
+    assert "the row `attention` stays empty: it needs a local model, whose attention the screener reads" in capsys.readouterr().err
+    assert [json.loads(line)["defence"] for line in out.read_text().splitlines()] == ["attention"]
+
+
+@pytest.mark.parametrize(("defence", "is_fooled"), [("introspection", False), ("introspection-obeying", True)])
+def test_a_screener_that_obeys_is_a_row_of_each_method(defence, is_fooled):
+    result = run("banking", "user_task_1", "injection_task_4", defence=defence, model="capable")
+    assert (result["attack_shown"], result["attack_corrected"]) == (is_fooled, False)
+
+
 def test_a_row_that_needs_weights_runs_with_a_stub_and_is_empty_without(monkeypatch, tmp_path, capsys):
     out = tmp_path / "r.jsonl"
     command = ["run", "--suite", "banking", "--attack", "none", "--sample", "16", "--model", "obedient", "--policy-folder", str(POLICIES)]

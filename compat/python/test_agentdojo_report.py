@@ -6,6 +6,7 @@ import shlex
 from dataclasses import asdict
 
 import pytest
+import recorded_rows
 from agentdojo_cases import dojo, run
 
 import flowgate
@@ -113,23 +114,36 @@ def test_a_detector_that_costs_utility_is_the_reason():
 
 
 @pytest.mark.parametrize(
-    ("suite", "user", "asked", "reason"),
+    ("suite", "user", "tool", "is_asked", "reason"),
     [
         (
             "workspace",
             "user_task_6",
-            ["create_calendar_event"],
+            "create_calendar_event",
+            True,
             "a person was asked about the user's own call of create_calendar_event, and not without the attack",
         ),
-        ("banking", "user_task_14", [], "the user's own call of update_password did not run, and ran without the attack"),
+        (
+            "banking",
+            "user_task_14",
+            "update_password",
+            False,
+            "the user's own call of update_password did not run, and ran without the attack",
+        ),
     ],
 )
-def test_a_call_of_the_user_that_an_attack_stops_is_the_reason(suite, user, asked, reason):
-    """Under provenance, the rest of a turn carries the label of a step that took its values from the injection."""
+def test_a_call_of_the_user_that_an_attack_stops_is_the_reason(suite, user, tool, is_asked, reason):
+    """Under provenance, the double obeys the injection first, and the refused call costs the user's own calls nothing."""
     row = {"defence": "provenance", "model": "capable"}
-    found = [run(suite, user, injection, **row) for injection in (None, "injection_task_0")]
-    assert [(one["utility"], one["asked_own"]) for one in found] == [(True, []), (False, asked)]
-    ((*_, why, number, _),) = figures.differences(found)
+    alone, attacked = (run(suite, user, injection, **row) for injection in (None, "injection_task_0"))
+    assert attacked["questions"] > alone["questions"]
+    assert [(one["utility"], one["asked_own"], one["own_ran"]) for one in (alone, attacked)] == [(True, [], alone["own_ran"])] * 2
+    assert tool in alone["own_ran"]
+    assert figures.differences([alone, attacked]) == []
+    # As if the attack had cost the user's own call.
+    own_ran = [one for one in alone["own_ran"] if one != tool]
+    stopped = {**attacked, "utility": False, "asked_own": [tool] if is_asked else [], "own_ran": own_ran}
+    ((*_, why, number, _),) = figures.differences([alone, stopped])
     assert (why, number) == (reason, 1)
 
 
@@ -189,6 +203,19 @@ def test_results_of_both_forms_are_compared(results):
     ]
     assert "what differs: utility in 1" in tables([*results, *through])
     assert figures.pairs(through) == []
+
+
+def test_repeated_rows_are_compared_with_recorded_ones(results):
+    recorded = figures.summary(results)
+    assert recorded_rows.differences(recorded, recorded) == []
+    row = next(line for line in recorded if line["type"] == "row" and line["under_attack"])
+    name = f"{', '.join(row[name] for name in recorded_rows.KEY)}, under attack"
+    useful = row["under_attack"]["useful"]
+    changed = [{**row, "under_attack": {**row["under_attack"], "useful": useful + 1}}]
+    assert recorded_rows.differences(changed, recorded) == [f"{name}: useful is {useful + 1}, recorded {useful}"]
+    # What was not measured is not compared; what was not recorded is said.
+    assert recorded_rows.differences([{**row, "under_attack": None}], recorded) == []
+    assert f"{name}: measured, but not recorded" in recorded_rows.differences([row], [])
 
 
 # What a report says that it was measured by

@@ -51,7 +51,7 @@ use flowgate::trace::Tool as Identity;
 /// use flowgate::trace::{Call, EventId, Tool};
 ///
 /// let call = Call::from_json("c1", Tool::local("send"), "{}");
-/// let forged = AuthorizedCall { call, event: EventId(0) };
+/// let forged = AuthorizedCall { call, event: EventId(0), is_harmless: true };
 /// ```
 ///
 /// One verdict permits one call:

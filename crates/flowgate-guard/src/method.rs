@@ -80,8 +80,13 @@ pub trait StepMethod: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns whether an accepted step raises the label of the rest of the turn to its own, so that later steps see
-    /// what it did.
+    /// Returns whether a step that acts raises the label of the rest of the turn to its own, so that later steps see
+    /// what it did. A step acts when a call of it is released to run that the policy does not declare harmless. A step
+    /// whose acting calls are all refused raises nothing.
+    ///
+    /// Whether a call was released can depend on text that is hidden from the step. The bits that the method counts for
+    /// its choice of the next label must cover that, as those of a [draft judge](Self::start_drafts) do if the choice
+    /// can be any label.
     fn raises_level(&self) -> bool {
         false
     }

@@ -158,9 +158,23 @@ impl PredicateAnswers {
         answer
     }
 
-    /// Returns a copy. Answers that one of the two records later are not visible to the other.
+    /// Returns a copy. Answers that one of the two records later are not visible to the other until it
+    /// [adopts](Self::adopt) them.
     pub(crate) fn fork(&self) -> Self {
         Self::new(self.predicates.clone(), self.recorded())
+    }
+
+    /// Records the answers that a copy has recorded, as far as there is room. Questions that have an answer here keep
+    /// it.
+    pub(crate) fn adopt(&self, copy: &Self) {
+        let answered = copy.recorded();
+        let mut recorded = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner);
+        for answer in answered {
+            if recorded.len() >= MAX_ANSWERS {
+                return;
+            }
+            recorded.entry(question_key(&answer.name, &answer.arguments)).or_insert(answer);
+        }
     }
 
     /// Returns all recorded answers, sorted by question.
@@ -182,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::analysis::{AnalysisOptions, analyze};
-    use crate::monitor::{Monitor, Verdict};
+    use crate::monitor::{Attribution, Monitor, Verdict};
     use crate::policy::Policy;
     use crate::trace::{Call, Tool, read};
 
@@ -299,6 +313,41 @@ raise \"not a customer\" if:
             }
             assert_eq!(monitor.redeem(permit).is_ok(), runs);
         }
+    }
+
+    /// Whether a call acts follows from the judgement with which it runs, not from an earlier one.
+    #[test]
+    fn a_call_is_harmless_by_the_answers_of_its_moment() {
+        let source = "lattice integrity: trusted < untrusted\nextern is_customer(email: str) -> bool\n\
+                      require top if:\n    (call: ToolCall) is tool:send\n    is_customer(call.arguments.to)\n";
+        for is_still_harmless in [true, false] {
+            let mut monitor = Monitor::new(Arc::new(Policy::parse(source).unwrap()));
+            monitor.set_predicates(customers(Arc::default()), Vec::new());
+            let Verdict::Permit(permit) = monitor.judge(call("ann@example.org")) else { panic!("no permit") };
+            assert!(permit.judgement().is_harmless);
+            let mut later = Predicates::new();
+            later.define("is_customer", move |_| Ok(json!(is_still_harmless)));
+            monitor.set_predicates(later, Vec::new());
+            assert_eq!(monitor.redeem(permit).unwrap().is_harmless(), is_still_harmless);
+        }
+    }
+
+    /// What a draft would have led to decides which view the next step has, so a replay needs the same answers.
+    #[test]
+    fn a_hypothetical_judgement_records_its_answers() {
+        let policy = Arc::new(Policy::parse(POLICY).unwrap());
+        let mut monitor = Monitor::new(Arc::clone(&policy));
+        monitor.set_predicates(customers(Arc::default()), Vec::new());
+        let judged = |monitor: &Monitor| {
+            let judgement = monitor.would_judge(call("ann@example.org").into(), Attribution::everything());
+            judgement.reasons.into_iter().map(|reason| reason.message).collect::<Vec<_>>()
+        };
+        assert_eq!(judged(&monitor), Vec::<String>::new());
+        assert!(monitor.trace().is_empty());
+        let mut again = Monitor::new(policy);
+        again.set_predicates(Predicates::new(), monitor.predicate_answers());
+        assert_eq!(judged(&again), Vec::<String>::new());
+        assert_eq!(again.predicate_answers().len(), 1);
     }
 
     #[test]

@@ -328,10 +328,21 @@ impl Conversation {
 
     /// Redeems a permit: the monitor judges the call once more. Returns the need to run it. If the call may not run any
     /// more, refuses it, records a person's approval of it as void, and returns `None`.
+    ///
+    /// A call is released here and nowhere else, whether a tool runs it or the caller does. Under a method that raises
+    /// levels, a call that acts raises the level of its step.
     pub(super) fn redeem_permit(&mut self, index: usize, permit: Permit) -> Option<Need> {
         match self.monitor.redeem(permit) {
             Ok(authorized) => {
                 self.turn.outcome.spent.ran += 1;
+                if self.settings.method.raises_level()
+                    && !authorized.is_harmless()
+                    && let Some(bound) = self.last_step().map(|step| step.bound)
+                {
+                    // The rest of the turn is generated at this label, so that its steps see what the turn has done.
+                    // A refused call has done nothing, and a call that only reads can be repeated.
+                    self.labels.raise_level(&bound);
+                }
                 self.phase = ConversationPhase::Running { index, event: authorized.event() };
                 Some(Need::Run(authorized))
             }

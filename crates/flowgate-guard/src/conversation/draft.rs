@@ -48,16 +48,19 @@ impl Conversation {
 
     /// Asks the method about the draft `completion`, which was generated from `view`. The verdict has the label at
     /// which the step has to be generated: if that is the bound of `view`, the draft is accepted. Its `bits` are the
-    /// bits of hidden text that this choice can reveal. A method that judges no drafts accepts each one. Calls of tools
-    /// that the view does not offer are not shown to the method.
+    /// bits of hidden text that this choice can reveal. A method that judges no drafts accepts each one. Calls that are
+    /// refused without a verdict are not shown to the method: those of tools that the view does not offer, and those
+    /// beyond the limit on the calls of a message.
     fn judge_draft(&mut self, view: &View, completion: &Completion) -> DraftVerdict {
         let Some(drafts) = &mut self.drafts else { return DraftVerdict { label: view.bound, bits: 0 } };
-        let calls = completion.calls.iter().enumerate().filter_map(|(index, call)| {
+        let judged = completion.calls.iter().enumerate().take(self.settings.calls);
+        let calls = judged.filter_map(|(index, call)| {
             let entry = self.tools.catalogue().find(&self.monitor, &view.bound, &call.name)?;
             Some(DraftCall {
                 index,
                 tool: entry.offered.tool.clone(),
                 slots: entry.slots.clone(),
+                endorsed: entry.endorsed.keys().cloned().collect(),
                 arguments: call.arguments.clone(),
             })
         });

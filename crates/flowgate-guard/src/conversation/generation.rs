@@ -195,10 +195,6 @@ impl Conversation {
         self.turn.outcome.spent.messages += 1;
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
         let (view, completion) = self.settle_draft(view, completion)?;
-        if self.settings.method.raises_level() {
-            // The rest of the turn is generated at this label, so that its steps see what the turn has done so far.
-            self.labels.raise_level(&view.bound);
-        }
         let Completion { text, calls, thoughts, stop, .. } = completion;
         self.turn.outcome.stop = stop;
         // Recorded for a step without a text, too: that it has none depends on what it was shown.

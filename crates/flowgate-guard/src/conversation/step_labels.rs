@@ -4,7 +4,8 @@
 //!
 //! [`StepLabels`] decides which label a level has; it knows neither the policy nor the chat. A
 //! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or
-//! above the base label, and at or above the level below it, except where a method has raised the lower one since.
+//! above the base label, and at or above the level below it, except where a call that acts has raised the lower one
+//! since, under a method that [raises levels](crate::method::StepMethod::raises_level).
 //!
 //! **Labels that float.** The label of a level is the bound of its steps: they are shown what flows to it. Often
 //! everything that a step on the base label was shown carries less than the bound. If labels *float*, such a step
@@ -230,9 +231,10 @@ impl StepLabels {
         }
     }
 
-    /// Raises the label of the current level by `label`, so that the following steps on it are shown more.
+    /// Raises the level of the last step by `label`, so that the following steps on it are shown more. A level above it
+    /// that a look of this step has added is not raised.
     pub(super) fn raise_level(&mut self, label: &Label) {
-        if let Some(level) = self.levels.last_mut() {
+        if let Some(level) = self.levels.iter_mut().rev().find(|level| !level.is_fresh) {
             level.label = level.label.join(label);
         }
     }
@@ -354,6 +356,24 @@ mod tests {
             let steps = labels.level().map(|level| level.steps);
             assert_eq!(steps, Some(usize::from(!is_counted_anew)), "{elsewhere} {refusal:?}");
         }
+    }
+
+    /// A call after a look of the same message raises the level of their step, and not that of the look.
+    #[test]
+    fn a_call_raises_the_level_of_its_step() {
+        let policy = Policy::parse("lattice secrecy: public < internal < private\n").unwrap();
+        let element = |name: &str| policy.space().element("secrecy", name).unwrap().label;
+        let (internal, private) = (element("internal"), element("private"));
+        let mut labels = StepLabels::new(Label::BOTTOM, StepLabelling::Floating);
+        labels.begin_turn();
+        labels.count_step();
+        labels.raise_level(&internal);
+        assert_eq!(labels.level_label(), internal);
+        labels.add_look(internal, true);
+        labels.raise_level(&private);
+        assert_eq!(labels.level_label(), internal);
+        assert!(labels.end_level());
+        assert_eq!(labels.level_label(), private);
     }
 
     #[test]

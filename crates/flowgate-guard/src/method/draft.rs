@@ -50,6 +50,8 @@ pub struct DraftCall {
     pub tool: Tool,
     /// The arguments that can be left to a slot.
     pub slots: Vec<String>,
+    /// Of these, the arguments whose slots only an endorsement permits, so that a value of another form is refused.
+    pub endorsed: Vec<String>,
     /// The arguments, as the model wrote them.
     pub arguments: String,
 }

@@ -3,17 +3,23 @@
 //!
 //! The label of the smaller view is the join of the label of the current level and of the labels of the regions from
 //! which the arguments of the calls come. The [influence method of the same name](crate::influence::provenance)
-//! determines these regions. Arguments that can be left to a slot do not count, and a draft without calls is accepted.
-//! The choice of the label can reveal up to log2(number of labels) bits of hidden text, which are counted.
+//! determines these regions. Arguments that can be left to a slot do not count, except for a value with which the slot
+//! would be refused: only an endorsement permits the slot, and the value has another form or is too confidential. In the
+//! smaller view the model could not write this value, and no person would be asked about it. A draft without calls is
+//! accepted. The choice of the label can reveal up to log2(number of labels) bits of hidden text, which are counted.
+//!
+//! A step that acts raises the label of the rest of the turn, so that later steps see what was done. A step whose
+//! acting calls were refused has done nothing that later steps must see.
 
 use flowgate::label::Label;
-use flowgate::monitor::CallDependency;
+use flowgate::monitor::{Attribution, CallDependency, Monitor};
 use flowgate::trace::{Call, EventId, Trace, TraceEntry};
 
 use super::StepMethod;
-use super::draft::{Draft, DraftJudge, DraftVerdict};
+use super::draft::{Draft, DraftCall, DraftJudge, DraftVerdict};
 use crate::influence::provenance::ProvenanceMethod;
 use crate::influence::{AttributionSession, InfluenceMethod};
+use crate::slot;
 
 /// The method *provenance*.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +48,7 @@ impl StepMethod for Provenance {
     }
 
     fn raises_level(&self) -> bool {
-        // Later steps of the turn are shown what this one was shown and did.
+        // Later steps of the turn are shown what a step that acted was shown and did.
         true
     }
 }
@@ -66,22 +72,101 @@ impl DraftProvenance {
     }
 
     /// Returns the join of the label of the current level and of the labels of the regions from which the arguments of
-    /// the calls come, apart from arguments that can be slots.
+    /// the calls come, apart from arguments that can be slots with the value of the draft.
     fn needed_label(&mut self, draft: &Draft<'_>) -> Label {
-        let trace = draft.monitor.trace();
-        self.observe_new_events(trace);
+        self.observe_new_events(draft.monitor.trace());
         let mut needed = draft.level;
+        let mut with_slots = Vec::new();
         for call in &draft.calls {
-            // The call is not added to the trace, so it needs no id.
-            let call_of_draft = Call::from_json(String::new(), call.tool.clone(), &call.arguments);
-            let entry = TraceEntry::from(call_of_draft);
-            for (argument, source) in &self.session.attribute(trace, &entry).arguments {
-                if !call.slots.contains(argument) {
-                    needed = needed.join(&source_label(source, trace, &draft.label));
-                }
-            }
+            let arguments = self.attributed_arguments(call, draft);
+            let (slots, others): (Vec<_>, Vec<_>) =
+                arguments.into_iter().partition(|argument| call.slots.contains(&argument.name));
+            needed = others.iter().fold(needed, |needed, argument| needed.join(&argument.label));
+            with_slots.push(CallWithSlots { call, slots });
         }
-        needed
+        // A slot that would be refused raises the label, and a slot of a step at the raised label carries that as well,
+        // so the other slots are judged again. Each round but the last raises the label, so the loop ends.
+        loop {
+            let unfit = with_slots.iter().map(|call| call.label_of_unfit_slots(draft.monitor, &needed));
+            let raised = unfit.fold(needed, |raised, label| raised.join(&label));
+            if raised == needed {
+                return needed;
+            }
+            needed = raised;
+        }
+    }
+
+    /// Returns the arguments of a call, each with what its value depends on.
+    fn attributed_arguments(&mut self, call: &DraftCall, draft: &Draft<'_>) -> Vec<AttributedArgument> {
+        let trace = draft.monitor.trace();
+        // The call is not added to the trace, so it needs no id.
+        let call_of_draft = Call::from_json(String::new(), call.tool.clone(), &call.arguments);
+        let attribution = self.session.attribute(trace, &TraceEntry::from(call_of_draft));
+        let attributed = attribution.arguments.into_iter().map(|(name, source)| {
+            let label = source_label(&source, trace, &draft.label);
+            AttributedArgument { name, source, label }
+        });
+        attributed.collect()
+    }
+}
+
+/// An argument of a call of a draft.
+#[derive(Debug)]
+struct AttributedArgument {
+    name: String,
+    /// What the value depends on.
+    source: CallDependency,
+    /// The label of that.
+    label: Label,
+}
+
+/// A call of a draft with its arguments that can be slots.
+#[derive(Debug)]
+struct CallWithSlots<'d> {
+    call: &'d DraftCall,
+    slots: Vec<AttributedArgument>,
+}
+
+impl CallWithSlots<'_> {
+    /// Returns the join of the labels of the arguments that would be refused as slots of a step at the label `view`:
+    /// only an endorsement permits such a slot, and the value of the draft does not satisfy it.
+    fn label_of_unfit_slots(&self, monitor: &Monitor, view: &Label) -> Label {
+        // The step writes an argument itself if it is shown where the value comes from.
+        let open: Vec<_> = self.slots.iter().filter(|argument| !argument.label.flows_to(view)).collect();
+        if !open.iter().any(|argument| self.call.endorsed.contains(&argument.name)) {
+            return Label::BOTTOM;
+        }
+        // The call is not added to the trace, so its id matters to nobody.
+        let id = format!("draft{}", self.call.index);
+        let call = Call::from_json(id, self.call.tool.clone(), &self.call.arguments);
+        let values = call.arguments.clone().unwrap_or_default();
+        // The number of hidden regions (0) is only for records, and this judgement is not recorded.
+        let mut attribution = Attribution::view("provenance", *view, 0);
+        attribution.arguments =
+            open.iter().map(|argument| (argument.name.clone(), argument.slot_dependency(view))).collect();
+        let judgement = monitor.would_judge(TraceEntry::from(call), attribution);
+        let is_unfit = |argument: &&&AttributedArgument| {
+            self.call.endorsed.contains(&argument.name)
+                // The content of a slot that the draft itself has left open is not known yet.
+                && !values.get(&argument.name).is_some_and(slot::has_slot)
+                // The conversation would refuse the call for such a reason, without a question to a person.
+                && judgement.reasons.iter().any(|reason| reason.is_about_argument(&argument.name))
+        };
+        open.iter().filter(is_unfit).fold(Label::BOTTOM, |joined, argument| joined.join(&argument.label))
+    }
+}
+
+impl AttributedArgument {
+    /// Returns the dependency of a slot for this argument, which a step at the label `view` leaves open, with the value
+    /// of the draft.
+    fn slot_dependency(&self, view: &Label) -> CallDependency {
+        match &self.source {
+            CallDependency::Regions(regions) => {
+                CallDependency::Slot { view: *view, regions: regions.clone() }
+            }
+            // Anything that the draft was shown could fill it.
+            _ => CallDependency::Slot { view: view.join(&self.label), regions: Vec::new() },
+        }
     }
 }
 

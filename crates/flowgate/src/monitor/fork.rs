@@ -3,6 +3,7 @@
 //!
 //! * [`Monitor::would_permit`] decides whether calls would be permitted, without adding them to the trace. The guard
 //!   uses it to judge a draft that it may discard.
+//! * [`Monitor::would_judge`] returns the whole judgement of one such call, with its reasons.
 //! * [`Monitor::questions_after`] computes the questions about the further calls of a message, so that a person can
 //!   answer all of them at once.
 //! * [`Monitor::labels_if_pushed`] computes the labels of texts before they are pushed, so that a text whose label is
@@ -32,6 +33,16 @@ impl Monitor {
             }
             Verdict::Confirm(_) | Verdict::Deny(_) => false,
         })
+    }
+
+    /// Returns how a call with this attribution would be judged. Leaves the session of this monitor unchanged, but
+    /// records the answers that extern predicates give: a replay of the session is then judged in the same way. The
+    /// time is linear in the length of the trace.
+    pub fn would_judge(&self, entry: TraceEntry, attribution: Attribution) -> Judgement {
+        let mut fork = self.fork();
+        let judgement = fork.judge_entry(entry, attribution).judgement().clone();
+        self.answers.adopt(&fork.answers);
+        judgement
     }
 
     /// Returns for each of `calls` the question that a person would be asked about it; `None` for a call that would be

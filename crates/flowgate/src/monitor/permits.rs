@@ -132,7 +132,7 @@ impl Monitor {
             return Err(self.stale_denial(permit.judgement.clone(), "the permitted event is not a call"));
         };
         self.record_input(|| MonitorInput::Ran { call: call.id.clone(), event });
-        Ok(AuthorizedCall { call, event })
+        Ok(AuthorizedCall { call, event, is_harmless: permit.judgement.is_harmless })
     }
 
     /// Judges a call; the reasons that `approval` covers do not count. Only a permitted call remains in the trace: any

@@ -398,6 +398,7 @@ impl std::error::Error for Denial {}
 pub struct AuthorizedCall {
     pub(super) call: Call,
     pub(super) event: EventId,
+    pub(super) is_harmless: bool,
 }
 
 impl AuthorizedCall {
@@ -409,6 +410,12 @@ impl AuthorizedCall {
     /// Returns the event of the call in the trace.
     pub fn event(&self) -> EventId {
         self.event
+    }
+
+    /// Returns whether the policy lets everything flow into the tool, as into a harmless reader, in the judgement with
+    /// which the call runs. Any other call acts.
+    pub fn is_harmless(&self) -> bool {
+        self.is_harmless
     }
 
     /// Returns the arguments as the tool receives them: the canonical print of what was judged.

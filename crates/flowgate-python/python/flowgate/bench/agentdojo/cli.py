@@ -59,7 +59,7 @@ examples:
   run --defence gateway-lowest-first --model capable --gateway target/debug/flowgate
       AgentDojo's own client with the gateway as its base URL.
   run --plugin my_attacks.py --attack my_attack --model my_model --base-url http://127.0.0.1:8000/v1
-      Attacks, models, suites and defences of a program's own: see docs/python.md. `list --plugin my_attacks.py` shows them.
+      Attacks, models, suites and defences of a program's own: see docs/agentdojo.md. `list --plugin my_attacks.py` shows them.
   report --html report.html --prices prices.json
       The tables, and a page with plots and every corrected case. The prices are {"MODEL": {"input": 2.5, "output": 10}}, in
       dollars for a million tokens.

@@ -81,6 +81,8 @@ BUILTIN: dict[str, Defence] = {
     "judge": Defence("RTBAS with a screener that says what a step needs", method="judge"),
     "judge-obeying": Defence("RTBAS with a screener that obeys what it reads", method="judge", judge_obeys=True),
     "introspection": Defence("the model cites what its next message needs", method="introspection"),
+    "introspection-obeying": Defence("the model cites as an injection asks it to", method="introspection", judge_obeys=True),
+    "attention": Defence("RTBAS with a screener that reads attention", needs="a local model, whose attention the screener reads"),
     "provenance": Defence("the regions from which a draft takes its values", method="provenance"),
     "lowest-first": Defence("the strictest requirement; more where the model looks", method="lowest-first"),
     "cheapest-first": Defence("everything, if all calls are permitted", method="cheapest-first"),

@@ -62,12 +62,16 @@ class Double:
         before = (self.obeyed, self._step, self._looks, self._levels, self._lacks_answer, self._was_injected)
         completion = self._write(request)
         if any(name != LOOK for _, name, _ in completion.calls):
-            self._undo = (messages_of_model(request), before)
+            self._undo = (self._length(request), before)
         return completion
+
+    def _length(self, request: Request) -> int:
+        """Return the number of messages of the model in the whole chat. A view can lack some: what was written at a higher label."""
+        return messages_of_model(request if self.full is None else self.full())
 
     def _forget_draft(self, request: Request) -> None:
         """Go back to before the last calls if the chat does not have them: the message was a draft, which the guard has discarded."""
-        if self._undo is not None and messages_of_model(request) <= self._undo[0]:
+        if self._undo is not None and self._length(request) <= self._undo[0]:
             self.obeyed, self._step, self._looks, self._levels, self._lacks_answer, self._was_injected = self._undo[1]
         self._undo = None
 

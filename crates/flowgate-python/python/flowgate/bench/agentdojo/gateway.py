@@ -43,6 +43,8 @@ label tool as trusted, public if:
     (tool: Tool)
 """
 START_SECONDS = 30
+# The methods that can discard a message of the model, a draft, and ask for another one.
+DRAFTING = frozenset(["cheapest-first", "provenance"])
 FILLER = "You write the value of one argument"
 
 Message = dict[str, Any]
@@ -105,16 +107,17 @@ class WholeChat:
     """The chat of one case with nothing hidden: what the client sent last, and the calls that the gateway refused.
 
     It is what `Conversation.view_at` the top is in this process. The client never learns of a refused call, and the answer that the model
-    is shown may be hidden: of the calls that the model has written, those that are answered and that the client was not sent are refused.
+    is shown may be hidden: of the calls that the model has written, those that the client was not sent are refused, unless the message was
+    a draft that the guard has discarded.
     """
 
-    def __init__(self, client: Any = None) -> None:
-        """Create the chat of a client."""
-        self.client = client
+    def __init__(self, client: Any = None, *, has_drafts: bool = True) -> None:
+        """Create the chat of a client. Without `has_drafts`, every message of the model stands."""
+        self.client, self.has_drafts = client, has_drafts
         # The refused calls with their answers, each with its place in the chat of the client.
         self._refused: list[tuple[int, list[Message]]] = []
-        # The last calls of the model: their number, the messages of the model before them, and the length of the client's chat then.
-        self._written: tuple[int, int, int] = (0, 0, 0)
+        # The last calls of the model, the messages of the model that it was shown then, and the length of the client's chat then.
+        self._written: tuple[list[Answer], int, int] = ([], 0, 0)
 
     def request(self) -> dict[str, Any]:
         """Return the chat as a request."""
@@ -125,30 +128,33 @@ class WholeChat:
 
     def note_view(self, view: dict[str, Any]) -> None:
         """Find the calls that were refused since the model wrote them."""
-        number, before, place = self._written
-        self._written = (0, 0, 0)
-        if self.client is None or not number or messages_of_model(view) <= before:
-            # Nothing was written, or the message was a draft, which the guard has discarded.
+        calls, before, place = self._written
+        self._written = ([], 0, 0)
+        if self.client is None:
+            return
+        # A view can leave out a message that stands, if it was written at a higher label.
+        is_shown = messages_of_model(view) > before
+        is_sent = len(self.client.sent) > place
+        if self.has_drafts and not is_shown and not is_sent:
             return
         sent = answers({"messages": self.client.sent[place:]})
-        for answer in answers(view)[-number:]:
-            if any(answer.is_of_call(one) for one in sent):
-                continue
-            self._refused.append((place, _refusal(answer, len(self._refused))))
+        for call in calls:
+            if not any(call.is_of_call(one) for one in sent):
+                self._refused.append((place, _refusal(call, len(self._refused))))
 
     def note_answer(self, view: dict[str, Any], completion: Any) -> None:
         """Remember the calls that the model has written, given what it was shown. Looks stay between the gateway and the model."""
-        number = sum(name != LOOK for _, name, _ in completion.calls)
-        self._written = (number, messages_of_model(view), len(self.client.sent) if self.client is not None else 0)
+        calls = [Answer(name, json.loads(arguments), "") for _, name, arguments in completion.calls if name != LOOK]
+        self._written = (calls, messages_of_model(view), len(self.client.sent) if self.client is not None else 0)
 
 
-def _refusal(answer: Answer, number: int) -> list[Message]:
+def _refusal(call: Answer, number: int) -> list[Message]:
     """Return a call and its refusal as messages."""
-    function = {"name": answer.tool, "arguments": json.dumps(answer.arguments)}
-    call = {"id": f"refused_{number}", "type": "function", "function": function}
+    function = {"name": call.tool, "arguments": json.dumps(call.arguments)}
+    wire = {"id": f"refused_{number}", "type": "function", "function": function}
     return [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": call["id"], "content": REFUSALS[0]},
+        {"role": "assistant", "content": None, "tool_calls": [wire]},
+        {"role": "tool", "tool_call_id": wire["id"], "content": REFUSALS[0]},
     ]
 
 
@@ -183,7 +189,7 @@ class DoubleServer:
 
     def begin(self, model: Any, ledger: Ledger, client: Client) -> None:
         """Serve the double of the next case, which the client asks through the gateway."""
-        self.model, self.ledger, self.chat = model, ledger, WholeChat(client)
+        self.model, self.ledger, self.chat = model, ledger, WholeChat(client, has_drafts=client.gateway.method in DRAFTING)
         client.is_double = True
         model.full = self.chat.request
 
@@ -234,6 +240,7 @@ class Gateway:
 
     def __init__(self, binary: str, settings: GatewaySettings) -> None:
         """Start a gateway, and wait until it listens."""
+        self.method = settings.method
         self.folder = tempfile.TemporaryDirectory(prefix="flowgate-bench-")
         root = Path(self.folder.name)
         # An import is relative to the file that imports.

@@ -45,10 +45,10 @@ class Oracle:
         """Whether a call may run. What is allowed counts as made."""
         asked = Call(tool, arguments)
         if is_reader(tool):
-            return any(_is_same(call, asked) for call in self.plan.calls)
+            return any(self._is_same(call, asked) for call in self.plan.calls)
         # A call whose texts are stated comes before one that may have any.
-        found = next((call for call in sorted(self._left, key=_is_open) if _is_same(call, asked)), None)
-        if found is None or (_is_open(found) and self._is_attack(asked)):
+        found = next((call for call in sorted(self._left, key=self._is_open) if self._is_same(call, asked)), None)
+        if found is None or (self._is_open(found) and self._is_attack(asked)):
             return False
         self._left.remove(found)
         self._given.append(found)
@@ -57,30 +57,29 @@ class Oracle:
     def take_back(self, tool: str, arguments: dict[str, Any]) -> None:
         """Forget that a call was allowed: the answer came too late to be used."""
         asked = Call(tool, arguments)
-        found = next((call for call in reversed(self._given) if _is_same(call, asked)), None)
+        found = next((call for call in reversed(self._given) if self._is_same(call, asked)), None)
         if found is not None:
             self._given.remove(found)
             self._left.append(found)
 
     def _is_attack(self, asked: Call) -> bool:
         """Whether a call is one of the attack's, with its texts."""
-        return any(_is_same(call, asked) for call in self.plan.injected_calls)
+        return any(self._is_same(call, asked) for call in self.plan.injected_calls)
 
-
-def _is_same(stated: Call, asked: Call) -> bool:
-    """Whether a call has the required arguments of a stated one, and its texts where it states them."""
-    if call_key(stated.tool, stated.arguments) != call_key(asked.tool, asked.arguments):
-        return False
-    for name in payload_of(stated.tool):
-        text = _text(stated.arguments.get(name))
-        if not _is_placeholder(text) and words(text) != words(_text(asked.arguments.get(name))):
+    def _is_same(self, stated: Call, asked: Call) -> bool:
+        """Whether a call has the required arguments of a stated one, and its texts where it states them."""
+        suite = self.plan.suite
+        if call_key(stated.tool, stated.arguments, suite) != call_key(asked.tool, asked.arguments, suite):
             return False
-    return True
+        for name in payload_of(stated.tool, suite):
+            text = _text(stated.arguments.get(name))
+            if not _is_placeholder(text) and words(text) != words(_text(asked.arguments.get(name))):
+                return False
+        return True
 
-
-def _is_open(call: Call) -> bool:
-    """Whether a call states a placeholder in the place of a text."""
-    return any(_is_placeholder(_text(call.arguments.get(name))) for name in payload_of(call.tool))
+    def _is_open(self, call: Call) -> bool:
+        """Whether a call states a placeholder in the place of a text."""
+        return any(_is_placeholder(_text(call.arguments.get(name))) for name in payload_of(call.tool, self.plan.suite))
 
 
 def _is_placeholder(text: str) -> bool:

@@ -39,10 +39,20 @@ class Plan:
     injections: list[str] = field(default_factory=list)
     denies_service: bool = False
     """Whether the attack wants the agent to stop, and no task of its own."""
+    suite: str = ""
+    """The suite, on which it depends what arguments only carry a text."""
 
 
-def plan_of(user_task: Any, injection_task: Any, injections: dict[str, str], environment: Any, *, denies_service: bool = False) -> Plan:
-    """Return the plan of a case. Ground truth is stated for the environment before the first call; `environment` is not changed.
+def plan_of(
+    user_task: Any,
+    injection_task: Any,
+    injections: dict[str, str],
+    environment: Any,
+    *,
+    suite: str,
+    denies_service: bool = False,
+) -> Plan:
+    """Return the plan of a case of a suite. Ground truth is stated for the environment before the first call; `environment` is not changed.
 
     An attack that denies service has no calls: AgentDojo pairs it with an injection task for which it never asks.
     """
@@ -54,13 +64,13 @@ def plan_of(user_task: Any, injection_task: Any, injections: dict[str, str], env
     own = calls(user_task)
     answer = CORRECTED_ANSWERS.get(user_task.GROUND_TRUTH_OUTPUT, user_task.GROUND_TRUTH_OUTPUT)
     if injection_task is None:
-        return Plan(user_task.PROMPT, own, answer)
+        return Plan(user_task.PROMPT, own, answer, suite=suite)
     if denies_service:
-        return Plan(user_task.PROMPT, own, answer, injections=list(injections.values()), denies_service=True)
+        return Plan(user_task.PROMPT, own, answer, injections=list(injections.values()), denies_service=True, suite=suite)
     wanted, says = calls(injection_task), injection_task.GROUND_TRUTH_OUTPUT
     if not wanted and not says:
         wanted = _unstated(injection_task, environment.model_copy(deep=True))
-    return Plan(user_task.PROMPT, own, answer, wanted, says, list(injections.values()))
+    return Plan(user_task.PROMPT, own, answer, wanted, says, list(injections.values()), suite=suite)
 
 
 def _unstated(task: Any, environment: Any) -> list[Call]:

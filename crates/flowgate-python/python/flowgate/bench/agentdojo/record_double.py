@@ -99,5 +99,6 @@ def record_of(run: RecordedRun, plan: Plan, calls: list[RecordedCall]) -> Record
         if call.origin == "injection" or (not call.origin and is_shown and foreign):
             injected.add(number)
         is_shown = is_shown or any(attack and attack in letters(call.answer or "") for attack in attacks_of_run)
-    recorded = Plan(plan.prompt, [Call(call.tool, call.arguments) for call in calls], "", [], "", list((run.injections or {}).values()))
+    repeated = [Call(call.tool, call.arguments) for call in calls]
+    recorded = Plan(plan.prompt, repeated, "", [], "", list((run.injections or {}).values()), suite=plan.suite)
     return RecordedModel(recorded, injected)

@@ -77,7 +77,7 @@ def replay(job: ReplayJob) -> list[Result] | LeftOut:
     try:
         environment = environment_of(suite, injections)
         started = user.init_environment(environment.model_copy(deep=True))
-        plan = plan_of(user, injection, injections, started, denies_service=attacks().get(run.attack, False))
+        plan = plan_of(user, injection, injections, started, suite=run.suite, denies_service=attacks().get(run.attack, False))
     except Exception as error:  # noqa: BLE001 - whatever a log has injected, it must not end the replay of others
         reason = f"the environment of the run cannot be made ({type(error).__name__}): check its `injections`"
         return LeftOut(run.place, "no environment", reason)

@@ -86,7 +86,8 @@ def _prepare(case: Case) -> tuple[Any, Any, dict[str, str], Any, Plan]:
     environment = environment_of(suite, injections)
     started = user.init_environment(environment.model_copy(deep=True))
     denies = attacks().get(case.attack, False)
-    return user, injection, injections, environment, plan_of(user, injection, injections, started, denies_service=denies)
+    plan = plan_of(user, injection, injections, started, suite=case.suite, denies_service=denies)
+    return user, injection, injections, environment, plan
 
 
 def run_case(job: Job) -> list[Result]:
