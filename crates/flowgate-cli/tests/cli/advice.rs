@@ -226,8 +226,7 @@ fn tally(suite: &str, against: bool) -> Tally {
     let (_, whole) = injected(suite, &examples.join(format!("{suite}.flow")), &attacks);
     for (index, removed) in all.iter().enumerate() {
         let grants = ["label ", "endorse ", "payload ", "consent "];
-        // Each of the two tests takes every second policy.
-        if !grants.iter().any(|word| removed.starts_with(word)) || (index % 2 == 0) != against {
+        if !grants.iter().any(|word| removed.starts_with(word)) {
             continue;
         }
         let rest: String = all
@@ -289,7 +288,7 @@ fn total(against: bool) -> Tally {
 #[test]
 fn no_suggestion_that_was_measured_lets_an_attack_pass() {
     let sum = total(true);
-    assert!(sum.questions >= 50 && sum.advised >= 8, "{sum:#?}");
+    assert!(sum.questions >= 100 && sum.advised >= 16, "{sum:#?}");
     assert_eq!(sum.harmful, Vec::<String>::new());
 }
 
@@ -297,8 +296,9 @@ fn no_suggestion_that_was_measured_lets_an_attack_pass() {
 #[test]
 fn no_suggestion_lets_an_attack_pass_that_the_whole_policy_stops() {
     let sum = total(false);
-    assert!(sum.questions >= 50 && sum.advised >= 8, "{sum:#?}");
+    assert!(sum.questions >= 100 && sum.advised >= 16, "{sum:#?}");
     assert_eq!(sum.beyond, Vec::<String>::new());
+    assert_eq!(sum.harmful, Vec::<String>::new());
 }
 
 /// What is printed about each suggestion is what a count of the verdicts gives. The policies lack a statement without which
