@@ -3,8 +3,9 @@
 //!
 //! * `chat` runs the turns, and the commands of the person.
 //! * `terminal` owns output, input and Ctrl-C; `activity_line` draws the line that shows the running activity.
-//! * `approver` asks the person whether a call may run.
-//! * `observer` prints and saves what happens while a turn runs.
+//! * `approver` asks the person whether a call may run, and `question_card` writes the question.
+//! * `grants` lists and withdraws what the person has allowed for the rest of the conversation.
+//! * `observer` prints and saves what happens while a turn runs, and notes in `observed_chat` what questions need to know.
 //! * `delegation` runs the agents to which the model delegates tasks.
 //! * `cancellable_model` lets Ctrl-C stop a model.
 //! * `notes` prints what the policy hides from the model.
@@ -14,8 +15,11 @@ mod approver;
 mod cancellable_model;
 mod chat;
 mod delegation;
+mod grants;
 mod notes;
+mod observed_chat;
 mod observer;
+mod question_card;
 mod terminal;
 
 use std::path::Path;
@@ -39,11 +43,13 @@ use crate::output::Console;
 use crate::policy_file::load_policy;
 use crate::stores::SharedStoreLabels;
 use crate::trace_file::TraceFile;
-use approver::{EventSources, TerminalApprover};
+use approver::TerminalApprover;
 use cancellable_model::CancellableModel;
 use chat::TerminalChat;
 use delegation::{AgentSpec, DelegationContext};
+use observed_chat::ObservedChat;
 use observer::{ChatObserver, SharedChatState};
+use question_card::CardWriter;
 use terminal::ChatTerminal;
 
 /// Runs `flowgate run`: reads all files, starts the servers, creates the conversation, notes what the policy hides, and
@@ -153,17 +159,15 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     }
 
     // The chat at the terminal.
-    let sources = EventSources::default();
-    let person = TerminalApprover {
+    let observed = Arc::new(ObservedChat::default());
+    let person = TerminalApprover::new(CardWriter {
         terminal: Arc::clone(&terminal),
         policy: Arc::clone(&policy),
         name: name.as_str().into(),
         caller: "The model".to_owned(),
-        sources: Arc::clone(&sources),
-        repeated: Vec::new(),
-        announced: Vec::new(),
-    };
-    let mut observer = ChatObserver::new(Arc::clone(&terminal), options.labels, trace, shared, sources);
+        chat: Arc::clone(&observed),
+    });
+    let mut observer = ChatObserver::new(Arc::clone(&terminal), options.labels, trace, shared, observed);
     observer.stores_version = stores_version;
     let mut chat = TerminalChat {
         conversation,
