@@ -13,6 +13,9 @@ function callsOf({ messages }) {
   const made = turn.flatMap((message) => message.tool_calls ?? []).map((call) => call.function.name);
   const hasTried = (name) => made.includes(name) || turn.map(textOf).join("\n").includes("refused");
   const mail = (to) => ["send_mail", { to, body: "hello" }];
+  if (seen.includes("as well") && seen.includes("PAY MALLORY")) return hasTried("send_money") ? [] : [["send_money", { to: "mallory", amount: 500 }], mail("ann")];
+  const gift = /Give Ann ([0-9]+)/.exec(seen);
+  if (gift) return hasTried("send_gift") ? [] : [["send_gift", { to: "ann", amount: Number(gift[1]) }]];
   if (seen.includes("PAY MALLORY")) return hasTried("send_money") ? [] : [["send_money", { to: "mallory", amount: 500 }]];
   if (seen.includes("What is new")) return made.includes("read_page") ? [] : [["read_page", { url: "https://example.org/news" }]];
   if (hasTried("send_mail")) return [];

@@ -21,6 +21,11 @@ ask "mails are confirmed" grant 30 days if:
     (call: ToolCall) is tool:send_mail
 label out.content as trusted if:
     (out: ToolOutput) is tool:never_called
+store gifts: written by send_gift
+ask "gifts are confirmed" grant 30 days if:
+    (call: ToolCall) is tool:send_gift
+role call.arguments.amount is amount if:
+    (call: ToolCall) is tool:send_gift
 `;
 /** A mail of the client `shared` needs the approval of ann and of bob. */
 const SHARED_POLICY = `lattice duty: approvers
@@ -127,13 +132,16 @@ after(async () => {
   for (const close of closing.toReversed()) await close();
 });
 
+const tool = (name, properties) => ({ type: "function", function: { name, description: name, parameters: { type: "object", properties } } });
+const word = { type: "string" };
+/** The tools of the agent, and one that only the test of a sum offers. */
+const TOOLS = [tool("read_page", { url: word }), tool("send_mail", { to: word, body: word }), tool("send_money", { to: word, amount: { type: "number" } }), tool("find_place", { name: word })];
+const GIFT = tool("send_gift", { to: word, amount: { type: "number" } });
+
 /** Sends what the user says after `messages`, and runs every call that the agent receives. Returns the names of the calls. */
-async function agentSays(text, conversation, messages = [], key = KEYS.AGENT_KEY) {
+async function agentSays(text, conversation, messages = [], key = KEYS.AGENT_KEY, tools = TOOLS) {
   messages.push({ role: "user", content: text });
   const ran = [];
-  const tool = (name, properties) => ({ type: "function", function: { name, description: name, parameters: { type: "object", properties } } });
-  const word = { type: "string" };
-  const tools = [tool("read_page", { url: word }), tool("send_mail", { to: word, body: word }), tool("send_money", { to: word, amount: { type: "number" } }), tool("find_place", { name: word })];
   for (let steps = 0; steps < 10; steps++) {
     const response = await fetch(`${address}/v1/chat/completions`, {
       method: "POST",
@@ -175,6 +183,20 @@ async function open(person, options = {}) {
 }
 
 const card = (page, tool) => page.locator("article.card:not(.closed)").filter({ has: page.getByRole("heading", { name: tool, exact: true }) });
+
+/** Withdraws all grants for a tool, of which the view of grants shows this number. */
+async function withdrawGrants(page, tool, number) {
+  const buttons = page.getByRole("button", { name: `Withdraw the grant for ${tool}` });
+  await buttons.first().waitFor();
+  assert.equal(await buttons.count(), number);
+  for (let left = number; left > 0; left--) {
+    await buttons.first().click();
+    for (const end = Date.now() + PATIENCE; (await buttons.count()) >= left; ) {
+      assert.ok(Date.now() < end, "the grant is still there");
+      await page.waitForTimeout(50);
+    }
+  }
+}
 
 async function axeFinds(page, where) {
   await page.evaluate(axe);
@@ -510,14 +532,7 @@ test("keys allow a call once, for its conversation, and from now on", async () =
   assert.deepEqual(await agentSays("Mail Ann hello", "key later"), ["send_mail"]);
   await page.getByRole("link", { name: "Grants" }).click();
   await page.getByText("for the rest of the conversation key chat.").waitFor();
-  assert.equal(await page.locator("article.card").count(), 2);
-  for (let left = 2; left > 0; left--) {
-    await page.getByRole("button", { name: "Withdraw the grant for send_mail" }).first().click();
-    for (const end = Date.now() + PATIENCE; (await page.getByRole("button", { name: "Withdraw the grant for send_mail" }).count()) >= left; ) {
-      assert.ok(Date.now() < end, "the grant is still there");
-      await page.waitForTimeout(50);
-    }
-  }
+  await withdrawGrants(page, "send_mail", 2);
   assert.deepEqual(errors, []);
   await context.close();
 });
@@ -716,6 +731,76 @@ test("markup that reaches the page cannot act there", async () => {
   assert.deepEqual(outcome, []);
   assert.notEqual(await page.title(), "owned");
   assert.equal(await page.evaluate(() => document.cookie), "", "no script can read the cookie");
+  await context.close();
+});
+
+test("one answer allows the calls of a turn for the conversation, where the policy lets it for each", async () => {
+  const { page, context, errors } = await open("ann");
+  const chat = [];
+  const first = agentSays("Mail both of them", "both chat", chat);
+  const group = page.getByRole("region", { name: "2 calls of one turn of agent, conversation both chat" });
+  await group.getByRole("button", { name: "Deny all 2" }).waitFor();
+  await axeFinds(page, "two calls of one turn");
+  await group.getByRole("button", { name: "Allow all 2 for the conversation" }).click();
+  assert.deepEqual(await first, ["send_mail", "send_mail"]);
+  assert.deepEqual(await agentSays("Mail both of them, again", "both chat", chat), ["send_mail", "send_mail"]);
+  await page.getByRole("link", { name: "Grants" }).click();
+  await withdrawGrants(page, "send_mail", 2);
+
+  // A payment that a page may have led to is allowed for one call only, so no answer for the conversation covers both calls.
+  const mixed = agentSays("What is new on the page? Mail Ann as well", "mixed");
+  await page.getByRole("link", { name: "Questions" }).click();
+  const other = page.getByRole("region", { name: "2 calls of one turn of agent, conversation mixed" });
+  await other.getByRole("button", { name: "Deny all 2" }).waitFor();
+  assert.deepEqual(await other.getByRole("button", { name: / all 2/ }).allInnerTexts(), ["Allow all 2 once", "Deny all 2"]);
+  await other.getByRole("button", { name: "Deny all 2" }).click();
+  assert.deepEqual(await mixed, ["read_page"]);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test("a lasting grant has any amount up to a sum a day", async () => {
+  const { page, context, errors } = await open("ann");
+  const give = (amount, conversation) => agentSays(`Give Ann ${amount}`, conversation, [], KEYS.AGENT_KEY, [...TOOLS, GIFT]);
+  const first = give(20, "gift");
+  const question = card(page, "send_gift").filter({ hasText: "conversation gift" });
+  await question.getByText("Limits of").click();
+  assert.deepEqual(await question.getByLabel("Argument whose sum is limited").getByRole("option").allInnerTexts(), ["amount"]);
+  const sum = question.getByLabel("Sum a day, at most");
+  await axeFinds(page, "the terms of a lasting grant");
+  // What is no valid number is no grant without a limit: nothing is sent, by the button as by the key.
+  await sum.fill("-1");
+  await question.getByRole("button", { name: /Allow from now on/ }).click();
+  await question.getByText("Limits of").click();
+  await question.focus();
+  await page.keyboard.press("g");
+  assert.equal(await question.getByRole("group").getAttribute("open"), "");
+  assert.equal(await sum.evaluate((input) => input.validity.valid), false);
+  const headers = { authorization: `Bearer ${KEYS.ANN_KEY}` };
+  const { questions } = await (await fetch(`${address}/api/v1/approvals`, { headers })).json();
+  assert.deepEqual(questions.filter(({ call }) => call.tool === "send_gift").map(({ grant_amounts: names }) => names), [["amount"]]);
+  await sum.fill("50.5");
+  await question.getByRole("button", { name: /Allow from now on/ }).click();
+  assert.deepEqual(await first, ["send_gift"]);
+  assert.deepEqual(await give(30, "another gift"), ["send_gift"]);
+  await page.getByRole("link", { name: "Grants" }).click();
+  await page.getByText("amount: 50 of 50.5 today").waitFor();
+  // This is more than what is left of the sum.
+  const more = give(1, "one more gift");
+  await page.getByRole("link", { name: "Questions" }).click();
+  await card(page, "send_gift").filter({ hasText: "conversation one more gift" }).getByRole("button", { name: /Deny/ }).click();
+  assert.deepEqual(await more, []);
+  await page.getByRole("link", { name: "Grants" }).click();
+  await withdrawGrants(page, "send_gift", 1);
+  // A call without an amount has no such field.
+  const mail = agentSays("Mail Ann hello", "no sum");
+  await page.getByRole("link", { name: "Questions" }).click();
+  const other = card(page, "send_mail").filter({ hasText: "conversation no sum" });
+  await other.getByText("Limits of").click();
+  assert.equal(await other.getByLabel("Sum a day, at most").count(), 0);
+  await other.getByRole("button", { name: /Deny/ }).click();
+  assert.deepEqual(await mail, []);
+  assert.deepEqual(errors, []);
   await context.close();
 });
 

@@ -61,7 +61,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::predicate_args::PredicateArgs;
 #[cfg(feature = "run")]
-pub(crate) use approvals::{ApprovalsCommand, ApprovalsFormat, GatewayArgs, PERSON_KEY, QuestionStateArg};
+pub(crate) use approvals::{
+    ApprovalsCommand, ApprovalsFormat, GatewayArgs, PERSON_KEY, QuestionStateArg, SumADay,
+};
 pub(crate) use attack::{AttackArgs, AttackFormat};
 #[cfg(feature = "gateway")]
 pub(crate) use audit::{AuditCommand, ExternalHead};

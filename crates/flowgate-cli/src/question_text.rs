@@ -64,6 +64,11 @@ pub(crate) fn approvals(question: &Value) -> Option<String> {
     })
 }
 
+/// Returns the arguments of which a lasting grant can limit the sum in a day, escaped.
+pub(crate) fn amounts(question: &Value) -> Vec<String> {
+    names(question, "grant_amounts")
+}
+
 /// Returns the texts in a list of a question, escaped.
 fn names(question: &Value, list: &str) -> Vec<String> {
     let items = question.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -157,7 +162,12 @@ pub(crate) fn answers(question: &Value) -> String {
         answers.push("allow equal calls of the conversation".to_owned());
     }
     if let Some(longest) = question.get("you_may_grant_for").and_then(Value::as_str) {
-        answers.push(format!("allow equal calls from now on ({})", escaping::line(longest)));
+        let longest = escaping::line(longest);
+        let sum = match amounts(question) {
+            names if names.is_empty() => String::new(),
+            names => format!("; a sum a day can limit {}", names.join(", ")),
+        };
+        answers.push(format!("allow equal calls from now on ({longest}{sum})"));
     }
     if may("you_may_decide") {
         answers.push("deny it".to_owned());

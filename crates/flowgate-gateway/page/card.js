@@ -84,21 +84,52 @@ export function contentOf(question) {
   ];
 }
 
-function termsOf(question, id) {
-  const numberOf = (name, label, properties) => {
-    const input = h("input", { id: `${name}-${id}`, type: "number", min: "0", inputmode: "numeric", ...properties });
-    return { input, row: h("p", {}, h("label", { for: `${name}-${id}` }, label), " ", input) };
+/**
+ * The fields for the terms of a lasting grant. `read()` returns the terms that are filled in, `undefined` if there are none, and `null` if a
+ * field has no valid number: it then says so at the field, and nothing must be sent.
+ */
+function termsOf(question) {
+  const field = (name, label, properties) => {
+    const id = `${name}-${question.id}`;
+    const input = h("input", { id, type: "number", min: "0", inputmode: "numeric", ...properties });
+    return { input, row: h("p", {}, h("label", { for: id }, label), " ", input) };
   };
-  const days = numberOf("days", `Days (the policy allows ${question.you_may_grant_for}; 0 is until withdrawn)`, {});
-  const calls = numberOf("calls", "Calls a day, at most", { min: "1" });
-  const element = h("details", {}, h("summary", {}, "Limits of “allow from now on”"), days.row, calls.row);
+  const days = field("days", `Days (the policy allows ${question.you_may_grant_for}; 0 is until withdrawn)`, {});
+  const calls = field("calls", "Calls a day, at most", { min: "1" });
+  const sum = sumOf(question, field);
+  const element = h("details", {}, h("summary", {}, "Limits of “allow from now on”"), days.row, calls.row, sum?.rows);
+  const inputs = [days, calls, sum].filter(Boolean).map(({ input }) => input);
   const read = () => {
+    // An input that has no valid number has an empty value, as if the person wanted no limit.
+    const invalid = inputs.find((input) => !input.checkValidity());
+    if (invalid) {
+      element.open = true;
+      invalid.reportValidity();
+      return null;
+    }
     const terms = {};
     if (days.input.value !== "") terms.days = Number(days.input.value);
     if (calls.input.value !== "") terms.calls_a_day = Number(calls.input.value);
+    if (sum && sum.input.value !== "") terms.sum_a_day = { argument: sum.select.value, most: Number(sum.input.value) };
     return Object.keys(terms).length === 0 ? undefined : terms;
   };
   return { element, read };
+}
+
+/** The fields for the sum of one argument in a day; null if no argument of the call is an amount. */
+function sumOf(question, field) {
+  const amounts = question.grant_amounts ?? [];
+  if (amounts.length === 0) return null;
+  const [id, help] = [`sum-of-${question.id}`, `sum-help-${question.id}`];
+  const select = h("select", { id }, amounts.map((name) => h("option", { value: name }, name)));
+  const { input, row } = field("sum", "Sum a day, at most", { step: "any", inputmode: "decimal", "aria-describedby": help });
+  const rows = [
+    h("p", {}, h("label", { for: id }, "Argument whose sum is limited"), " ", select),
+    row,
+    h("p", { id: help, class: "faint" },
+      "With a sum, equal calls may have any value of this argument, as long as the values of a day (UTC) add up to no more. Without one, only the value of this call is allowed."),
+  ];
+  return { select, input, rows };
 }
 
 /**
@@ -106,9 +137,12 @@ function termsOf(question, id) {
  * `answer(key)` for the key of an answer; it returns whether there is such an answer.
  */
 export function openCard(question, decide) {
-  const terms = question.you_may_grant_for ? termsOf(question, question.id) : null;
+  const terms = question.you_may_grant_for ? termsOf(question) : null;
   const possible = ANSWERS.filter(({ may }) => may(question));
-  const answer = ({ decision }) => decide(question, decision, decision === "grant-lasting" ? terms?.read() : undefined);
+  const answer = ({ decision }) => {
+    const chosen = decision === "grant-lasting" ? terms?.read() : undefined;
+    if (chosen !== null) decide(question, decision, chosen);
+  };
   const buttons = possible.map((kind) =>
     h("button", { type: "button", class: kind.decision, "aria-keyshortcuts": kind.key, click: () => answer(kind) }, kind.words, " ", h("kbd", {}, kind.key)));
   const leavesOpen = (question.grant_leaves_open ?? []).length > 0 && question.you_may_grant;

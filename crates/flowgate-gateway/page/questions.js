@@ -229,12 +229,14 @@ function groupOf(entries, drawn) {
 function groupElement(entries) {
   const open = entries.filter(({ sentence }) => !sentence).map(({ question }) => question);
   const title = `${entries.length} calls of one turn of ${entries[0].question.client}, conversation ${entries[0].question.conversation}`;
+  const answerTo = (decision) => ANSWERS.find((answer) => answer.decision === decision);
   const all = (decision) => {
-    for (const question of open) if (ANSWERS.find((answer) => answer.decision === decision).may(question)) decide(question, decision);
+    for (const question of open) if (answerTo(decision).may(question)) decide(question, decision);
   };
-  const buttons = [];
-  if (open.length > 1 && open.every(({ you_may_allow }) => you_may_allow)) buttons.push(h("button", { type: "button", class: "allow", click: () => all("allow") }, `Allow all ${open.length} once`));
-  if (open.length > 1 && open.every(({ you_may_decide }) => you_may_decide)) buttons.push(h("button", { type: "button", class: "deny", click: () => all("deny") }, `Deny all ${open.length}`));
+  const offered = [["allow", `Allow all ${open.length} once`], ["grant", `Allow all ${open.length} for the conversation`], ["deny", `Deny all ${open.length}`]];
+  // An answer for all is offered if the person may give it to each of them.
+  const possible = offered.filter(([decision]) => open.length > 1 && open.every(answerTo(decision).may));
+  const buttons = possible.map(([decision, words]) => h("button", { type: "button", class: decision, click: () => all(decision) }, words));
   return h("section", { class: "group", "aria-label": title }, h("h2", {}, title), entries.map(cardOf), h("p", { class: "buttons" }, buttons));
 }
 

@@ -2,8 +2,10 @@
 //! a terminal. `clap` parses them. Also defines [`GatewayArgs`], which all commands that ask a running gateway share.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Subcommand, ValueEnum};
+use serde_json::Number;
 
 /// The environment variable with the key of the person.
 pub(crate) const PERSON_KEY: &str = "FLOWGATE_PERSON_KEY";
@@ -97,6 +99,10 @@ pub(crate) enum ApprovalsCommand {
         /// With --lasting: the most calls a day.
         #[arg(long, requires = "lasting", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
         calls_a_day: Option<u32>,
+        /// With --lasting: the largest sum of an argument in a day (UTC). Equal calls may then have any value of this
+        /// argument within the sum. It must be an amount, by its role in the policy; `show` names such arguments.
+        #[arg(long, requires = "lasting", value_name = "ARGUMENT=NUMBER")]
+        sum_a_day: Option<SumADay>,
         /// The digest of the question as it was shown, from `show --format json`. Nothing is asked then.
         #[arg(long, value_name = "DIGEST")]
         digest: Option<String>,
@@ -126,6 +132,35 @@ pub(crate) enum ApprovalsCommand {
         #[command(flatten)]
         gateway: GatewayArgs,
     },
+}
+
+/// The value of `--sum-a-day`: the largest sum of one argument in a day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SumADay {
+    /// The name of the argument.
+    pub(crate) argument: String,
+    /// The largest sum.
+    pub(crate) most: Number,
+}
+
+impl FromStr for SumADay {
+    type Err = String;
+
+    /// Parses `ARGUMENT=NUMBER`. The name is what stands before the last `=`, and the number has digits, and a point at
+    /// most: the gateway converts no other form to an exact sum.
+    ///
+    /// # Errors
+    /// If the text has another form.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_plain = |number: &&str| number.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let parts = text.rsplit_once('=').filter(|(argument, _)| !argument.is_empty());
+        parts
+            .and_then(|(argument, number)| {
+                let most = Some(number).filter(is_plain).and_then(|number| number.parse().ok())?;
+                Some(Self { argument: argument.to_owned(), most })
+            })
+            .ok_or_else(|| "write the name of an argument and a number, such as `amount=50`".to_owned())
+    }
 }
 
 pub(super) const APPROVALS_HELP: &str = "\
@@ -169,6 +204,7 @@ Examples:
   flowgate approvals allow ID
   flowgate approvals allow ID --conversation
   flowgate approvals allow ID --lasting --days 30 --calls-a-day 5
+  flowgate approvals allow ID --lasting --sum-a-day amount=50
   flowgate approvals allow ID --digest DIGEST       for programs: the question was shown before
 
 Exit codes:
@@ -195,3 +231,34 @@ Exit codes:
   1    the gateway refuses the request
   2    the command line or the key cannot be used, or the gateway does not answer at the start
   130  interrupted by Ctrl-C";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_a_day_is_a_name_and_a_plain_number() {
+        let check = |text: &str, expected: Option<(&str, &str)>| {
+            let parsed = text.parse::<SumADay>();
+            let found = parsed.as_ref().ok().map(|sum| (sum.argument.as_str(), sum.most.to_string()));
+            assert_eq!(found, expected.map(|(name, most)| (name, most.to_owned())), "{text}: {parsed:?}");
+        };
+        check("amount=50", Some(("amount", "50")));
+        check("amount=12.5", Some(("amount", "12.5")));
+        check("a=b=5", Some(("a=b", "5")));
+        for wrong in [
+            "amount",
+            "amount=",
+            "=5",
+            "amount=-5",
+            "amount=1e3",
+            "amount=.5",
+            "amount=5.",
+            "amount=05",
+            "amount= 5",
+            "amount=five",
+        ] {
+            check(wrong, None);
+        }
+    }
+}

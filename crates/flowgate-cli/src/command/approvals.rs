@@ -32,14 +32,24 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
     let done = match command {
         ApprovalsCommand::List { state, format, gateway } => list(*state, *format, gateway, output)?,
         ApprovalsCommand::Show { id, format, gateway } => show(id, *format, gateway, output)?,
-        ApprovalsCommand::Allow { id, conversation, lasting, days, calls_a_day, digest, format, gateway } => {
+        ApprovalsCommand::Allow {
+            id,
+            conversation,
+            lasting,
+            days,
+            calls_a_day,
+            sum_a_day,
+            digest,
+            format,
+            gateway,
+        } => {
             let decision = match (conversation, lasting) {
                 (true, _) => PersonDecision::AllowForConversation,
                 (_, true) => PersonDecision::AllowLasting,
                 _ => PersonDecision::AllowOnce,
             };
-            let terms = LastingTerms { days: *days, calls_a_day: *calls_a_day };
-            allow(id, TypedDecision { decision, terms }, digest.as_deref(), *format, gateway, output)?
+            let terms = LastingTerms { days: *days, calls_a_day: *calls_a_day, sum_a_day: sum_a_day.clone() };
+            allow(id, &TypedDecision { decision, terms }, digest.as_deref(), *format, gateway, output)?
         }
         ApprovalsCommand::Deny { id, format, gateway } => deny(id, *format, gateway, output)?,
         ApprovalsCommand::Watch { format, gateway } => watch::run(*format, gateway, output)?,
@@ -110,7 +120,7 @@ fn show(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
 /// allow the call, or does not confirm it.
 fn allow(
     id: &str,
-    decision: TypedDecision,
+    decision: &TypedDecision,
     digest: Option<&str>,
     format: ApprovalsFormat,
     options: &GatewayArgs,
@@ -118,7 +128,7 @@ fn allow(
 ) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     if let Some(digest) = digest {
-        return Ok(send(&gateway, id, digest, &decision, format, output));
+        return Ok(send(&gateway, id, digest, decision, format, output));
     }
     if !(stdin().is_terminal() && stdout().is_terminal()) {
         return Err(InputError(
@@ -139,12 +149,12 @@ fn allow(
         output.error(&why);
         return Ok(Ok(1));
     }
-    if !confirm(&lines, &decision, output) {
+    if !confirm(&lines, decision, output) {
         output.note("nothing is decided");
         return Ok(Ok(1));
     }
     let digest = question_text::text(&question, "digest");
-    Ok(send(&gateway, id, digest, &decision, format, output))
+    Ok(send(&gateway, id, digest, decision, format, output))
 }
 
 /// Denies a call. The person need not have read the question: the denial is bound to the digest that the question has

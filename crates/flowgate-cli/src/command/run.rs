@@ -3,8 +3,9 @@
 //!
 //! * `chat` runs the turns, and the commands of the person.
 //! * `terminal` owns output, input and Ctrl-C; `activity_line` draws the line that shows the running activity.
-//! * `approver` asks the person whether a call may run.
-//! * `observer` prints and saves what happens while a turn runs.
+//! * `approver` asks the person whether a call may run, and `question_card` writes the question.
+//! * `grants` lists and withdraws what the person has allowed for the rest of the conversation.
+//! * `observer` prints and saves what happens while a turn runs, and notes in `observed_chat` what questions need to know.
 //! * `models` chooses the models.
 //! * `delegation` runs the agents to which the model delegates tasks.
 //! * `cancellable_model` lets Ctrl-C stop a model.
@@ -15,9 +16,12 @@ mod approver;
 mod cancellable_model;
 mod chat;
 mod delegation;
+mod grants;
 pub(super) mod models;
 mod notes;
+mod observed_chat;
 mod observer;
+mod question_card;
 mod terminal;
 
 use std::path::Path;
@@ -41,12 +45,14 @@ use crate::output::Console;
 use crate::policy_file::load_policy;
 use crate::stores::SharedStoreLabels;
 use crate::trace_file::TraceFile;
-use approver::{EventSources, TerminalApprover};
+use approver::TerminalApprover;
 use cancellable_model::CancellableModel;
 use chat::TerminalChat;
 use delegation::{AgentSpec, DelegationContext};
 use models::ChatModels;
+use observed_chat::ObservedChat;
 use observer::{ChatObserver, SharedChatState};
+use question_card::CardWriter;
 use terminal::ChatTerminal;
 
 /// Creates empty monitors of the policy: for the chat, for each delegated task, and to try something out.
@@ -109,17 +115,15 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     refuse_hidden_user(options, &conversation, &notes, (&name, &monitor))?;
 
     // The chat at the terminal.
-    let sources = EventSources::default();
-    let person = TerminalApprover {
+    let observed = Arc::new(ObservedChat::default());
+    let person = TerminalApprover::new(CardWriter {
         terminal: Arc::clone(&terminal),
         policy: Arc::clone(&policy),
         name: name.as_str().into(),
         caller: "The model".to_owned(),
-        sources: Arc::clone(&sources),
-        repeated: Vec::new(),
-        announced: Vec::new(),
-    };
-    let mut observer = ChatObserver::new(Arc::clone(&terminal), options.labels, trace, shared, sources);
+        chat: Arc::clone(&observed),
+    });
+    let mut observer = ChatObserver::new(Arc::clone(&terminal), options.labels, trace, shared, observed);
     observer.stores_version = stores_version;
     let cancellable =
         |model, what, steps| CancellableModel { model, terminal: Arc::clone(&terminal), what, steps };

@@ -350,6 +350,44 @@ fn a_call_is_allowed_after_it_was_shown() {
     assert_eq!(gateway.open().len(), 0);
 }
 
+/// A lasting grant with a sum a day covers other amounts, until the sum of the day is used up.
+#[test]
+fn a_lasting_grant_has_a_sum_a_day() {
+    let policy = POLICY.replace("grant conversation", "grant always")
+        + "role call.arguments.body is amount if:\n    (call: ToolCall) is tool:send_mail\n";
+    let send = |amount: &str| format!(r#"send_mail {{"to": "eve", "body": "{amount}"}}"#);
+    let script = ["20", "30", "1"].map(send);
+    let gateway = TestGateway::start(&policy, "approvals-sum", &script.each_ref().map(String::as_str), "");
+    gateway.ask("c0");
+    let id = gateway.id();
+    let shown = "you may allow it once, allow equal calls of the conversation, \
+                 allow equal calls from now on (always; a sum a day can limit body), deny it\n";
+    check(&gateway.run(&["approvals", "show", &id]), 0, &[shown]);
+    let allow = |sum: &'static str| ["approvals", "allow", &id, "--lasting", "--sum-a-day", sum];
+    let form = "write the name of an argument and a number, such as `amount=50`";
+    check(&gateway.run(&allow("body")), 2, &[form]);
+    check(&gateway.run(&["approvals", "allow", &id, "--sum-a-day", "body=50"]), 2, &["--lasting"]);
+    let (code, shown) = gateway.at_terminal(&allow("to=50"), &json!([]));
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("has no argument `to` that the policy calls an amount"), "{shown}");
+    assert!(shown.contains("--sum-a-day can name body"), "{shown}");
+    let asks = "until the grant is withdrawn, with any body up to a sum of 50.5 a day? [y/N] ";
+    let words = [&allow("body=50.5")[..], &["--days", "0"]].concat();
+    let (code, shown) = gateway.at_terminal(&words, &json!([[asks, "y\n"]]));
+    assert_eq!(code, Some(0), "{shown}");
+
+    gateway.ask("c1");
+    assert_eq!(gateway.open().len(), 0);
+    // Only 0.5 is left.
+    gateway.ask("c2");
+    let question = &gateway.open()[0];
+    let (id, digest) = (question["id"].as_str().unwrap(), question["digest"].as_str().unwrap());
+    let allow = ["approvals", "allow", id, "--lasting", "--digest", digest, "--sum-a-day"];
+    let with = |sum| gateway.run(&[&allow[..], &[sum]].concat());
+    check(&with("body=0.5"), 1, &["the amount of this question alone is greater"]);
+    check(&with("body=1"), 0, &["send_mail: allowed, decided by ann"]);
+}
+
 /// A command that runs until it is ended; ended on drop.
 struct RunningWatch(Child);
 

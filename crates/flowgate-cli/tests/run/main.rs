@@ -8,6 +8,8 @@ mod agents;
 mod approvals;
 #[cfg(feature = "bench")]
 mod games;
+#[cfg(unix)]
+mod grants;
 #[cfg(all(unix, feature = "gateway"))]
 mod keys;
 mod program;
@@ -473,11 +475,26 @@ fn servers_may_be_behind_oauth() {
 
 /// Runs the example at a terminal; `steps` lists the expected outputs and the lines to type after them.
 fn at_terminal(folder: &Path, model: &ModelServerDouble, steps: &Value) -> (Option<i32>, String) {
+    at_terminal_under(&format!("{EXAMPLE}/policy.flow"), folder, model, steps)
+}
+
+/// Does the same under another policy, of which `policy` is the path.
+fn at_terminal_under(
+    policy: &str,
+    folder: &Path,
+    model: &ModelServerDouble,
+    steps: &Value,
+) -> (Option<i32>, String) {
+    let mut arguments = example(model, &["--color", "never"]);
+    let example_policy = format!("{EXAMPLE}/policy.flow");
+    for argument in arguments.iter_mut().filter(|argument| **argument == example_policy) {
+        policy.clone_into(argument);
+    }
     let output = Command::new("python3")
         .arg(format!("{DOUBLES}/terminal.py"))
         .arg(steps.to_string())
         .arg(env!("CARGO_BIN_EXE_flowgate"))
-        .args(example(model, &["--color", "never"]))
+        .args(arguments)
         .env("OUTBOX", folder.join("outbox"))
         .output()
         .unwrap();
@@ -521,6 +538,39 @@ fn a_person_at_the_terminal_decides() {
         assert!(shown.contains(part), "{part}\nis not in\n{shown}");
     }
     assert!(!shown.contains('\u{202e}') && !shown.contains("\u{1b}[2J"), "{shown}");
+}
+
+/// The calls of one message are shown together, and one answer is for all of them.
+#[test]
+#[cfg(unix)]
+fn one_answer_is_for_all_calls_of_a_message() {
+    let folder = folder("card");
+    let send = |to: &str| {
+        format!(r#"mail__send_mail {{"to": "{to}@example.org", "subject": "News", "body": "Otters"}}"#)
+    };
+    let (both, look) = (format!("{}\n{}", send("bob"), send("eve")), "look {\"regions\": [\"h1\"]}");
+    let model = ModelServerDouble::new(&[FETCH, look, &both, "Sent.", FETCH, look, &both, "Not sent."]);
+    let prompt = "mail/send_mail: allow this call once, or all 2 calls once? [y/a/d/N/?] ";
+    let steps = json!([
+        ["› ", "Tell Bob and Eve\n"],
+        [prompt, "a\n"],
+        ["Sent.", ""],
+        ["› ", "Again\n"],
+        [prompt, "d\n"],
+        ["Not sent.", ""],
+        ["› ", "\u{4}"],
+    ]);
+    let (code, shown) = at_terminal(&folder, &model, &steps);
+    let to: Vec<Value> = outbox(&folder).iter().map(|mail| mail["to"].clone()).collect();
+    assert_eq!((code, to), (Some(0), vec![json!("bob@example.org"), json!("eve@example.org")]), "{shown}");
+    for part in [
+        "The model wants to call mail/send_mail\n    {\n      \"to\": \"bob@example.org\",\n",
+        "The model then wants to call mail/send_mail\n    {\n      \"to\": \"eve@example.org\",\n",
+        "(untrusted), as quoted above\n",
+        "One answer can be for all 2 calls: a allows each of them once, d denies all of them.\n",
+    ] {
+        assert_eq!(shown.matches(part).count(), 2, "{part}\nis not twice in\n{shown}");
+    }
 }
 
 #[test]

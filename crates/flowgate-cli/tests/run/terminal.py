@@ -12,7 +12,7 @@ steps = json.loads(sys.argv[1])
 child, terminal = pty.fork()
 if child == 0:
     os.execvp(sys.argv[2], sys.argv[2:])
-shown, read, until = b"", 0, time.monotonic() + 30
+shown, read, until = b"", 0, time.monotonic() + 120
 while time.monotonic() < until:
     ready, _, _ = select.select([terminal], [], [], 0.1)
     if ready:

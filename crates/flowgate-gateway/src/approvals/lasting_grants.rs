@@ -124,6 +124,11 @@ impl GrantOffer {
         self.days.map_or(GrantScope::Always, GrantScope::Days).to_string()
     }
 
+    /// Returns the names of the arguments whose sum in a day a grant may limit: those that are amounts.
+    pub(super) fn amount_arguments(&self) -> Vec<&str> {
+        self.amounts.iter().map(|(name, ..)| name.as_str()).collect()
+    }
+
     /// Creates the grant with these terms, under the policy and settings whose digest is `config_fingerprint`. The
     /// calls of the answered question count as its first use. A grant without `days` in its terms holds for
     /// [`DEFAULT_DAYS`], or for as long as the policy allows if that is shorter; with 0, it holds until it is
@@ -161,7 +166,7 @@ impl GrantOffer {
             Some(SumLimit { argument, most }) => {
                 let found = self.amounts.iter().find(|(name, ..)| name == argument);
                 let Some((name, matching, amount)) = found else {
-                    let names: Vec<&str> = self.amounts.iter().map(|(name, ..)| name.as_str()).collect();
+                    let names = self.amount_arguments();
                     return Err(format!(
                         "`sum_a_day`: the call has no argument `{argument}` that the policy calls an amount \
                         and whose value is a number: name one of these: {}",

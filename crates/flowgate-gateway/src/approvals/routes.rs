@@ -300,7 +300,6 @@ impl ApprovalService {
     /// Returns a question as JSON for a person: its readable content, and the decisions that the person may make.
     pub(super) fn question_json(&self, question: &StoredQuestion, person: &Person) -> Value {
         let (content, is_fully_readable) = self.readable_content(question, person);
-        let offer = GrantOffer::of_question(question);
         let may_decide = question.state == QuestionState::Open
             && person.decides_for(&question.tenant, self.people.owner(&question.client));
         // Who must approve follows from the label, so only a reader of the whole question learns it.
@@ -310,6 +309,8 @@ impl ApprovalService {
         let may_allow = may_decide
             && is_fully_readable
             && (approvers.is_empty() || question.missing_approvers().contains(&person.name));
+        // The lasting grants that the person may give.
+        let offer = GrantOffer::of_question(question).filter(|_| may_decide && is_fully_readable);
         json!({
             "id": question.id,
             "state": question.state.name(),
@@ -332,7 +333,9 @@ impl ApprovalService {
             // The names of the arguments whose values may differ under a grant.
             "grant_leaves_open": changeable_arguments(question),
             "granted": question.is_granted,
-            "you_may_grant_for": offer.filter(|_| may_decide && is_fully_readable).map(|offer| offer.longest()),
+            "you_may_grant_for": offer.as_ref().map(GrantOffer::longest),
+            // The names of the arguments whose sum in a day such a grant may limit.
+            "grant_amounts": offer.as_ref().map(GrantOffer::amount_arguments).unwrap_or_default(),
             "lasting_grant": (!question.lasting_grant.is_empty()).then_some(&question.lasting_grant),
             "call": content,
         })

@@ -139,6 +139,9 @@ fn the_calls_and_the_sum_of_a_day_are_limited() {
     let bob = PersonClient(&gateway, "bob");
     let mut first = agent(&gateway);
     assert!(first.says("Pay Bob 20.").contains(ASKED));
+    // The question names what a sum may limit; the owner, who may give no grant, is told of none.
+    assert_eq!(bob.first()["grant_amounts"], json!(["amount"]));
+    assert_eq!(PersonClient(&gateway, "ann").first()["grant_amounts"], json!([]));
     let sum = |most: f64| json!({"sum_a_day": {"argument": "amount", "most": most}});
     let (status, body) = grant(&bob, &sum(19.5));
     assert_eq!(
@@ -216,7 +219,8 @@ fn a_question_without_the_right_scope_has_no_lasting_grant() {
     let gateway = home.start();
     let bob = PersonClient(&gateway, "bob");
     assert!(agent(&gateway).says("Pay Bob 5.").contains(ASKED));
-    assert_eq!(bob.first()["you_may_grant_for"], Value::Null);
+    let question = bob.first();
+    assert_eq!((&question["you_may_grant_for"], &question["grant_amounts"]), (&Value::Null, &json!([])));
     let (status, body) = grant(&bob, &json!({}));
     assert_eq!((status, body.contains("neither `grant N days` nor `grant always`")), (409, true), "{body}");
     let question = bob.first();

@@ -54,6 +54,24 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// Returns the call that the person approved.
+    pub fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// Returns, for a person, the sentence that says which arguments of further calls may have other values, and which;
+    /// `None` if further calls must have the same values.
+    pub fn other_values(&self) -> Option<String> {
+        // A payload argument that the approved call does not have stays absent.
+        let present = self.free.iter().filter(|name| self.arguments.contains_key(*name));
+        let phrases = present.map(|name| match self.classes.iter().find(|class| class.argument == *name) {
+            Some(class) => format!("`{name}` can be {}", class.description),
+            None => format!("`{name}` can have any value"),
+        });
+        let phrases = phrases.collect::<Vec<_>>().join(", and ");
+        (!phrases.is_empty()).then(|| format!("Further calls can have other values: {phrases}."))
+    }
+
     /// Returns whether the person was shown this reason, and the reason can be granted: it asks, and the policy permits
     /// an answer for the rest of the conversation or for longer.
     fn covers(&self, reason: &Reason) -> bool {
@@ -374,6 +392,33 @@ ask "by night?" if:
         assert_eq!(after(book, book), permit);
         assert_eq!(after(book, ("book", r#"{"when": "noon", "note": "b"}"#)), asks);
         assert_eq!(after(("book", r#"{"when": "night"}"#), ("book", r#"{"when": "night"}"#)), None);
+    }
+
+    /// A list of grants says which values of further calls may differ.
+    #[test]
+    fn a_grant_says_which_values_may_differ() {
+        let by_class = "lattice integrity: trusted < untrusted\n\
+                        store meetings: written by meet\n\
+                        require trusted grant conversation by class if:\n    (call: ToolCall) is tool:meet\n\
+                        payload call.arguments.note if:\n    (call: ToolCall) is tool:meet\n\
+                        endorse call.arguments.day as trusted if:\n    (call: ToolCall) is tool:meet\n    is_date(call.arguments.day)\n";
+        let check = |policy: &str, call: (&str, &str), expected: Option<&str>| {
+            let mut monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
+            let untrusted = label(&monitor, "untrusted");
+            let Verdict::Confirm(question) = judge(&mut monitor, call, untrusted) else { panic!("{call:?}") };
+            let permit = monitor.approve_for_session(question).unwrap();
+            monitor.redeem(permit).unwrap();
+            let [grant] = monitor.session_grants() else { panic!("{call:?}") };
+            assert_eq!(grant.other_values().as_deref(), expected, "{call:?}");
+            let approved = Call::from_json(String::new(), Tool::local(call.0), call.1);
+            assert_eq!((&grant.call().tool, &grant.call().arguments), (&approved.tool, &approved.arguments));
+        };
+        let any = "Further calls can have other values: `body` can have any value.";
+        check(POLICY, ("send", r#"{"to": "ann", "body": "a"}"#), Some(any));
+        check(POLICY, ("send", r#"{"to": "ann"}"#), None);
+        check(POLICY, ("book", r#"{"when": "noon", "note": "a"}"#), None);
+        let both = "Further calls can have other values: `note` can have any value, and `day` can be a value for which `is_date` holds.";
+        check(by_class, ("meet", r#"{"day": "2026-11-29", "with": "ann", "note": "a"}"#), Some(both));
     }
 
     /// An observer below the label of the question must not learn that there is a grant.

@@ -4,22 +4,26 @@
 use flowgate::monitor::PersonDecision;
 use serde_json::{Value, json};
 
+use crate::args::SumADay;
+use crate::escaping;
 use crate::gateway_client::{GatewayClient, GatewayError, question_path};
 use crate::output::{Console, plural};
-use crate::question_text::{approvers, missing_approvers};
+use crate::question_text::{amounts, approvers, missing_approvers};
 use crate::typed_lines::{self, TypedLines};
 
 /// The terms of a lasting grant, as the command line gives them. `None` leaves a term to the policy.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LastingTerms {
     /// The number of days until the grant expires; 0 is until it is withdrawn.
     pub(super) days: Option<u32>,
     /// The maximum number of calls on one day.
     pub(super) calls_a_day: Option<u32>,
+    /// The largest sum of one argument on one day; calls may then have any value of it within the sum.
+    pub(super) sum_a_day: Option<SumADay>,
 }
 
 /// A decision that a person has typed. `terms` has an effect only for `AllowLasting`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TypedDecision {
     pub(super) decision: PersonDecision,
     pub(super) terms: LastingTerms,
@@ -75,7 +79,27 @@ impl TypedDecision {
                 "the policy says neither `grant N days` nor `grant always` for this question, or your clearance does not cover it: leave out --lasting",
             ),
         };
-        (!is_offered).then(|| refusal.to_owned())
+        if !is_offered {
+            return Some(refusal.to_owned());
+        }
+        self.objection_to_sum(question)
+    }
+
+    /// Returns why a grant cannot limit the sum of the argument that the terms name: the call has no such amount.
+    /// `None` if it can, or if the terms name none.
+    fn objection_to_sum(&self, question: &Value) -> Option<String> {
+        let SumADay { argument, .. } = self.terms.sum_a_day.as_ref()?;
+        let amounts = amounts(question);
+        let argument = escaping::line(argument);
+        (!amounts.contains(&argument)).then(|| {
+            let which = match amounts.is_empty() {
+                true => "leave out --sum-a-day".to_owned(),
+                false => format!("--sum-a-day can name {}", amounts.join(", ")),
+            };
+            format!(
+                "the call has no argument `{argument}` that the policy calls an amount and whose value is a number: {which}"
+            )
+        })
     }
 
     /// Returns the decision in words, for the question by which the person confirms it.
@@ -94,9 +118,13 @@ impl TypedDecision {
                 };
                 let most =
                     self.terms.calls_a_day.map(|most| format!(", at most {} a day", plural(most, "call")));
+                let sum = self.terms.sum_a_day.as_ref().map(|SumADay { argument, most }| {
+                    format!(", with any {} up to a sum of {most} a day", escaping::line(argument))
+                });
                 format!(
-                    "allow this call, and equal ones of all conversations{until}{}",
-                    most.unwrap_or_default()
+                    "allow this call, and equal ones of all conversations{until}{}{}",
+                    most.unwrap_or_default(),
+                    sum.unwrap_or_default()
                 )
             }
             PersonDecision::Deny => "deny this call".to_owned(),
@@ -118,13 +146,17 @@ pub(super) fn decide(
     digest: &str,
     decision: &TypedDecision,
 ) -> Result<Value, GatewayError> {
-    let TypedDecision { decision, terms: LastingTerms { days, calls_a_day } } = decision;
+    let TypedDecision { decision, terms: LastingTerms { days, calls_a_day, sum_a_day } } = decision;
     let name = decision.name();
     let body = match decision {
         PersonDecision::AllowLasting => {
             let mut terms = serde_json::Map::new();
             terms.extend(days.map(|days| ("days".to_owned(), json!(days))));
             terms.extend(calls_a_day.map(|most| ("calls_a_day".to_owned(), json!(most))));
+            let sum = sum_a_day.as_ref();
+            terms.extend(sum.map(|SumADay { argument, most }| {
+                ("sum_a_day".to_owned(), json!({"argument": argument, "most": most}))
+            }));
             json!({"decision": name, "digest": digest, "terms": terms})
         }
         PersonDecision::AllowOnce | PersonDecision::AllowForConversation | PersonDecision::Deny => {
@@ -150,7 +182,7 @@ mod tests {
         };
         let all = [Deny, AllowOnce, AllowForConversation, AllowLasting].map(TypedDecision::from);
         let check = |question: &Value, expected: [bool; 4]| {
-            let offered = all.map(|decision| decision.objection(question).is_none());
+            let offered = all.each_ref().map(|decision| decision.objection(question).is_none());
             assert_eq!(offered, expected, "{question}");
         };
         check(&question(&[], Value::Null), [false; 4]);
@@ -159,6 +191,30 @@ mod tests {
         let every = ["you_may_decide", "you_may_allow", "you_may_grant"];
         check(&question(&every, json!("30 days")), [true; 4]);
         check(&question(&["you_may_allow"], json!("30 days")), [false; 4]);
+    }
+
+    /// The sum of a grant limits an argument that the question names as an amount.
+    #[test]
+    fn a_sum_is_of_an_amount_of_the_call() {
+        let check = |amounts: Value, argument: &str, expected: Option<&str>| {
+            let question =
+                json!({"you_may_decide": true, "you_may_grant_for": "always", "grant_amounts": amounts});
+            let sum_a_day = Some(format!("{argument}=50.5").parse().unwrap());
+            let terms = LastingTerms { days: Some(7), calls_a_day: Some(3), sum_a_day };
+            let typed = TypedDecision { decision: PersonDecision::AllowLasting, terms };
+            assert_eq!(typed.objection(&question).as_deref(), expected, "{question}");
+            let words = format!(
+                "allow this call, and equal ones of all conversations for 7 days, at most 3 calls a day, with any {} up to a sum of 50.5 a day",
+                escaping::line(argument)
+            );
+            assert_eq!(typed.words(), words);
+        };
+        check(json!(["amount", "fee"]), "fee", None);
+        let no_amount = "that the policy calls an amount and whose value is a number";
+        let other = format!("the call has no argument `to` {no_amount}: --sum-a-day can name amount, fee");
+        check(json!(["amount", "fee"]), "to", Some(&other));
+        let none = format!("the call has no argument `a\\u{{1b}}` {no_amount}: leave out --sum-a-day");
+        check(json!([]), "a\u{1b}", Some(&none));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use flowgate_lm::{Error, block_on};
 
 use super::approver::TerminalApprover;
 use super::cancellable_model::CancellableModel;
+use super::grants;
 use super::observer::ChatObserver;
 use super::terminal::{ChatTerminal, LineInput};
 use crate::output::Console;
@@ -24,6 +25,8 @@ const HELP: &str = "\
 /tools   list the tools, offered or not, with their descriptions
 /labels  list the labels of all events so far
 /why     show why the last refused call did not run
+/grants  list what you have allowed for the rest of the conversation
+/withdraw  withdraw all of that; with a number of the list, one grant
 /quit    end the chat (also Ctrl-D); Ctrl-C stops the turn, Ctrl-C again quits
 Anything else is a message to the model.";
 
@@ -153,6 +156,10 @@ impl TerminalChat<'_> {
         let mut code = 0;
         while let LineInput::Line(line) = self.terminal.next_message() {
             let text = line.trim();
+            if let Some(which) = argument_of(text, "/withdraw") {
+                grants::withdraw(&mut self.conversation, which, self.terminal);
+                continue;
+            }
             // A command is a slash followed only by lowercase letters, so a message may begin with a path.
             let word = text
                 .strip_prefix('/')
@@ -164,6 +171,7 @@ impl TerminalChat<'_> {
                 (_, Some("view")) => self.print_view(),
                 (_, Some("tools")) => self.print_tools(),
                 (_, Some("why")) => self.print_last_refusal(),
+                (_, Some("grants")) => grants::print(&self.conversation, self.terminal),
                 (_, Some("quit" | "exit")) => return code,
                 (_, Some(other)) => {
                     self.terminal.error(&format!("there is no command /{other}; /help lists the commands"))
@@ -291,6 +299,14 @@ impl TerminalChat<'_> {
             }
         }
     }
+}
+
+/// Returns what follows a command and white space in a line, or an empty text if nothing follows; `None` if the line has
+/// no such command.
+fn argument_of<'a>(line: &'a str, command: &str) -> Option<&'a str> {
+    let rest = line.strip_prefix(command)?;
+    let is_command = rest.is_empty() || rest.starts_with(char::is_whitespace);
+    is_command.then(|| rest.trim_start())
 }
 
 /// Returns the text of a message's parts; an image is named by its address or type.

@@ -6,7 +6,7 @@
 //! write it, joined with the policy's label for the tool.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use flowgate::json::{self, Numbers};
@@ -20,9 +20,11 @@ use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::{ChatModel, block_on};
 use serde_json::{Value, json};
 
-use super::approver::{EventSources, TerminalApprover};
+use super::approver::TerminalApprover;
 use super::cancellable_model::CancellableModel;
+use super::observed_chat::ObservedChat;
 use super::observer::{ChatObserver, SharedChatState};
+use super::question_card::CardWriter;
 use super::terminal::ChatTerminal;
 use crate::escaping;
 
@@ -204,14 +206,14 @@ impl DelegationContext {
             conversation.add_system_message(instructions.as_str().into()).map_err(failed)?;
         }
         // The parts that an agent needs for its steps: an observer, the models, and the approver that asks the person.
-        let sources: EventSources = Arc::new(Mutex::default());
+        let observed = Arc::new(ObservedChat::default());
         // `None`: the trace file has only the events of the chat itself.
         let mut observer = ChatObserver::new(
             Arc::clone(&self.terminal),
             self.labels,
             None,
             self.shared.clone(),
-            Arc::clone(&sources),
+            Arc::clone(&observed),
         );
         observer.stores_version = stores_version;
         observer.agent_name = Some(member.name.clone());
@@ -225,15 +227,13 @@ impl DelegationContext {
         writer.steps = Some(AtomicUsize::new(0));
         let screener = cancellable(&self.screener, "the model screens");
         let filler = cancellable(&self.small, "the model fills a slot");
-        let mut person = TerminalApprover {
+        let mut person = TerminalApprover::new(CardWriter {
             terminal: Arc::clone(&self.terminal),
             policy: Arc::clone(&self.policy),
             name: Arc::clone(&self.name),
             caller: format!("The agent {}", member.name),
-            sources,
-            repeated: Vec::new(),
-            announced: Vec::new(),
-        };
+            chat: observed,
+        });
         let begun = Instant::now();
         let mut agent = Agent {
             model: &writer,

@@ -1,5 +1,5 @@
 //! Observes a chat for `flowgate run`. With `--labels`, it prints a line for each step. With `--trace`, it writes new
-//! events to a file. For the questions to the person, it describes where each event comes from.
+//! events to a file. For the questions to the person, it notes where each event comes from, and when a message begins.
 //!
 //! It also shares the labels of stores with other sessions: it saves them before a tool runs, and reads those of other
 //! sessions after the tool has run.
@@ -18,7 +18,7 @@ use flowgate_lm::BoxFuture;
 use flowgate_lm::chat::Completion;
 use serde_json::Value;
 
-use super::approver::EventSources;
+use super::observed_chat::ObservedChat;
 use super::terminal::ChatTerminal;
 use crate::output::plural;
 use crate::stores::SharedStoreLabels;
@@ -33,8 +33,8 @@ pub(super) struct ChatObserver {
     /// The file to which events are written, if the options name one.
     pub(super) trace: Option<TraceFile>,
     pub(super) shared: SharedChatState,
-    /// The descriptions of sources, for the questions to the person.
-    pub(super) sources: EventSources,
+    /// What the questions to the person need to know about the conversation.
+    chat: Arc<ObservedChat>,
     /// The version of the stored labels that the conversation has.
     pub(super) stores_version: u64,
     /// The name of the agent that is observed, if the chat has delegated a task to it.
@@ -78,20 +78,20 @@ struct CurrentStep {
 impl ChatObserver {
     /// Creates an observer of a conversation without events. With `labels`, it prints a line for each step;
     /// `trace` is the file to which it writes events. `shared` is the state that the chat shares with its agents, and
-    /// `sources` receives a description of the source of each event, for questions to the person.
+    /// `chat` receives what the questions to the person need to know.
     pub(super) fn new(
         terminal: Arc<ChatTerminal>,
         labels: bool,
         trace: Option<TraceFile>,
         shared: SharedChatState,
-        sources: EventSources,
+        chat: Arc<ObservedChat>,
     ) -> Self {
         Self {
             terminal,
             labels,
             trace,
             shared,
-            sources,
+            chat,
             stores_version: 0,
             agent_name: None,
             step: None,
@@ -109,13 +109,11 @@ impl ChatObserver {
             self.terminal.error(&format!("the trace file cannot be written: {error}; the run continues, but no further events are written to the file"));
             self.trace = None;
         }
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         for index in self.events..monitor.trace().len() {
             // The region is the whole event.
             let region = Region { event: EventId(index), path: Default::default(), span: None };
-            sources.insert(region.event, report::region_source(&region, monitor));
+            self.chat.add_source(region.event, report::region_source(&region, monitor));
         }
-        drop(sources);
         self.events = monitor.trace().len();
         // A complete step is removed here, so that its line is printed once, or never without `labels`.
         if let Some(CurrentStep { label, hidden, done: Some(done) }) =
@@ -189,8 +187,10 @@ impl Observer for ChatObserver {
         self.process_new_events(conversation);
     }
 
-    /// Records the step that begins: its label, and how many regions are hidden from it.
+    /// Records the step that begins, which is another message of the model: its label, and how many regions are hidden
+    /// from it.
     fn before_completion(&mut self, view: &View) {
+        self.chat.begin_message();
         self.step = Some(CurrentStep { label: view.label, hidden: view.names.len(), done: None });
     }
 
