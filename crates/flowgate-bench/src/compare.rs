@@ -163,12 +163,14 @@ fn detector_drawing(runs: &[NamedRun]) -> Option<Drawing> {
     (!chart.points.is_empty()).then_some(Drawing::Scatter(chart))
 }
 
-/// Returns bar charts of what defences cost, for each figure of cost that a run has: tokens and calls of the model.
+/// Returns bar charts of what defences cost, for each figure of cost that a run has: tokens, calls of the model, and latency
+/// where it was measured.
 fn cost_drawings(runs: &[NamedRun]) -> Vec<Drawing> {
     let costs = [
         ("relative_model_calls", "calls of the model, relative to the agent without a guard"),
         ("relative_tokens", "tokens, relative to the agent without a guard"),
         ("input_tokens", "tokens that the model reads, in each execution"),
+        ("latency_ms", "latency of an execution in milliseconds, mean"),
     ];
     let chart = |(field, title): (&str, &str)| {
         let lines = figure_lines(runs).filter(|(_, line)| part(line) == "all");
@@ -291,6 +293,11 @@ mod tests {
         check(vec![figures, roc], 1, &["ROC: calls", "r: network", "<td>0.900</td>"]);
         let figures = json!({"type": "figures", "defence": "none", "game": "all", "input_tokens": 10.5});
         let search = |game: &str, at: Option<u32>, questions: Option<u32>| json!({"type": "search", "defence": "none", "game": game, "opened_at": 1, "executed_at": at, "questions": questions});
+        // The latency of a run with a model; a double has none.
+        let timed = |game: &str, latency: Value| json!({"type": "figures", "defence": "none", "game": game, "latency_ms": latency});
+        let title = "latency of an execution in milliseconds, mean";
+        check(vec![timed("all", json!(12.5)), timed("retrieval", json!(99.5))], 1, &[title, "r: none"]);
+        check(vec![timed("all", Value::Null)], 0, &[]);
         // A row for each game, with the questions of all of its searches; an earlier version recorded none.
         check(
             vec![

@@ -4,7 +4,9 @@
 //! counts are an estimate. The tokens of a request are those of the [shipped tokenizer](crate::tokens), which needs more tokens for a text than a model
 //! with a large vocabulary. The command line wraps the double in a [`CountedModel`] for `--dry-run`.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::{
@@ -18,6 +20,8 @@ use crate::tokens::{count_lines, input_tokens};
 pub struct RequestCounter {
     requests: AtomicU64,
     input_tokens: AtomicU64,
+    /// The number of requests with each limit of the answer's tokens. A request without a limit is in none of them.
+    answer_limits: Mutex<BTreeMap<u32, u64>>,
 }
 
 impl RequestCounter {
@@ -31,10 +35,21 @@ impl RequestCounter {
         self.input_tokens.load(Ordering::Relaxed)
     }
 
+    /// Returns the limits of the answers' tokens in ascending order, each with the number of requests that have it. A suite
+    /// can have several: a call that repeats a text needs more tokens than a reply.
+    pub fn answer_limits(&self) -> Vec<(u32, u64)> {
+        let limits = self.answer_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.iter().map(|(limit, requests)| (*limit, *requests)).collect()
+    }
+
     /// Counts one request, and adds its input tokens to the sum.
     fn count(&self, request: &Request) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.input_tokens.fetch_add(input_tokens(request), Ordering::Relaxed);
+        if let Some(limit) = request.sampling.max_tokens {
+            let mut limits = self.answer_limits.lock().unwrap_or_else(PoisonError::into_inner);
+            *limits.entry(limit).or_default() += 1;
+        }
     }
 
     /// Counts one request that has only a text, and adds its tokens to the sum.
@@ -132,9 +147,11 @@ impl ChatModel for SilentModel {
 
 #[cfg(test)]
 mod tests {
+    use flowgate_guard::conversation::Method;
     use flowgate_lm::block_on;
 
     use super::*;
+    use crate::games::extended::{ExtendedGame, ExtendedSuite};
     use crate::games::{Defence, GameSuite, ModelDouble, Runner};
     use crate::propagation::{CopyModel, CopyingErrors};
 
@@ -148,6 +165,23 @@ mod tests {
         let executions = suite.run_defence(&runner, Defence::None, &mut || false).unwrap().unwrap();
         assert_eq!(counter.requests(), executions.len() as u64);
         assert!(counter.input_tokens() > counter.requests());
+    }
+
+    /// The games of one step ask for short answers, those of several steps for answers with room for a call.
+    #[test]
+    fn the_limits_of_answers_are_counted() {
+        let counter = RequestCounter::default();
+        let model = CountedModel { model: &ModelDouble::Gullible, counter: &counter };
+        let runner = Runner::new(&model, None).unwrap();
+        let suite = ExtendedSuite { seed: 1, seeds: 1, instances: 1 };
+        for defence in [Defence::None, Defence::Labels(Method::LowestFirst)] {
+            for name in ["base64/retrieval", "memory"] {
+                suite.run(&runner, ExtendedGame::parse(name).unwrap(), defence, &mut || false).unwrap();
+            }
+        }
+        let limits = counter.answer_limits();
+        assert_eq!(limits.iter().map(|(limit, _)| *limit).collect::<Vec<_>>(), [64, 512]);
+        assert_eq!(limits.iter().map(|(_, requests)| requests).sum::<u64>(), counter.requests());
     }
 
     /// Each text that is scored is a request, also in a batch.

@@ -32,8 +32,8 @@ pub struct PairedComparison {
 }
 
 impl PairedComparison {
-    /// Returns the comparison as a JSON object. `first`, `second` and `event` are the names of the two defences and of
-    /// the event.
+    /// Returns the comparison as a JSON object, for JSON lines and CSV. `first`, `second` and `event` are the names of the two
+    /// defences and of the event.
     pub fn to_json(&self, first: &str, second: &str, event: &str) -> Value {
         json!({
             "type": "comparison",

@@ -322,6 +322,70 @@ mod tests {
         lines
     }
 
+    /// A model with the answers of a double, under another name and without attention blocking, as recorded answers are.
+    #[derive(Debug)]
+    struct NamedModel(ModelDouble);
+
+    impl ChatModel for NamedModel {
+        fn name(&self) -> &str {
+            "qwen"
+        }
+
+        fn complete<'a>(
+            &'a self,
+            request: &'a flowgate_lm::chat::Request,
+            listener: &'a mut dyn flowgate_lm::Listener,
+        ) -> flowgate_lm::BoxFuture<'a, Result<flowgate_lm::chat::Completion, flowgate_lm::Error>> {
+            self.0.complete(request, listener)
+        }
+    }
+
+    /// A run of a local model, which has defences by attention blocking among the others.
+    fn local_run() -> Vec<Value> {
+        let suite = GameSuite::generate(4, 1);
+        let (model, blocking) = (NamedModel(ModelDouble::Gullible), ModelDouble::Gullible);
+        let runner = games::Runner::new(&model, None).unwrap().with_blocking(&blocking);
+        let [observation, unauthorized] = games::Defence::by_attention();
+        let ours = games::Defence::parse("labels/lowest-first").unwrap();
+        let defences = [games::Defence::None, observation, ours, unauthorized];
+        let (mut executions, mut figures) = (Vec::new(), Vec::new());
+        for defence in defences {
+            let found = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
+            figures.push(DefenceFigures::of(defence, &found, Vec::new()));
+            executions.extend(found);
+        }
+        let mut lines = vec![games::manifest(&suite, &defences, &model)];
+        lines.extend(executions.iter().map(|execution| execution.to_json("qwen", false)));
+        let rows = figures.iter().flat_map(|row| games::report::figure_rows(row, figures.first(), "qwen"));
+        lines.extend(rows.map(Value::Object));
+        lines.extend(games::report::comparison_rows(&executions, 4));
+        lines.extend(games::report::paper_rows(&[("qwen", figures.as_slice())]));
+        lines
+    }
+
+    /// The rows of a local model that can be repeated are, and those by attention blocking are reported as left out.
+    #[test]
+    fn a_run_with_attention_blocking_is_verified_as_far_as_it_can_be() {
+        let run = local_run();
+        let open = |_: &str| -> Result<Box<dyn ChatModel>, String> {
+            Ok(Box::new(NamedModel(ModelDouble::Gullible)))
+        };
+        let settings = VerifySettings { answers: Some(&open), ..VerifySettings::default() };
+        let result = verify(&run, settings).unwrap();
+        assert_eq!(result.differences, Vec::<String>::new());
+        // Two defences with six executions, four lines of figures, and two comparisons with ours.
+        let left_out = 2 * (6 + 4 + 2);
+        let expected = "lines of defences by attention blocking, whose answers are never recorded";
+        assert_eq!(result.left_out, [format!("{left_out} {expected}")]);
+        assert_eq!(result.repeated, run.len() - left_out);
+        // A change of any other line is found.
+        let mut changed = run.clone();
+        let of_ours = changed.iter().position(|line| line["defence"] == "labels/lowest-first").unwrap();
+        changed[of_ours]["questions"] = json!(99);
+        let found = verify(&changed, settings).unwrap().differences;
+        assert_eq!(found, [format!("line {}: questions differs", of_ours + 1)]);
+    }
+
     fn extended_run() -> Vec<Value> {
         let (suite, defence) = (ExtendedSuite { seed: 4, seeds: 2, instances: 1 }, games::Defence::Combined);
         let game = ExtendedGame::parse("memory/base64").unwrap();

@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
+use flowgate_bench::games::Defence;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 /// Returns the text of a file, by its path in the repository.
 fn read(name: &str) -> String {
@@ -79,6 +81,57 @@ fn the_readme_has_the_recorded_costs_of_agents() {
         let [tokens, price] = ["relative_tokens", "relative_price"].map(|name| line[name].as_f64().unwrap());
         check(&readme, &format!("| {name} | {tokens:.2} | {price:.2} | not measurable with a test double |"));
     }
+}
+
+/// The commit at which a file of the folder `results` was recorded, as its `README.md` says.
+fn recorded_at(name: &str) -> String {
+    let text = read("results/README.md");
+    let (_, line) = text.split_once("Recorded with seed 1 at commit ").unwrap();
+    let line = line.lines().next().unwrap();
+    // The first commit is that of the files that the line does not name.
+    let of_others = line.split(',').next().unwrap().to_owned();
+    let Some((_, rest)) = line.split_once(&format!("`{name}`")) else { return of_others };
+    let (_, commit) = rest.split_once(" at ").unwrap();
+    commit.chars().take_while(char::is_ascii_hexdigit).collect()
+}
+
+/// The figures of agents name their file and the commit at which it was recorded.
+#[test]
+fn the_readme_names_the_run_of_agents() {
+    let (readme, commit) = (read("README.md"), recorded_at("agents.jsonl"));
+    assert_eq!(commit.len(), 8, "{commit}");
+    assert_eq!(recorded_at("games-gullible.jsonl").len(), 8);
+    assert_ne!(recorded_at("detectors.jsonl"), commit);
+    for stated in [
+        format!("Figures of [results/agents.jsonl](results/agents.jsonl), recorded at commit {commit}:"),
+        format!("in [the same run](results/agents.jsonl), recorded at commit {commit}."),
+    ] {
+        assert!(readme.contains(&stated), "{stated}");
+    }
+}
+
+/// The figures of the screeners are those of the model that ships, whose weights the document names.
+#[test]
+fn the_figures_of_screeners_are_those_of_the_model_that_ships() {
+    let weights = Path::new(env!("CARGO_MANIFEST_DIR")).join("../flowgate-lm/models/small/model.safetensors");
+    let digest = Sha256::digest(std::fs::read(weights).unwrap());
+    let digits: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let document = read("docs/bench.md");
+    let (_, section) = document.split_once("### Results with the shipped model").unwrap();
+    let first = section.lines().find(|line| !line.is_empty()).unwrap();
+    assert!(first.contains(&format!("`flowgate-small {digits}`")), "record the figures again: {first}");
+    for known in ["40 cases of each set, seed 1", "between the commits 4b95e0f3", "and b8615728"] {
+        assert!(first.contains(known), "{first}");
+    }
+}
+
+/// The table of options names the answers that are not kept.
+#[test]
+fn the_options_say_which_answers_are_kept() {
+    let document = read("docs/bench.md");
+    let row = document.lines().find(|line| line.starts_with("| `--answers FILE` |")).unwrap();
+    let needs_blocking = Defence::by_attention().iter().all(|defence| defence.needs_blocking());
+    assert!(needs_blocking && row.contains("except those with blocked attention (`attention/*`)"), "{row}");
 }
 
 /// The table of the privacy suite.

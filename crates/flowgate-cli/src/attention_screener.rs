@@ -18,7 +18,7 @@ use flowgate_lm::local::classifier::DependencyClassifier;
 use serde_json::{Value, json};
 
 use crate::input::InputError;
-use crate::local_model;
+use crate::local_model::{self, IdentifiedModel};
 
 const DESCRIPTION: &str = "screener.json";
 const WEIGHTS: &str = "classifier.safetensors";
@@ -30,8 +30,11 @@ const MAX_DESCRIPTION: usize = 64 << 10;
 pub(crate) struct SavedScreener {
     /// The model whose attention the network reads, as `--local` named it.
     pub(crate) model: PathBuf,
-    /// The name of this model in reports. The embedded model's name has a digest of its weights.
+    /// The name of this model in reports.
     pub(crate) model_name: String,
+    /// The digest of the files of this model, in hexadecimal. The features depend on the weights, so the network decides only
+    /// with a model that has these files.
+    pub(crate) model_sha256: String,
     /// The probability from which a region counts as needed.
     pub(crate) threshold: f64,
     /// The seed of the training.
@@ -57,6 +60,7 @@ pub(crate) fn save(
     let description = json!({
         "model": screener.model.to_string_lossy(),
         "model_name": screener.model_name,
+        "model_sha256": screener.model_sha256,
         "threshold": screener.threshold,
         "seed": screener.seed,
         "cases": screener.cases,
@@ -74,7 +78,7 @@ pub(crate) fn save(
 /// that is asked which regions the next step needs. `writer` writes the preliminary message whose attention is read.
 ///
 /// # Errors
-/// If a file or the model cannot be read, or the model is not the one that the screener was trained with.
+/// If a file or the model cannot be read, or the files of the model are not those with which the screener was trained.
 #[cfg(feature = "run")]
 pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
     let TrainedScreener { model, network, threshold, .. } = load_parts(folder)?;
@@ -104,11 +108,18 @@ pub(crate) fn load_parts(folder: &Path) -> Result<TrainedScreener, InputError> {
     let saved = read(&folder.join(DESCRIPTION))?;
     let network = DependencyClassifier::load(&folder.join(WEIGHTS));
     let network = network.map_err(|error| InputError(error.to_string()))?;
-    let (model, name) = local_model::load(&saved.model)?;
-    // The features depend on the weights, so a network that was trained on another model decides nothing.
-    if name != saved.model_name {
+    let IdentifiedModel { model, name, digest } = local_model::load_identified(&saved.model)?;
+    // The features depend on the weights, so a network that was trained on another model decides nothing. A folder of the
+    // same name can have other weights, so the files are compared and not only the name.
+    if digest.as_hex() != saved.model_sha256 || name != saved.model_name {
+        let again = "train the screener again with `flowgate screen train`";
+        let advice = if saved.model == Path::new(local_model::EMBEDDED) {
+            again.to_owned()
+        } else {
+            format!("restore the files in {}, or {again}", saved.model.display())
+        };
         return Err(InputError(format!(
-            "{}: the screener was trained with the model `{}`, but the model is now `{name}`; train it again with `flowgate screen train`",
+            "{}: the screener was trained with the model `{}`, but the model is now `{name}`; {advice}",
             folder.display(),
             saved.model_name
         )));
@@ -155,6 +166,7 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     Ok(SavedScreener {
         model: text("model")?.into(),
         model_name: text("model_name")?,
+        model_sha256: text("model_sha256")?,
         threshold: threshold.ok_or_else(|| {
             failed(
                 "`threshold` must be a number from 0 to 1; train the screener again with `flowgate screen train`",
@@ -189,17 +201,21 @@ mod tests {
             let error = read(&path).unwrap_err().0.replace(folder.to_str().unwrap(), "S");
             assert!(error.starts_with(expected), "{error}");
         };
-        check(None, "--screener: S/screener.json: ");
-        check(Some("{}"), "--screener: S/screener.json: `model` must be a string");
+        check(None, "S/screener.json: ");
+        check(Some("{}"), "S/screener.json: `model` must be a string");
         check(
-            Some(r#"{"model": "embedded", "model_name": "m", "threshold": 2, "seed": 1, "cases": 1}"#),
-            "--screener: S/screener.json: `threshold` must be a number from 0 to 1",
+            Some(
+                r#"{"model": "embedded", "model_name": "m", "model_sha256": "0", "threshold": 2, "seed": 1, "cases": 1}"#,
+            ),
+            "S/screener.json: `threshold` must be a number from 0 to 1",
         );
-        std::fs::write(
-            &path,
-            r#"{"model": "embedded", "model_name": "m", "threshold": 0.5, "seed": 1, "cases": 1}"#,
-        )
-        .unwrap();
+        // Written by an earlier version, which did not record the weights: nothing says which weights they were.
+        check(
+            Some(r#"{"model": "embedded", "model_name": "m", "threshold": 0.5, "seed": 1, "cases": 1}"#),
+            "S/screener.json: `model_sha256` must be a string; train the screener again",
+        );
+        let valid = r#"{"model": "embedded", "model_name": "m", "model_sha256": "0", "threshold": 0.5, "seed": 1, "cases": 1}"#;
+        std::fs::write(&path, valid).unwrap();
         assert_eq!(read(&path).unwrap().threshold, 0.5);
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -3,22 +3,49 @@
 
 use std::path::Path;
 
-use flowgate_lm::local::{LocalModel, LocalSettings};
+use flowgate_lm::local::{LoadError, LocalModel, LocalSettings, ModelDigest};
 
 use crate::input::InputError;
 
 /// The value of an option that selects the model that ships.
 pub(crate) const EMBEDDED: &str = "embedded";
 
+/// A model with what identifies it.
+pub(crate) struct IdentifiedModel {
+    pub(crate) model: LocalModel,
+    /// The name for reports, which contains the beginning of a digest.
+    pub(crate) name: String,
+    /// The digest of the model's files.
+    pub(crate) digest: ModelDigest,
+}
+
 /// Loads the model in the folder or GGUF file `path`, or the one that ships with Flowgate if `path` is [`EMBEDDED`].
 /// Returns it with its name for reports.
 pub(crate) fn load(path: &Path) -> Result<(LocalModel, String), InputError> {
+    let IdentifiedModel { model, name, .. } = load_identified(path)?;
+    Ok((model, name))
+}
+
+/// Loads a model like [`load`], and returns it with its name and the digest of its files.
+pub(crate) fn load_identified(path: &Path) -> Result<IdentifiedModel, InputError> {
     if path == Path::new(EMBEDDED) {
         let model = LocalModel::embedded().map_err(|error| InputError(error.to_string()))?;
-        return Ok((model, LocalModel::embedded_name()));
+        return Ok(IdentifiedModel {
+            model,
+            name: LocalModel::embedded_name(),
+            digest: ModelDigest::embedded(),
+        });
     }
-    let model = LocalModel::load(path, &LocalSettings::default());
-    let model = model.map_err(|error| InputError(format!("the model {}: {error}", path.display())))?;
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    Ok((model, name))
+    from_files(path).map_err(|error| InputError(format!("the model {}: {error}", path.display())))
+}
+
+/// Loads the model in the folder or GGUF file `path`. Its name is that of the folder or file with the beginning of the
+/// digest of its files, such as `Qwen3-0.6B 3fa9c0127be4d581`: other weights in a folder of the same name have another
+/// name, in reports and as the key of recorded answers.
+pub(crate) fn from_files(path: &Path) -> Result<IdentifiedModel, LoadError> {
+    let model = LocalModel::load(path, &LocalSettings::default())?;
+    let digest = ModelDigest::of_files(path)?;
+    let file_name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let name = format!("{file_name} {}", digest.short());
+    Ok(IdentifiedModel { model: model.with_name(&name), name, digest })
 }

@@ -22,6 +22,7 @@
 //! | `tool_calls.rs` | finds the calls in a generated text |
 //! | `sampler.rs` | chooses the next token |
 //! | `file.rs` | reads files of bounded size |
+//! | `digest.rs` | identifies a model by what its files contain |
 //! | `load_error.rs` | defines the error of a model that cannot be loaded |
 //!
 //! A model computes while its future is polled, and does not yield in between: an asynchronous caller polls it on a
@@ -54,6 +55,7 @@ pub mod classifier;
 mod config;
 mod continuation;
 mod decoder;
+mod digest;
 mod evaluation;
 mod file;
 mod generate;
@@ -88,6 +90,7 @@ use self::weights::gguf::GgufFile;
 use self::weights::safetensors::SafetensorsFolder;
 use self::weights::{WeightSource, Weights};
 
+pub use digest::ModelDigest;
 pub use load_error::LoadError;
 pub use text_labels::LocalTextClassifier;
 
@@ -138,7 +141,8 @@ impl fmt::Debug for LocalModel {
 }
 
 impl LocalModel {
-    /// Loads the model of a folder, or of a GGUF file. The model gets the name of the folder or file.
+    /// Loads the model of a folder, or of a GGUF file. The model gets the name of the folder or file, which does not identify
+    /// its weights; [`ModelDigest`] does, and [`with_name`](Self::with_name) can add it to the name.
     ///
     /// The files need not be trusted: malformed ones are an error, and memory is bounded by their size. The chat
     /// template is a program, however: it ends, but may build long texts. Use only templates from authors that you
@@ -149,8 +153,7 @@ impl LocalModel {
     /// kind of model is not supported. The error names the file, and the tensor or field.
     pub fn load(path: &Path, settings: &LocalSettings) -> Result<Self, LoadError> {
         let device = device(path, settings.processor)?;
-        let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-        if is_gguf {
+        if is_gguf(path) {
             Self::load_gguf(path, device, settings)
         } else {
             let has_output = true;
@@ -182,6 +185,10 @@ impl LocalModel {
         Self::assemble(folder, config, source, device, tokenizer, template, ends)
     }
 
+    /// The configuration of the model that ships with Flowgate.
+    const EMBEDDED_CONFIG: &[u8] = include_bytes!("../models/small/config.json");
+    /// The tokenizer of the model that ships with Flowgate.
+    const EMBEDDED_TOKENIZER: &[u8] = include_bytes!("../models/small/tokenizer.json");
     /// The file of the weights of the model that ships with Flowgate, in half precision.
     const EMBEDDED_WEIGHTS: &[u8] = include_bytes!("../models/small/model.safetensors");
 
@@ -201,11 +208,10 @@ impl LocalModel {
     pub fn embedded() -> Result<Self, LoadError> {
         let name = Path::new("flowgate-small");
         let failed = |error: &dyn fmt::Display| LoadError::new(name, error.to_string());
-        let map: Map<String, Value> = serde_json::from_slice(include_bytes!("../models/small/config.json"))
-            .map_err(|error| failed(&error))?;
+        let map: Map<String, Value> =
+            serde_json::from_slice(Self::EMBEDDED_CONFIG).map_err(|error| failed(&error))?;
         let config = hugging_face::read(name, &map, None)?;
-        let tokenizer = serde_json::from_slice(include_bytes!("../models/small/tokenizer.json"))
-            .map_err(|error| failed(&error))?;
+        let tokenizer = serde_json::from_slice(Self::EMBEDDED_TOKENIZER).map_err(|error| failed(&error))?;
         let tokenizer = TextTokenizer::from_json(name, tokenizer)?;
         let weights = Self::EMBEDDED_WEIGHTS;
         let tensors =
@@ -302,6 +308,11 @@ impl LocalModel {
     pub fn count_tokens(&self, text: &str) -> Result<usize, crate::Error> {
         Ok(self.tokenizer.encode(text)?.ids.len())
     }
+}
+
+/// Returns whether a path names a GGUF file, by the end of its name; any other path is the folder of a model.
+fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
 /// Returns the device of the library candle for a processor. Fails if the GPU cannot be used; the error names the model

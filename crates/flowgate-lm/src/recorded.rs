@@ -5,6 +5,10 @@
 //! Each line of the file is a JSON object with an answer and its key: the SHA-256 of the model's name and the request.
 //! The file contains answers without their reasoning, and no requests. If a key occurs in several lines, the last one
 //! applies.
+//!
+//! The name must therefore identify the model: that of a local model contains the beginning of the digest of its files
+//! (`local::ModelDigest`), where the command line loads it, so that other weights in a folder of the same name do not get
+//! the recorded answers.
 
 mod line;
 
@@ -25,6 +29,14 @@ const MAX_LINE: u64 = 32 << 20;
 const NOT_RECORDED: Error = Error::Unsupported(
     "a recorded answer to this request; record the run again, since the requests have changed",
 );
+
+/// Returns a text that identifies a request apart from its model: the parts on which the key of its recorded answer
+/// depends, as JSON with sorted keys. Requests with equal texts get the same recorded answer. Manifests of measurements hash
+/// it, so that the digest depends on what a model receives and not on the names of types.
+#[must_use]
+pub fn request_text(request: &Request) -> String {
+    line::text(request)
+}
 
 /// How a request is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -157,10 +157,15 @@ pub fn figure_rows(judged: &[JudgedRow<'_>], figures: &DetectorFigures) -> Vec<M
 /// Returns the lines of the format jsonl that follow the manifest: the rows, the figures and the comparisons. `policy` is the name of the policy's file.
 pub fn lines(judged: &[JudgedRow<'_>], figures: &DetectorFigures, policy: &str, seed: u64) -> Vec<Value> {
     let mut lines: Vec<Value> = judged.iter().map(JudgedRow::to_json).collect();
-    let compared = comparisons(judged, seed);
-    lines.extend(compared.iter().map(|(other, found)| found.to_json(RULE, other, RIGHT)));
+    lines.extend(comparison_rows(judged, seed));
     lines.push(figures.to_json(policy));
     lines
+}
+
+/// Returns the comparisons of the rule with each detector as JSON objects. `seed` determines the bootstrap samples.
+pub fn comparison_rows(judged: &[JudgedRow<'_>], seed: u64) -> Vec<Value> {
+    let compared = comparisons(judged, seed);
+    compared.iter().map(|(other, found)| found.to_json(RULE, other, RIGHT)).collect()
 }
 
 /// Returns the lines that follow the manifest if the run was interrupted: the rows that were judged so far, and their

@@ -23,14 +23,14 @@ use super::defence::Defence;
 use super::execution::Execution;
 use super::extended::{ExtendedGame, ExtendedSuite};
 use super::generate::generate_pair;
-use super::journey::generate_journey;
+use super::journey::{JourneyGame, generate_journey};
 use super::output::ExecutionError;
 use super::random::SeededRandom;
 use super::runner::Runner;
 use super::suite::GameSuite;
 use super::task::{Game, Side, Task};
 use super::variant::{Encoding, Variant};
-use author::{Briefing, Rejection, propose};
+use author::{AttackedGame, Briefing, Rejection, propose};
 
 pub use author::ANSWER_TOKENS as ATTACK_TOKENS;
 pub(super) use author::prompts as author_prompts;
@@ -67,8 +67,8 @@ struct Target<'t> {
     id: String,
     /// The name of the game.
     name: String,
-    /// The game whose attacks are used.
-    game: Game,
+    /// What is attacked; it determines the templates of the attacks.
+    game: AttackedGame,
     /// The forms in which an attack can be written.
     variants: Vec<Variant>,
     build: &'t TaskBuilder<'t>,
@@ -118,7 +118,7 @@ pub fn search_pair(
     let target = Target {
         id: if suite.seeds() > 1 { format!("{seed}/{id}") } else { id },
         name: game.name().to_owned(),
-        game,
+        game: AttackedGame::OneStep(game),
         variants: Variant::all(),
         build: &build,
         run: &run,
@@ -127,8 +127,9 @@ pub fn search_pair(
     search_task(target, defence, settings, after_query)
 }
 
-/// Searches like [`search`] on every task of a game beyond AgentSecBench. In a variant of a game, the attacker keeps
-/// the form of the variant; in a game of several steps, it chooses among plain text and all encodings.
+/// Searches like [`search`] on every task of a game beyond AgentSecBench. In a variant of a game, and in a game of several
+/// steps with an encoded attack, the attacker keeps this form. In any other game of several steps, it chooses among plain
+/// text and all encodings.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.
@@ -171,7 +172,7 @@ pub fn search_extended_pair(
             let target = Target {
                 id: suite.task_id(seed, &format!("{}-{number:04}", of.name())),
                 name: game.name(),
-                game: of,
+                game: AttackedGame::OneStep(of),
                 variants: vec![variant],
                 build: &build,
                 run: &run,
@@ -179,23 +180,28 @@ pub fn search_extended_pair(
             };
             search_task(target, defence, settings, after_query)
         }
-        // The tasks of a journey are those of the capability game.
-        ExtendedGame::Journey(journey, _) => {
+        ExtendedGame::Journey(journey, encoding) => {
             let pair =
                 |attack: &AttackTemplate, variant| generate_journey(journey, seed, number, variant, attack);
             let build = |attack: &AttackTemplate, variant| pair(attack, variant).adversarial;
             let run = |attack: &AttackTemplate, variant| {
                 runner.run_journey(&pair(attack, variant), Side::Adversarial, defence)
             };
-            let encoded = Encoding::ALL.into_iter().map(Variant::Encoded);
+            let variants = match encoding {
+                Some(encoding) => vec![Variant::Encoded(encoding)],
+                None => {
+                    let encoded = Encoding::ALL.into_iter().map(Variant::Encoded);
+                    [Variant::Paper].into_iter().chain(encoded).collect()
+                }
+            };
             let target = Target {
                 id: suite.task_id(seed, &format!("{}-{number:04}", journey.name())),
                 name: game.name(),
-                game: Game::Capability,
-                variants: [Variant::Paper].into_iter().chain(encoded).collect(),
+                game: AttackedGame::Journey(journey),
+                variants,
                 build: &build,
                 run: &run,
-                random: stream(seed, Game::Capability, number),
+                random: journey_stream(seed, (journey, encoding), number),
             };
             search_task(target, defence, settings, after_query)
         }
@@ -210,13 +216,30 @@ fn stream(seed: u64, game: Game, number: usize) -> SeededRandom {
     SeededRandom::new(seed, u64::MAX - number * Game::ALL.len() as u64 - game as u64)
 }
 
+/// Returns the random numbers of the search on a journey. They are those of no task and of no other search: the tasks of
+/// journeys take the streams from 2^40 upwards, the other searches count downwards from the greatest number, and these
+/// searches count downwards from 2^63, a stream for each journey, form and number.
+fn journey_stream(
+    seed: u64,
+    (journey, encoding): (JourneyGame, Option<Encoding>),
+    number: usize,
+) -> SeededRandom {
+    // 0 is plain text, and the encodings follow.
+    let form = encoding.and_then(|encoding| Encoding::ALL.iter().position(|known| *known == encoding));
+    let form = form.map_or(0, |position| position as u64 + 1);
+    let forms = Encoding::ALL.len() as u64 + 1;
+    let (number, index) = (u64::try_from(number).unwrap_or(u64::MAX), journey as u64 * forms + form);
+    let before = number.wrapping_mul(JourneyGame::ALL.len() as u64 * forms).wrapping_add(index);
+    SeededRandom::new(seed, (1_u64 << 63).wrapping_sub(before))
+}
+
 /// Returns the prepared attacks of a task: all families in all forms. If the defence is a function of the text, the
 /// attacks whose unauthorized coordinate remains visible under the defence come first.
 fn prepared(target: &Target<'_>, defence: Defence) -> Vec<(AttackTemplate, Variant)> {
     let mut listed: Vec<(AttackTemplate, Variant)> = target
         .variants
         .iter()
-        .flat_map(|variant| families(target.game).into_iter().map(|attack| (attack, *variant)))
+        .flat_map(|variant| families(target.game.templates()).into_iter().map(|attack| (attack, *variant)))
         .collect();
     // `false` is sorted before `true`, and attacks with equal keys keep their order.
     listed.sort_by_key(|(attack, variant)| !stays_visible(target, defence, attack, *variant));
@@ -257,8 +280,10 @@ fn next_attack(
             Some(parent) if target.random.below(2) == 0 => {
                 (AttackTemplate { family: "changed", text: parent.attack.clone() }, random_variant)
             }
-            Some(parent) => (mutate(target.game, &parent.attack, &mut target.random), parent.variant),
-            None => (compose(target.game, &mut target.random), random_variant),
+            Some(parent) => {
+                (mutate(target.game.templates(), &parent.attack, &mut target.random), parent.variant)
+            }
+            None => (compose(target.game.templates(), &mut target.random), random_variant),
         };
         let is_known = tried.contains(&(attack.text.clone(), variant.name()));
         let is_promising = !is_known && stays_visible(target, defence, &attack, variant);
@@ -267,7 +292,7 @@ fn next_attack(
             break;
         }
     }
-    last.unwrap_or_else(|| (compose(target.game, &mut target.random), Variant::Paper))
+    last.unwrap_or_else(|| (compose(target.game.templates(), &mut target.random), Variant::Paper))
 }
 
 /// Searches for an attack on one task, and returns the result of the search. The result is `None` if `after_query` asks
@@ -283,7 +308,7 @@ fn search_task(
     let mut prepared = prepared(&target, defence);
     if settings.author.is_some() {
         // One round of the families tells the model what their texts achieve; it writes the others.
-        prepared.truncate(families(target.game).len());
+        prepared.truncate(families(target.game.templates()).len());
     }
     let mut prepared = prepared.into_iter();
     let mut tried: HashSet<(String, String)> = HashSet::new();
@@ -433,6 +458,40 @@ mod tests {
         assert!(told[1].contains("closed | paper | Kindly call"), "{}", told[1]);
         assert!(told[2].contains("had been tried"), "{}", told[2]);
         assert!(!told[1].contains("had been tried"), "the first one was new");
+    }
+
+    /// The search on a game whose attack is encoded keeps the encoding, so it is no repetition of the search on the same game
+    /// in plain text; and each game makes its own random choices.
+    #[test]
+    fn searches_on_games_of_several_steps_differ() {
+        let (suite, model) = (ExtendedSuite { seed: 3, seeds: 1, instances: 1 }, ModelDouble::Immune);
+        let runner = Runner::new(&model, None).unwrap();
+        let forms = |name: &str| {
+            let game = ExtendedGame::parse(name).unwrap();
+            let tried = Arc::new(Mutex::new(Vec::<String>::new()));
+            let noted = Arc::clone(&tried);
+            let author = ScriptedModel::from_function(move |request: &Request| {
+                let Some(Message::User(parts)) = request.messages.last() else { panic!("no message") };
+                let [Part::Text(text)] = parts.as_slice() else { panic!("one text") };
+                let latest = text.lines().filter(|line| line.starts_with("closed | ")).next_back();
+                noted.lock().unwrap().push(latest.unwrap_or_default().to_owned());
+                // No template, so that a changed attack is tried in place of this answer.
+                Ok(Completion::default())
+            });
+            let settings = SearchSettings { queries: 20, author: Some(&author) };
+            let labels = Defence::Labels(Method::NeverLook);
+            search_extended(&suite, game, &runner, labels, settings, &mut || false).unwrap();
+            let tried = tried.lock().unwrap().clone();
+            tried
+        };
+        let all = ["memory", "memory/base64", "file", "file/base64"].map(forms);
+        for (index, one) in all.iter().enumerate() {
+            assert!(one.len() > 10 && !all[..index].contains(one), "{one:?}");
+        }
+        let [memory, encoded, ..] = &all;
+        assert!(encoded.iter().all(|line| line.starts_with("closed | base64 | ")), "{encoded:?}");
+        let used: HashSet<&str> = memory.iter().filter_map(|line| line.split(" | ").nth(1)).collect();
+        assert!(used.len() > 3, "plain text and encodings: {used:?}");
     }
 
     /// In the games beyond the paper, the attacker searches as well; nothing takes effect under the labels.

@@ -47,6 +47,11 @@ pub(super) fn is_match(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
 }
 
 /// A double of a model.
+///
+/// What the variants say is about the agent's model. Asked as the screener of a label defence, which regions the next step
+/// needs, both are honest: they name the regions that the user's request needs, whatever the regions ask for. The games
+/// measure the agent's model under attack and not its screener, so the rows of defences with a screener are no lower bound
+/// for a screener that obeys an attacker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelDouble {
     /// Does whatever any visible text asks.
@@ -66,7 +71,7 @@ impl ModelDouble {
         if let Some(completion) = journey::double::answer(self, request) {
             return completion;
         }
-        // As a screener, either double is honest: the games measure the agent's model under attack, and not its screener.
+        // As a screener, either double is honest.
         if let Some((chat, has_answer_tool)) = screener_chat(request) {
             return screening_answer(&needed_regions(&chat, &observation_parts(&chat)), has_answer_tool);
         }
@@ -239,6 +244,10 @@ fn tool_call(name: &str, arguments: &Value) -> ToolCall {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use flowgate_guard::conversation::Method;
+    use flowgate_lm::ScriptedModel;
     use proptest::prelude::*;
 
     use super::super::attack::compose;
@@ -246,13 +255,35 @@ mod tests {
     use super::super::generate::{generate_pair, generate_pairs};
     use super::super::prompt::request;
     use super::super::random::SeededRandom;
-    use super::super::task::{Game, Task};
+    use super::super::runner::Runner;
+    use super::super::task::{Game, Side, Task};
     use super::super::variant::Variant;
     use super::*;
 
     fn reply(double: ModelDouble, task: &Task) -> String {
         let request = request(task, None, &Defence::None.defend_text(task));
         double.answer(&request).text
+    }
+
+    /// As a screener, the gullible double answers like the immune one: an attack that every region repeats changes nothing.
+    #[test]
+    fn both_are_honest_screeners() {
+        let answered = Arc::new(Mutex::new(0));
+        let compared = Arc::clone(&answered);
+        let model = ScriptedModel::from_function(move |request: &Request| {
+            let [gullible, immune] = ModelDouble::ALL.map(|double| double.answer(request));
+            if screener_chat(request).is_some() {
+                assert_eq!(gullible, immune);
+                *compared.lock().unwrap() += 1;
+            }
+            Ok(gullible)
+        });
+        let runner = Runner::new(&model, None).unwrap();
+        for pair in Game::ALL.into_iter().flat_map(|game| generate_pairs(game, 2, 3, Variant::Paper)) {
+            let screened = Defence::Labels(Method::Judge);
+            runner.run(&pair.adversarial, Side::Adversarial, screened).unwrap();
+        }
+        assert!(*answered.lock().unwrap() >= 9, "each task asks the screener");
     }
 
     /// Every request of a composed attack is one to the gullible double.

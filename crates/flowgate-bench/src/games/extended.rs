@@ -11,10 +11,10 @@ use super::defence::Defence;
 use super::execution::Execution;
 use super::figures::Figures;
 use super::generate::generate_pairs;
-use super::journey::{JourneyGame, generate_journeys};
+use super::journey::{JourneyGame, JourneyPair, generate_journeys};
 use super::output::ExecutionError;
 use super::runner::Runner;
-use super::task::{Game, Side};
+use super::task::{Game, Side, Task};
 use super::variant::{Encoding, Variant};
 use flowgate_guard::conversation::Method;
 
@@ -133,20 +133,21 @@ impl ExtendedSuite {
         if self.seeds > 1 { format!("{seed}/{id}") } else { id.to_owned() }
     }
 
-    /// Returns a text for each pair of tasks of a game, of which the manifest computes a digest. A journey is a game of
-    /// several steps.
+    /// Returns the texts that identify the pairs of tasks of a game, of which the manifest computes a digest. A journey is a
+    /// game of several steps.
     pub(super) fn tasks(&self, game: ExtendedGame) -> Vec<String> {
         let of_seed = |seed: u64| -> Vec<String> {
             // Without an encoding, `Paper` is the variant: it writes the attack plainly, as AgentSecBench does.
             match game {
                 ExtendedGame::Variant(variant, game) => {
                     let pairs = generate_pairs(game, seed, self.instances, variant);
-                    pairs.iter().map(|pair| format!("{pair:?}")).collect()
+                    let tasks = pairs.iter().flat_map(|pair| Side::ALL.map(|side| pair.side(side)));
+                    tasks.flat_map(Task::texts).collect()
                 }
                 ExtendedGame::Journey(game, encoding) => {
                     let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
                     let pairs = generate_journeys(game, seed, self.instances, variant);
-                    pairs.iter().map(|pair| format!("{pair:?}")).collect()
+                    pairs.iter().flat_map(JourneyPair::texts).collect()
                 }
             }
         };

@@ -5,6 +5,7 @@
 //! Two runs with equal manifests and a deterministic model have the same traces.
 
 use flowgate_lm::ChatModel;
+use flowgate_lm::recorded::request_text;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -108,19 +109,22 @@ pub fn extended_manifest(
     })
 }
 
-/// Returns the texts of which the manifest has a digest: each task, and for each task and defence the request that the
-/// defence would send. For a defence by attention blocking, the blocked spans follow its request.
+/// Returns the texts of which the manifest has a digest: those of each task, and for each task and defence the request that
+/// the defence would send. For a defence by attention blocking, the blocked spans follow its request. The texts are what a
+/// model receives, so that no renamed type or field changes the digest.
 fn prompts(pairs: &[TaskPair], defences: &[Defence]) -> Vec<String> {
     let mut prompts = Vec::new();
     for pair in pairs {
         for task in Side::ALL.map(|side| pair.side(side)) {
             // A label defence changes no text; its requests depend on the conversation, so the task identifies them.
-            prompts.push(format!("{task:?}"));
+            prompts.extend(task.texts());
             for defence in defences {
                 let request = request(task, defence.annotation(), &defence.defend_text(task));
-                prompts.push(format!("{request:?}"));
+                prompts.push(request_text(&request));
                 if let Defence::Attention(channel) = defence {
-                    prompts.push(format!("{:?}", channel.blocked_spans(task)));
+                    let spans = channel.blocked_spans(task).into_iter();
+                    let spans = spans.map(|span| format!("{} to {}", span.start, span.end));
+                    prompts.push(spans.collect::<Vec<_>>().join(", "));
                 }
             }
         }
@@ -185,6 +189,26 @@ mod tests {
         // The length of a text counts, not only the concatenation.
         assert_ne!(digest(["ab", "c"]), digest(["a", "bc"]));
         assert_eq!(digest([""; 0]), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    }
+
+    /// What is hashed is what a model receives. The text of a value's `Debug` form would change with the name of a field.
+    #[test]
+    fn prompts_are_texts_of_a_model() {
+        let suite = GameSuite::generate(1, 1);
+        let defences: Vec<Defence> = Defence::standard().into_iter().chain(Defence::by_attention()).collect();
+        let mut texts = prompts(suite.pairs(), &defences);
+        let extended = ExtendedSuite { seed: 1, seeds: 1, instances: 1 };
+        texts.extend(extended_prompts(&extended, &ExtendedGame::all(), &defences));
+        texts.extend(ExtendedGame::all().into_iter().flat_map(|game| extended.tasks(game)));
+        for name in
+            ["Request {", "Task {", "Sampling {", "TaskLabels", "Some(", "None,", "Tool {", "user_prompt:"]
+        {
+            assert!(!texts.iter().any(|text| text.contains(name)), "{name}");
+        }
+        let pair = suite.pairs().first().unwrap();
+        assert!(texts.contains(&pair.adversarial.context));
+        assert!(texts.iter().any(|text| text.contains("\"max_tokens\":64")), "the limit of an answer counts");
+        assert!(texts.contains(&"at most 512 tokens".to_owned()), "also that of games of several steps");
     }
 
     /// The prompts of a game beyond AgentSecBench depend on the game, the defences and the tasks.

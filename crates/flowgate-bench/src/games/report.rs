@@ -21,7 +21,7 @@ pub use comparison::{comparison_rows, comparison_text};
 pub use experiment::{experiment_csv, experiment_json, experiment_page, experiment_text};
 pub use page::{PageContent, page};
 pub use paper::{ModelFigures, paper_rows, paper_tables};
-pub use rows::{csv, figure_rows};
+pub use rows::{csv, csv_tables, figure_rows, object_rows};
 pub use search::{attempt_rows, search_text};
 
 /// Returns the Wilson interval of a rate at 95 % as the text of a cell, such as `[0.10, 0.25]`; a dash if nothing was

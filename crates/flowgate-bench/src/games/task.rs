@@ -120,6 +120,24 @@ impl Task {
         coordinates
     }
 
+    /// Returns the texts that identify the task, for digests: one for each field, and those of a list after their number. A
+    /// digest of them depends on what the fields contain, and not on their names.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        // Every field is named, so that none can be left out.
+        let Self { id, game, user_prompt, context, attack, target, utility_terms, labels, variant } = self;
+        let mut texts = vec![id.clone(), game.name().to_owned(), user_prompt.clone(), context.clone()];
+        texts.extend([attack.unwrap_or_default().to_owned(), target.clone(), variant.name()]);
+        texts.push(utility_terms.len().to_string());
+        texts.extend(utility_terms.iter().cloned());
+        let labels: [&str; 3] = match labels {
+            TaskLabels::Document { name } => ["document", name, ""],
+            TaskLabels::Tenants { permitted, blocked } => ["tenants", permitted, blocked],
+            TaskLabels::Tools { allowed, forbidden } => ["tools", allowed, forbidden],
+        };
+        texts.extend(labels.map(str::to_owned));
+        texts
+    }
+
     /// Returns whether a text contains the marker in one of its forms.
     pub fn has_target(&self, text: &str) -> bool {
         occurs(&self.target_forms(), text)
@@ -164,6 +182,49 @@ impl TaskPair {
         match side {
             Side::Adversarial => &self.adversarial,
             Side::Control => &self.control,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::generate::generate_pairs;
+    use super::*;
+
+    /// A digest of the texts finds a change of any field, and does not depend on the names of types and fields.
+    #[test]
+    fn every_field_is_among_the_texts() {
+        for game in Game::ALL {
+            let pairs = generate_pairs(game, 1, 1, Variant::Paper);
+            let task = pairs.first().map(|pair| pair.adversarial.clone()).unwrap();
+            let labels = match &task.labels {
+                TaskLabels::Document { .. } => TaskLabels::Document { name: "other".to_owned() },
+                TaskLabels::Tenants { permitted, .. } => {
+                    TaskLabels::Tenants { permitted: permitted.clone(), blocked: "other".to_owned() }
+                }
+                TaskLabels::Tools { allowed, .. } => {
+                    TaskLabels::Tools { allowed: allowed.clone(), forbidden: "other".to_owned() }
+                }
+            };
+            let changed = [
+                Task { id: "other".to_owned(), ..task.clone() },
+                Task { user_prompt: "other".to_owned(), ..task.clone() },
+                Task { context: "other".to_owned(), ..task.clone() },
+                Task { attack: None, ..task.clone() },
+                Task { target: "other".to_owned(), ..task.clone() },
+                Task { utility_terms: Vec::new(), ..task.clone() },
+                Task { labels, ..task.clone() },
+                Task { variant: Variant::SplitFields, ..task.clone() },
+            ];
+            let mut texts: Vec<Vec<String>> = changed.iter().map(Task::texts).collect();
+            texts.push(task.texts());
+            let count = texts.len();
+            texts.sort();
+            texts.dedup();
+            assert_eq!(texts.len(), count, "{game:?}");
+            for text in texts.concat() {
+                assert!(!text.contains("Task") && !text.contains("user_prompt"), "{text}");
+            }
         }
     }
 }

@@ -54,7 +54,10 @@ pub fn with_screener(mut manifest: Value, screener: Value) -> Value {
 /// their descriptions and arguments.
 fn prompts() -> Vec<String> {
     let tools = Suite::ALL.into_iter().flat_map(world::tools);
-    let tools = tools.map(|tool| format!("{} {} {:?}", tool.name, tool.description, tool.arguments));
+    let tools = tools.map(|tool| {
+        let arguments: Vec<String> = tool.arguments.iter().map(|name| format!("\"{name}\"")).collect();
+        format!("{} {} [{}]", tool.name, tool.description, arguments.join(", "))
+    });
     [SYSTEM.to_owned()].into_iter().chain(tools).collect()
 }
 

@@ -188,9 +188,12 @@ fn table_list(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> V
             cost_table(&main, ""),
         ]);
         tables.push(suite_utility_table(&main));
-        let scopes = |scopes: Vec<TaskGroup>, title: &str| part_table(&main, &scopes, title);
-        tables.push(scopes(Suite::ALL.map(TaskGroup::Suite).to_vec(), "by suite"));
-        tables.push(scopes(LeakPattern::ALL.map(TaskGroup::Pattern).to_vec(), "by pattern"));
+        for (scopes, title) in [
+            (Suite::ALL.map(TaskGroup::Suite).to_vec(), "by suite"),
+            (LeakPattern::ALL.map(TaskGroup::Pattern).to_vec(), "by pattern"),
+        ] {
+            tables.extend([part_table(&main, &scopes, title), interval_table(&main, &scopes, title)]);
+        }
         tables.extend(comparisons_with_ours(&main, seed));
         tables.extend(spread_table(&main, seed));
         tables.extend(reason_table(unmeasured));
@@ -420,6 +423,27 @@ fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Tabl
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
+/// Returns a table with the intervals of the counts of [`part_table`]: a row for each defence and part of the tasks, with the
+/// counts and Wilson's interval at 95 % of each rate. A part has few tasks, so its intervals are wide.
+fn interval_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Table {
+    let header = ["defence", "tasks", "FN", "FP", "exact", "refuses", "allows"];
+    let row = |results: &DefenceResults, scope: TaskGroup| {
+        let figures = results.figures(scope);
+        let rates = [
+            figures.missed,
+            figures.over_asked,
+            figures.exact,
+            figures.utility_refused,
+            figures.utility_allowed,
+        ];
+        let cells = rates.map(|rate| format!("{} {}", counted(rate), interval_cell(rate)));
+        [name(results), scope.name().to_owned()].into_iter().chain(cells).collect::<Vec<_>>()
+    };
+    let rows = all.iter().flat_map(|results| scopes.iter().map(|scope| row(results, *scope)));
+    let title = format!("{title}: the same counts with intervals at 95 % (Wilson)");
+    table(&title, &header, &rows.collect::<Vec<_>>())
+}
+
 /// Returns the table of the comparisons with [`OURS`]; `None` if `OURS` was not measured, or if it differs from no
 /// other defence in any task.
 fn comparisons_with_ours(all: &[DefenceResults], seed: u64) -> Option<Table> {
@@ -487,6 +511,26 @@ mod tests {
                 [&counted(figures.utility_refused), &counted(figures.utility_allowed)]
             );
             assert_eq!(row[4], interval_cell(figures.utility_refused), "{row:?}");
+        }
+        // The intervals of each suite and of each pattern, in the text and on the page.
+        let page_text = page(&all, &json!({"model": "m"}), 1, &[]);
+        for (title, groups) in [
+            ("by suite", Suite::ALL.map(TaskGroup::Suite).to_vec()),
+            ("by pattern", LeakPattern::ALL.map(TaskGroup::Pattern).to_vec()),
+        ] {
+            let title = format!("{title}: the same counts with intervals");
+            let table = listed.iter().find(|table| table.title.starts_with(&title)).unwrap();
+            let expected: Vec<(&DefenceResults, TaskGroup)> =
+                all.iter().flat_map(|results| groups.iter().map(move |group| (results, *group))).collect();
+            assert_eq!(table.rows.len(), expected.len());
+            for (row, (results, group)) in table.rows.iter().zip(expected) {
+                let figures = results.figures(group);
+                assert_eq!(row[..2], [name(results), group.name().to_owned()]);
+                let shown = |rate: Rate| format!("{} {}", counted(rate), interval_cell(rate));
+                let rates = [figures.missed, figures.utility_allowed];
+                assert_eq!([&row[2], &row[6]], [&shown(rates[0]), &shown(rates[1])]);
+                assert!(text.contains(&row[2]) && page_text.contains(&row[2]), "{row:?}");
+            }
         }
         // The empty row of what was not measured, and the rows that swap the rates, in every format.
         let row = text.lines().find(|line| line.starts_with("attention ")).unwrap();

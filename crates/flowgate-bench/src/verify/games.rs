@@ -5,7 +5,7 @@
 use flowgate_lm::ChatModel;
 use serde_json::Value;
 
-use super::lines::{compare, not_repeatable, number, string_list, text};
+use super::lines::{SkippedLines, compare, not_repeatable, number, string_list, text};
 use super::searches::RecordedSearch;
 use super::{OpenAnswers, Verification, VerifySettings};
 use crate::games::adaptive::{search, search_extended};
@@ -42,6 +42,7 @@ pub(super) fn verify_games(
     let answering = AnsweringModel::open(name, verification.answers)?;
     answering.check(&defences)?;
     let recorded_search = RecordedSearch::open(manifest, verification)?;
+    let mut left_out = recorded_search.left_out().to_vec();
     let mut runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
     if let AnsweringModel::Double(double) = &answering {
         runner = runner.with_blocking(double);
@@ -57,7 +58,10 @@ pub(super) fn verify_games(
     } else {
         Vec::new()
     };
-    for defence in &defences {
+    if matches!(answering, AnsweringModel::Recorded(_)) {
+        left_out.push(ATTENTION);
+    }
+    for defence in defences.iter().filter(|defence| answering.repeats(**defence)) {
         let failed = |error: games::ExecutionError| error.to_string();
         let mut found =
             suite.run_defence(&runner, *defence, &mut || false).map_err(failed)?.unwrap_or_default();
@@ -83,7 +87,7 @@ pub(super) fn verify_games(
     if matches!(answering, AnsweringModel::Recorded(_)) && variant == Variant::Paper {
         repeated.extend(games::report::paper_rows(&[(name, figures.as_slice())]));
     }
-    Ok(compare(lines, &repeated, recorded_search.left_out()))
+    Ok(compare(lines, &repeated, &left_out))
 }
 
 /// Repeats the experiment of the paper with the recorded answers of its models, which `answers` opens, and compares the
@@ -106,6 +110,13 @@ pub(super) fn verify_experiment(
     repeated.extend(experiment_lines(&runs));
     Ok(compare(lines, &repeated, &[]))
 }
+
+/// The lines of defences that block the attention of a local model, and the comparisons with them.
+const ATTENTION: SkippedLines =
+    ("defences by attention blocking, whose answers are never recorded", |line| {
+        let named = ["defence", "second"].iter().filter_map(|field| line.get(*field)?.as_str());
+        named.filter_map(|name| games::Defence::parse(name).ok()).any(games::Defence::needs_blocking)
+    });
 
 /// What answers in a repeated run.
 enum AnsweringModel {
@@ -136,18 +147,19 @@ impl AnsweringModel {
         }
     }
 
+    /// Returns whether the lines of a defence can be repeated: the answers that a model gave with blocked attention are never
+    /// recorded.
+    fn repeats(&self, defence: games::Defence) -> bool {
+        matches!(self, Self::Double(_)) || !defence.needs_blocking()
+    }
+
     /// Returns an error if no run has this model together with the defences.
     fn check(&self, defences: &[games::Defence]) -> Result<(), String> {
-        let found = match self {
-            Self::Double(_) => defences.iter().find(|defence| defence.needs_tool_choice()).map(|defence| needs_model(*defence)),
-            Self::Recorded(_) => defences.iter().find(|defence| defence.needs_blocking()).map(|defence| {
-                format!(
-                    "line 1: the run has the defence {}, whose answers are never recorded; run `flowgate bench games` again, and compare the files",
-                    defence.name()
-                )
-            }),
+        let unfit = match self {
+            Self::Double(_) => defences.iter().find(|defence| defence.needs_tool_choice()),
+            Self::Recorded(_) => None,
         };
-        found.map_or(Ok(()), Err)
+        unfit.map_or(Ok(()), |defence| Err(needs_model(*defence)))
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct BenchModelArgs {
     #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
     pub(crate) local: Option<PathBuf>,
     /// Keep the model's answers in this file, and ask only for those that it lacks: a run that was interrupted
-    /// continues. Latency is then not measured.
+    /// continues. Latency is then not measured. Answers with blocked attention are not kept.
     #[arg(long, value_name = "FILE")]
     pub(crate) answers: Option<PathBuf>,
     /// Ask for at most this many answers at once. Needs `--answers`.

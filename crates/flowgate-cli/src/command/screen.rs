@@ -18,7 +18,7 @@ use super::bench::screeners::{read_traces, screener_error};
 use crate::args::{ScreenCommand, ScreenFeatures, ScreenTimeArgs, ScreenTrainArgs};
 use crate::attention_screener::{SavedScreener, load_parts, save};
 use crate::input::InputError;
-use crate::local_model;
+use crate::local_model::{self, IdentifiedModel};
 use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
@@ -33,7 +33,7 @@ pub(crate) fn run(command: &ScreenCommand, output: &mut Console) -> Result<u8, I
 /// Trains and measures a screener, on generated cases or on recorded runs, and writes it to the folder. Returns 0.
 /// After an interrupt, writes nothing and returns [`INTERRUPTED`].
 fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputError> {
-    let (model, name) = local_model::load(&options.local)?;
+    let IdentifiedModel { model, name, digest } = local_model::load_identified(&options.local)?;
     let cases = usize::from(options.cases);
     let limit = usize::try_from(options.prompt_limit).unwrap_or(usize::MAX);
     let traces = match &options.traces {
@@ -87,6 +87,7 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
     let screener = SavedScreener {
         model: options.local.clone(),
         model_name: name,
+        model_sha256: digest.as_hex().to_owned(),
         threshold,
         seed: options.seed,
         cases: options.cases,

@@ -40,6 +40,12 @@ fn another_policy_gives_other_figures() {
     assert_eq!(figures.get("rule_holds"), Some(&false.into()));
 }
 
+/// The header of the comparisons in the format csv.
+#[cfg(feature = "bench")]
+fn compared_header() -> &'static str {
+    "type,first,second,event,tasks,only_first,only_second,difference,low,high,mcnemar_p"
+}
+
 /// The tables are computed in each run, so their form is tested and not their numbers: the suite's own tests check these.
 #[test]
 #[cfg(feature = "bench")]
@@ -75,7 +81,12 @@ fn games_repeat_in_every_format() {
     let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
     let figures = document.get("figures").and_then(serde_json::Value::as_array).unwrap();
     assert_eq!((figures.len(), document.get("interrupted")), (8, Some(&false.into())));
-    assert_eq!(run(&["--format", "csv"]).lines().count(), 9);
+    // The figures, and after an empty line the comparisons with the same numbers as in the lines.
+    let tables = run(&["--format", "csv"]);
+    assert_eq!(tables.lines().count(), 9 + 1 + 3, "{tables}");
+    let compared = lines.iter().find(|line| line["type"] == "comparison").unwrap().as_object().unwrap();
+    let cells: Vec<String> = compared.values().map(|cell| cell.to_string().replace('"', "")).collect();
+    assert!(tables.contains(&format!("\n\n{}\n{}\n", compared_header(), cells.join(","))), "{tables}");
     let recorded = run(&["--format", "jsonl", "--queries", "3"]);
     let kept = file("games-search.jsonl", recorded.as_bytes());
     check(
@@ -144,14 +155,16 @@ fn privacy_repeats_in_every_format() {
     // Two defences, 37 tasks; the figures of all, of three suites and of seven patterns; four events.
     let counts = ["manifest", "task", "figures", "comparison"].map(count);
     assert_eq!(counts, [1, 74, 22, 4]);
-    assert_eq!(run(&["--format", "csv"]).lines().count(), 23);
+    let tables = run(&["--format", "csv"]);
+    assert_eq!(tables.lines().count(), 23 + 1 + 5, "the figures, and the comparisons");
+    assert!(tables.contains(&format!("\n\n{}\ncomparison,lowest-first,", compared_header())), "{tables}");
     assert_ne!(run(&["--format", "jsonl", "--seed", "2"]), run(&["--format", "jsonl"]));
     // Only the noisy judge runs with the second seed; its figures over both are five lines, or a second table.
     let seeds = run(&["--format", "jsonl", "--seeds", "2"]);
     assert_eq!(seeds.matches("\"type\":\"seeds\"").count(), 5, "{seeds}");
     let kept = file("privacy-seeds.jsonl", seeds.as_bytes());
     check(&["bench", "verify", name(&kept)], 0, "this program repeats the run: 106 lines");
-    assert_eq!(run(&["--format", "csv", "--seeds", "2"]).lines().count(), 23 + 1 + 6);
+    assert_eq!(run(&["--format", "csv", "--seeds", "2"]).lines().count(), 23 + 1 + 6 + 1 + 5);
     assert!(run(&["--seeds", "2"]).contains("over all seeds"));
     check(
         &["bench", "privacy", "--seeds", "2", "--defence", "oracle"],
@@ -255,6 +268,9 @@ fn agents_and_detectors_repeat_in_every_format() {
             let first = run(format, "1");
             assert_eq!(first, run(format, "1"), "{format}: the same seed, the same bytes");
             assert!(first.contains("link") || first.contains("lowest-first"), "{format}: {first}");
+            // The comparisons follow the figures.
+            let has_table = first.contains(&format!("\n\n{}\n", compared_header()));
+            assert_eq!(has_table, format == "csv", "{format}: {first}");
         }
         // The document has the comparisons, as the lines have.
         let document: serde_json::Value = serde_json::from_str(&run("json", "1")).unwrap();
@@ -329,7 +345,7 @@ fn extended_games_repeat_are_verified_and_compared() {
     // Two games, five defences, two sides: the manifest, the executions, and the figures.
     let lines = run(&["--format", "jsonl"]);
     assert_eq!(lines.lines().count(), 1 + 20 + 10 + 8, "and two events against four other defences");
-    assert_eq!(run(&["--format", "csv"]).lines().count(), 11);
+    assert_eq!(run(&["--format", "csv"]).lines().count(), 11 + 1 + 9, "the figures, and the comparisons");
     let kept = file("extended-run.jsonl", lines.as_bytes());
     check(&["bench", "verify", name(&kept)], 0, "this program repeats the run: 39 lines");
     let seeds = run(&["--format", "jsonl", "--seeds", "2"]);
@@ -370,11 +386,19 @@ fn games_take_several_seeds_and_texts_of_folders() {
     let kept = file("seeds-run.jsonl", recorded.as_bytes());
     check(&["bench", "verify", name(&kept)], 0, "this program repeats the run: ");
     let page = run(&["--seeds", "2", "--queries", "3", "--format", "html"]);
-    for expected in ["best attempt on each task", "compared in pairs", "tokens of an execution"] {
+    // The charts in the form of the paper's Figures 2 and 3; latency is not measured with a double.
+    for expected in [
+        "best attempt on each task",
+        "compared in pairs",
+        "tokens of an execution",
+        "RAG leak in the retrieval game (the paper's Figure 2)",
+        "benign utility (the paper's Figure 3)",
+    ] {
         assert!(page.contains(expected), "{expected}");
     }
     let table = run(&["--queries", "3", "--format", "csv"]);
-    assert!(table.contains("\n\nmodel,queries,defence,"), "{table}");
+    let (attempts, compared) = table.split_once(&format!("\n\n{}\n", compared_header())).unwrap();
+    assert!(attempts.contains("\n\nmodel,queries,defence,") && compared.contains("executed"), "{table}");
     let folder = |folder: &str, file: &str, content: &str| {
         let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
         std::fs::create_dir_all(&folder).unwrap();

@@ -76,6 +76,12 @@ fn a_dry_run_asks_no_attacker() {
         ["bench", "extended", "--instances", "1", "--game", "memory", "--queries", "10", "--dry-run"];
     let attacker = ["--defence", "labels/never-look", "--attacker-model", "stub", "--attacker-url", &address];
     check(&[&extended[..], &attacker].concat(), 0, "\n4 requests, sent to nobody");
+    // In a game of several steps an answer has room for a call that repeats a ticket; each limit is printed.
+    let steps =
+        ["bench", "extended", "--instances", "1", "--defence", "none", "--dry-run", "--game", "memory"];
+    check(&steps, 0, " tokens written, 512 for each answer");
+    let both = [&steps[..], &["--game", "base64/retrieval"]].concat();
+    check(&both, 0, " tokens written, 64 for each of 2 answers, 512 for each of ");
     assert_eq!(count.load(Ordering::SeqCst), 0, "nothing is sent");
     // Without a model that drives the attacker, only the measured one is counted. Several jobs count no request twice.
     let searched =
@@ -146,6 +152,11 @@ fn a_run_with_a_model_continues_from_its_answers() {
             .concat();
     check(&[&games[..], &["--dry-run"]].concat(), 0, "6 requests, sent to nobody");
     assert_eq!(count.load(Ordering::SeqCst), 0);
+    // Without the file of answers, the latency is measured, and drawn as in the paper's Figure 3.
+    let drawn = ["bench", "games", "--instances", "1", "--defence", "none", "--format", "html"];
+    let page = text(&flowgate(&[&drawn[..], &model].concat()));
+    assert!(page.contains("latency of an execution in milliseconds, mean (the paper's Figure 3)"), "{page}");
+    count.store(0, Ordering::SeqCst);
     let kept = [&games[..], &["--answers", name(&answers), "--jobs", "3", "--rate", "60000"]].concat();
     let run = |arguments: &[&str]| {
         let output = flowgate(arguments);

@@ -196,6 +196,66 @@ fn attention_is_blocked_in_a_local_model() {
     }
 }
 
+/// The name of the model of a folder in what a command has printed: the folder, and 16 digits of the digest of its files.
+fn digest_name(printed: &str, folder: &str) -> String {
+    let (_, rest) = printed.split_once(&format!("{folder} ")).unwrap();
+    let digits: String = rest.chars().take_while(char::is_ascii_hexdigit).collect();
+    assert_eq!(digits.len(), 16, "{printed}");
+    format!("{folder} {digits}")
+}
+
+/// Writes other weights in a folder: one bit of the last entry changes. A second call restores the weights.
+fn change_weights(folder: &Path) {
+    let file = folder.join("model.safetensors");
+    let mut weights = std::fs::read(&file).unwrap();
+    *weights.last_mut().unwrap() ^= 1;
+    std::fs::write(file, weights).unwrap();
+}
+
+/// A model is identified by its files, not by the name of its folder: other weights get no recorded answer, and a screener
+/// that was trained with the first ones refuses them.
+#[test]
+fn other_weights_in_a_folder_of_the_same_name_are_another_model() {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("same-name");
+    let _ = std::fs::remove_dir_all(&scratch);
+    std::fs::create_dir_all(&scratch).unwrap();
+    let model = chat_model("same-name/model");
+    let answers = scratch.join("answers.jsonl");
+    let run = || {
+        let games = ["bench", "games", "--instances", "1", "--defence", "none", "--format", "jsonl"];
+        let output =
+            flowgate(&[&games[..], &["--local", name(&model), "--answers", name(&answers)]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let asked = std::fs::read_to_string(&answers).unwrap().lines().count();
+        (printed.lines().next().unwrap().to_owned(), printed, asked)
+    };
+    let (first, printed, asked) = run();
+    assert_eq!(run(), (first.clone(), printed.clone(), asked), "the answers are those of the file");
+    let recorded = scratch.join("run.jsonl");
+    std::fs::write(&recorded, &printed).unwrap();
+    let verify = ["bench", "verify", name(&recorded), "--answers", name(&answers)];
+    check(&verify, 0, "this program repeats the run");
+    let folder = scratch.join("screener");
+    let train = ["screen", "train", name(&folder), "--cases", "1", "--features", "paper"];
+    check(&[&train[..], &["--local", name(&model)]].concat(), 0, "the screener is in ");
+    let time = ["screen", "time", name(&folder), "--tokens", "50", "--runs", "1"];
+    check(&time, 0, "time of a step");
+    change_weights(&model);
+    let (other, _, asked_again) = run();
+    assert_ne!(digest_name(&other, "model"), digest_name(&first, "model"), "the manifest names the weights");
+    assert_eq!(asked_again, 2 * asked, "no answer of the first weights is taken");
+    let refused = format!(
+        "the screener was trained with the model `{}`, but the model is now `{}`; restore the files in ",
+        digest_name(&first, "model"),
+        digest_name(&other, "model")
+    );
+    check(&time, 2, &refused);
+    check(&["bench", "privacy", "--screener", name(&folder), "--defence", "attention"], 2, &refused);
+    change_weights(&model);
+    check(&time, 0, "time of a step");
+}
+
 #[test]
 fn the_experiment_of_the_paper_is_repeated() {
     // One has the weights that ship, the other the architecture of Qwen3 and a template that fails if it would think.
@@ -210,12 +270,12 @@ fn the_experiment_of_the_paper_is_repeated() {
     let output = flowgate(&kept);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let printed = String::from_utf8(output.stdout).unwrap();
-    for expected in [
-        "model Qwen3-0.6B (Table 4)",
-        "model Qwen3-1.7B (Table 4)",
-        "Table 6 of the paper beside Qwen3-0.6B, Qwen3-1.7B: its two models",
-    ] {
-        assert!(printed.contains(expected), "{printed}");
+    let names = ["Qwen3-0.6B", "Qwen3-1.7B"].map(|folder| digest_name(&printed, folder));
+    let both_named = format!("Table 6 of the paper beside {}: its two models", names.join(", "));
+    for expected in
+        [format!("model {} (Table 4)", names[0]), format!("model {} (Table 4)", names[1]), both_named]
+    {
+        assert!(printed.contains(&expected), "{expected}: {printed}");
     }
     // Equal requests are asked once, and none is asked for again.
     let asked = || std::fs::read_to_string(&answers).unwrap().lines().count();
@@ -243,7 +303,8 @@ fn the_experiment_of_the_paper_is_repeated() {
         "--answers",
         name(&answers),
     ];
-    check(&games, 0, "Table 4 of the paper beside Qwen3-0.6B: the paper's figures are those of other models");
+    let beside = format!("Table 4 of the paper beside {}: the paper's figures are those of other", names[0]);
+    check(&games, 0, &beside);
     // The experiment and the run of each model repeat with the recorded answers, and only with these.
     let recorded = flowgate(&[&kept[..], &["--format", "jsonl"]].concat());
     let (experiment, of_model) = (scratch.join("paper.jsonl"), runs.join("Qwen3-0.6B.jsonl"));

@@ -11,6 +11,7 @@
 
 mod blocking;
 mod chat;
+mod digest;
 mod gguf;
 mod gradients;
 mod hostile;

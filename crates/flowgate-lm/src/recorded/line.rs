@@ -13,6 +13,12 @@ pub(super) fn key(model: &str, request: &Request) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Returns a request without its model as a text: the JSON of which [`key`] computes the SHA-256 together with the model's
+/// name, with the keys of all objects sorted.
+pub(super) fn text(request: &Request) -> String {
+    sort_keys(&canonical(request)).to_string()
+}
+
 /// Returns the parts of a request on which the key of its recorded answer depends, as JSON. Left out are the reasoning
 /// of earlier messages (which is not recorded), and the parameters `reasoning`, `verbosity` and `single_call`: requests
 /// that differ only in these get the same recorded answer.
@@ -223,6 +229,12 @@ mod tests {
         assert_eq!(keys.len(), count);
         let other_order = with(tool(r#"{"b":2,"a":1}"#));
         assert_eq!(key("m", &other_order), key("m", requests.get(1).unwrap()));
+        // The texts without the model tell the same requests apart.
+        let mut texts: Vec<String> = requests.iter().map(text).collect();
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), requests.len());
+        assert_eq!(text(&other_order), text(requests.get(1).unwrap()));
         // Keys must stay stable, or existing files become useless.
         assert_eq!(
             key("m", &Request::default()),

@@ -16,11 +16,10 @@ use flowgate_lm::{ChatModel, block_on, ignore_deltas};
 use serde_json::{Map, Value, json};
 
 use super::super::output::{AgentOutput, DeliveredReply, ExecutionError};
-use super::super::prompt::sampling;
 use super::super::task::Task;
 use super::observed::{SYSTEM, add_stored, visible_text};
 use super::world::{World, forbidden, keeping_tools, tools};
-use super::{ALLOWED, JourneyGame, PATIENCE};
+use super::{ALLOWED, JourneyGame, PATIENCE, sampling};
 use crate::policy_errors;
 
 /// The policy of the label defences in journeys.

@@ -7,12 +7,11 @@ use serde_json::Value;
 
 use super::super::defence::Defence;
 use super::super::output::{AgentOutput, DeliveredReply, ExecutionError};
-use super::super::prompt::sampling;
 use super::super::task::{Side, Task};
-use super::JourneyPair;
 use super::guarded::GuardedJourneys;
 use super::observed::{SYSTEM, add_stored, visible_text};
 use super::world::{World, keeping_tools, own_name, tools};
+use super::{JourneyPair, sampling};
 
 /// The maximum number of messages that a model may write in one turn without a guard, as with a guard.
 const MESSAGES: usize = 20;

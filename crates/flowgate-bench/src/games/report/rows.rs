@@ -118,6 +118,23 @@ pub fn csv(rows: &[Map<String, Value>]) -> String {
     text
 }
 
+/// Returns several tables as CSV, each with its own header, and an empty line between two tables. A table without rows is left
+/// out.
+pub fn csv_tables(tables: &[&[Map<String, Value>]]) -> String {
+    let tables = tables.iter().map(|rows| csv(rows)).filter(|table| !table.is_empty());
+    tables.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns JSON objects, such as the comparisons of a run, as the rows of a table of CSV.
+pub fn object_rows(values: Vec<Value>) -> Vec<Map<String, Value>> {
+    let rows = values.into_iter().filter_map(|value| match value {
+        Value::Object(row) => Some(row),
+        // This does not occur, because every row is an object.
+        _ => None,
+    });
+    rows.collect()
+}
+
 /// Returns a cell of CSV. A text that contains a comma, a quotation mark or a line break is quoted (RFC 4180).
 fn csv_cell(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
@@ -129,6 +146,8 @@ fn csv_cell(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -139,5 +158,15 @@ mod tests {
         check("say \"x\"", "\"say \"\"x\"\"\"");
         check("two\nlines", "\"two\nlines\"");
         assert_eq!(csv(&[]), "");
+    }
+
+    /// An empty line separates tables, and a table without rows has no header.
+    #[test]
+    fn tables_of_csv_are_separated() {
+        let (one, other) =
+            (object_rows(vec![json!({"a": 1})]), object_rows(vec![json!({"b": "x", "c": null})]));
+        assert_eq!(csv_tables(&[&one, &[], &other]), "a\n1\n\nb,c\nx,\n");
+        assert_eq!(csv_tables(&[&[], &one]), "a\n1\n");
+        assert_eq!(csv_tables(&[&[]]), "");
     }
 }

@@ -5,7 +5,7 @@
 
 use flowgate_bench::agents::report::{comparison_rows, figure_rows, lines, page, tables};
 use flowgate_bench::agents::{Guard, TaskSuite, manifest};
-use flowgate_bench::games::report::csv;
+use flowgate_bench::games::report::{csv_tables, object_rows};
 use serde_json::json;
 
 use super::model::print_no_requests;
@@ -43,7 +43,11 @@ pub(crate) fn run(options: &AgentsArgs, output: &mut Console) -> Result<u8, Inpu
             tables(&guards, &rows, options.seed).lines().for_each(|line| output.line(line));
         }
         ReportFormat::Html => output.write_bytes(page(&guards, &rows, &manifest).as_bytes()),
-        ReportFormat::Csv => csv(&figure_rows(&guards, &rows)).lines().for_each(|line| output.line(line)),
+        ReportFormat::Csv => {
+            let compared = object_rows(comparison_rows(&guards, &rows, options.seed));
+            let tables = csv_tables(&[&figure_rows(&guards, &rows), &compared]);
+            tables.lines().for_each(|line| output.line(line));
+        }
         ReportFormat::Json => {
             let document = json!({
                 "manifest": manifest,

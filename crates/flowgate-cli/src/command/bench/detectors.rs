@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use flowgate::policy::Policy;
-use flowgate_bench::detectors::report::{figure_rows, interrupted_lines, lines, page, text};
+use flowgate_bench::detectors::report::{comparison_rows, figure_rows, interrupted_lines, lines, page, text};
 use flowgate_bench::detectors::{BUILTIN, DetectorFigures, JudgedRow, POLICY, manifest, rows};
-use flowgate_bench::games::report::csv;
+use flowgate_bench::games::report::{csv_tables, object_rows};
 use serde_json::json;
 
 use super::model::print_no_requests;
@@ -59,7 +59,15 @@ pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, I
             text.lines().for_each(|line| output.line(line));
         }
         ReportFormat::Html => output.write_bytes(page(&judged, &figures, &manifest).as_bytes()),
-        ReportFormat::Csv => csv(&figure_rows(&judged, &figures)).lines().for_each(|line| output.line(line)),
+        ReportFormat::Csv => {
+            // Comparisons of some rows could be mistaken for those of all.
+            let compared = match is_interrupted {
+                true => Vec::new(),
+                false => object_rows(comparison_rows(&judged, options.seed)),
+            };
+            let tables = csv_tables(&[&figure_rows(&judged, &figures), &compared]);
+            tables.lines().for_each(|line| output.line(line));
+        }
         ReportFormat::Json => {
             let document =
                 json!({"manifest": manifest, "lines": result_lines(), "interrupted": is_interrupted});

@@ -13,7 +13,7 @@ use flowgate_bench::games::figures::Figures;
 use flowgate_bench::games::report::extended::{
     comparison_rows, comparison_text, execution_row, figure_row, page, tables,
 };
-use flowgate_bench::games::report::{attempt_rows, csv, search_text};
+use flowgate_bench::games::report::{attempt_rows, csv_tables, object_rows, search_text};
 use flowgate_bench::games::{ANSWER_TOKENS, Defence, Execution, Runner, extended_manifest, with_search};
 use flowgate_lm::ChatModel;
 use serde_json::{Value, json};
@@ -173,13 +173,9 @@ fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>
             texts.join("\n").lines().for_each(|line| output.line(line));
         }
         ReportFormat::Csv => {
-            csv(&rows).lines().for_each(|line| output.line(line));
-            // The attempts are a table of their own, after an empty line.
-            let attempts = attempt_rows(searches, model);
-            if !attempts.is_empty() {
-                output.line("");
-                csv(&attempts).lines().for_each(|line| output.line(line));
-            }
+            let compared = object_rows(comparison_rows(executions, options.seed));
+            let tables = csv_tables(&[&rows, &attempt_rows(searches, model), &compared]);
+            tables.lines().for_each(|line| output.line(line));
         }
         ReportFormat::Html => {
             output.write_bytes(page(figures, executions, searches, manifest).as_bytes());

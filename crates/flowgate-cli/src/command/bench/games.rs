@@ -11,8 +11,8 @@ use flowgate_bench::cost::{CountedModel, RequestCounter};
 use flowgate_bench::games::adaptive::{AttackSearch, SearchSettings, search, search_pair};
 use flowgate_bench::games::figures::DefenceFigures;
 use flowgate_bench::games::report::{
-    PageContent, attempt_rows, comparison_rows, comparison_text, csv, figure_rows, page, paper_rows,
-    paper_tables, search_text, tables,
+    PageContent, attempt_rows, comparison_rows, comparison_text, csv_tables, figure_rows, object_rows, page,
+    paper_rows, paper_tables, search_text, tables,
 };
 use flowgate_bench::games::{
     ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, TextSources, Variant, manifest, with_search,
@@ -250,13 +250,9 @@ fn print(
             output.write_bytes(page(content, manifest).as_bytes());
         }
         ReportFormat::Csv => {
-            csv(&rows()).lines().for_each(|line| output.line(line));
-            // The attempts are a table of their own, after an empty line.
-            let attempts = attempt_rows(searches, model);
-            if !attempts.is_empty() {
-                output.line("");
-                csv(&attempts).lines().for_each(|line| output.line(line));
-            }
+            let compared = object_rows(comparison_rows(executions, options.seed));
+            let tables = csv_tables(&[&rows(), &attempt_rows(searches, model), &compared]);
+            tables.lines().for_each(|line| output.line(line));
         }
         ReportFormat::Json => {
             let searches: Vec<Value> = searches.iter().map(|search| search.to_json(model)).collect();

@@ -5,6 +5,7 @@
 //! The suites run one execution after another. For `--jobs`, [`ask_ahead`] first runs the executions on several threads
 //! and discards the results: the file then has all answers, and the run that follows, in order, sends no request.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,12 +88,13 @@ fn named_model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputE
     Ok(remote.map(|chat| MeasuredModel { chat, blocking: None }))
 }
 
-/// Loads the model of a folder, which can also block attention (`blocking`). The error begins with the folder.
+/// Loads the model of a folder, which can also block attention (`blocking`). Its name contains the beginning of the digest
+/// of its files, so that recorded answers and manifests belong to these weights. The error begins with the folder.
 #[cfg(feature = "local")]
 fn load(folder: &Path) -> Result<MeasuredModel, InputError> {
-    use flowgate_lm::local::{LocalModel, LocalSettings};
-    let model = LocalModel::load(folder, &LocalSettings::default());
-    let model = Arc::new(model.map_err(|error| InputError(format!("{}: {error}", folder.display())))?);
+    let loaded = crate::local_model::from_files(folder)
+        .map_err(|error| InputError(format!("{}: {error}", folder.display())))?;
+    let model = Arc::new(loaded.model);
     Ok(MeasuredModel { chat: Box::new(Arc::clone(&model)), blocking: Some(model) })
 }
 
@@ -268,7 +270,7 @@ pub(super) fn ask_ahead(
 }
 
 /// Prints the cost of a run with a model, as counted by `counter`, which counted the requests of a run with a
-/// double. `answer_tokens` is the limit of one answer.
+/// double. `answer_tokens` is the limit of an answer to a request that states none.
 pub(super) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
     print_counts(counter, answer_tokens, output);
     print_course(output);
@@ -295,13 +297,33 @@ pub(super) fn print_cost_of_search(
 /// Prints the requests to one model, and the tokens that it reads and writes.
 fn print_counts(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
     let requests = counter.requests();
-    let written = requests.saturating_mul(u64::from(answer_tokens));
     output.line(&format!("{}, sent to nobody", plural(requests, "request")));
     output.line(&format!(
         "about {} read, as counted by {TOKENIZER}; a large vocabulary needs fewer",
         plural(counter.input_tokens(), "token")
     ));
-    output.line(&format!("at most {} written, {answer_tokens} for each answer", plural(written, "token")));
+    output.line(&written_tokens(requests, &counter.answer_limits(), answer_tokens));
+}
+
+/// Returns the line about the tokens that a model writes at most in its answers to `requests` requests. `limits` has the
+/// limits that requests state, each with their number; `otherwise` is the limit of the other requests.
+fn written_tokens(requests: u64, limits: &[(u32, u64)], otherwise: u32) -> String {
+    let mut all: BTreeMap<u32, u64> = limits.iter().copied().collect();
+    let stated = all.values().fold(0_u64, |sum, requests| sum.saturating_add(*requests));
+    *all.entry(otherwise).or_default() += requests.saturating_sub(stated);
+    let tokens = all.iter().map(|(limit, requests)| requests.saturating_mul(u64::from(*limit)));
+    let written = tokens.fold(0_u64, u64::saturating_add);
+    let all: Vec<(u32, u64)> = all.into_iter().filter(|(_, requests)| *requests > 0).collect();
+    let each = match all.as_slice() {
+        [] => format!("{otherwise} for each answer"),
+        [(limit, _)] => format!("{limit} for each answer"),
+        several => {
+            let of_limit =
+                |(limit, count): &(u32, u64)| format!("{limit} for each of {}", plural(*count, "answer"));
+            several.iter().map(of_limit).collect::<Vec<_>>().join(", ")
+        }
+    };
+    format!("at most {} written, {each}", plural(written, "token"))
 }
 
 /// Prints what an estimate of the cost depends on.
@@ -358,6 +380,25 @@ mod tests {
         let next = *model.pace.as_ref().unwrap().1.lock().unwrap();
         assert!(next.duration_since(begun) >= Duration::from_millis(5));
         assert_eq!((asked.load(Ordering::Relaxed), model.name()), (5, "counting"));
+    }
+
+    #[test]
+    fn every_limit_of_answers_is_named() {
+        let check = |requests, limits: &[(u32, u64)], expected: &str| {
+            assert_eq!(written_tokens(requests, limits, 64), expected);
+        };
+        check(0, &[], "at most 0 tokens written, 64 for each answer");
+        check(2, &[], "at most 128 tokens written, 64 for each answer");
+        check(2, &[(512, 2)], "at most 1024 tokens written, 512 for each answer");
+        let several = "at most 1152 tokens written, 64 for each of 2 answers, 512 for each of 2 answers";
+        check(4, &[(64, 2), (512, 2)], several);
+        // A request that states no limit counts with the given one.
+        check(4, &[(64, 1), (512, 2)], several);
+        check(
+            u64::MAX,
+            &[(512, u64::MAX)],
+            &format!("at most {} tokens written, 512 for each answer", u64::MAX),
+        );
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) fn run(options: &PaperArgs, output: &mut Console) -> Result<u8, Input
         options.models.iter().filter_map(|path| path.file_name()).collect();
     names.sort_unstable();
     if let Some([name, _]) = names.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
-        // The names identify the answers and the files of the runs.
+        // The names identify the files of the runs.
         let name = name.display();
         return Err(InputError(format!("two models have the name {name}; rename one of the folders")));
     }
@@ -118,7 +118,9 @@ fn run_model(
         lines.extend(run.lines());
         lines.extend(paper_rows(&[(run.name.as_str(), run.figures.as_slice())]));
         let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
-        save(&lines, &folder.join(format!("{}.jsonl", run.name)))?;
+        // The file has the name of the folder alone, without the digest of the weights in the name of the model.
+        let name = path.file_name().map_or_else(|| run.name.clone().into(), ToOwned::to_owned);
+        save(&lines, &folder.join(name.display().to_string() + ".jsonl"))?;
     }
     Ok(Some(run))
 }

@@ -4,9 +4,9 @@
 //! the format.
 
 use flowgate_bench::cost::RequestCounter;
-use flowgate_bench::games::report::csv;
+use flowgate_bench::games::report::{csv_tables, object_rows};
 use flowgate_bench::privacy::check::composition;
-use flowgate_bench::privacy::report::{document, figure_rows, lines, page, tables};
+use flowgate_bench::privacy::report::{comparison_rows, document, figure_rows, lines, page, tables};
 use flowgate_bench::privacy::seeds::spread_rows;
 use flowgate_bench::privacy::{
     ANSWER_TOKENS, AnswerSource, DefenceResults, PrivacyDefence, PrivacySuite, RunError, TaskGroup,
@@ -162,13 +162,9 @@ fn print(
         }
         ReportFormat::Csv => {
             let rows: Vec<_> = results.iter().flat_map(figure_rows).collect();
-            csv(&rows).lines().for_each(|line| output.line(line));
-            // The figures over several seeds are a table of their own, after an empty line.
-            let spreads = spread_rows(results, seed);
-            if !spreads.is_empty() {
-                output.line("");
-                csv(&spreads).lines().for_each(|line| output.line(line));
-            }
+            let compared = object_rows(comparison_rows(results, seed));
+            let tables = csv_tables(&[&rows, &spread_rows(results, seed), &compared]);
+            tables.lines().for_each(|line| output.line(line));
         }
         ReportFormat::Html => {
             output.write_bytes(page(results, manifest, seed, unmeasured).as_bytes());

@@ -133,6 +133,11 @@ impl SafetensorsFolder {
         &self.folder
     }
 
+    /// Returns the paths of the files: the shards in the order of their names, or the only file.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.shards
+    }
+
     /// Returns whether one of the files has a tensor with this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
