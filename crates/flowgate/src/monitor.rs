@@ -68,9 +68,9 @@ pub use verdict::{
 
 use crate::eval::Parameters;
 use crate::label::{Label, NameTable};
+use crate::policy::Policy;
 use crate::policy::pattern::MatchedServers;
 use crate::policy::plan::Type;
-use crate::policy::Policy;
 use crate::predicates::{PredicateAnswer, PredicateAnswers, Predicates};
 use crate::rules::RuleMatcher;
 use crate::trace::{EventId, Region, Tool, Trace};
@@ -231,6 +231,11 @@ impl Monitor {
     pub fn set_parameters(&mut self, parameters: &Map<String, serde_json::Value>) {
         self.parameters = Parameters::new(parameters);
         self.version += 1;
+    }
+
+    /// Returns the parameters of the policy: the values of `input.NAME`.
+    pub fn parameters(&self) -> Map<String, serde_json::Value> {
+        self.parameters.to_json()
     }
 
     /// Sets the functions that answer the `extern` predicates of the policy, and the answers that were
