@@ -831,6 +831,26 @@ test("ten thousand changes leave the page small, and a question after them is sh
   await context.close();
 });
 
+test("a step of a long conversation is compared with every region before it", async () => {
+  const chat = [];
+  for (let turn = 0; turn < 30; turn++) await agentSays("What is new on the page?", "long", chat, KEYS.CAREFUL_KEY);
+  const { page, context, errors } = await open("ann");
+  await page.goto(`${address}/ui/#conversations/careful/long`);
+  // The gateway answers with 100 events at a time.
+  await page.getByRole("button", { name: "Show what follows" }).click();
+  await page.locator("#event-100").waitFor();
+  await page.getByRole("button", { name: /What step \d+ saw/ }).last().click();
+  const answers = page.locator(".event").filter({ hasText: "answer of read_page" });
+  const hidden = answers.locator(".unseen");
+  assert.ok((await answers.count()) >= 25, `${await answers.count()} answers`);
+  assert.ok((await hidden.count()) >= (await answers.count()), "a region of each answer is hidden from the last step");
+  await answers.first().getByText("hidden from the step").first().waitFor();
+  const count = await page.locator(".unseen").count();
+  await page.locator("#announcements", { hasText: `${count} of the regions above were hidden from this step.` }).waitFor();
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
 test("every view is accessible: light, dark, and at 360 pixels", async () => {
   const running = agentSays("Mail Ann hello", "shown");
   const shown = (page) => card(page, "send_mail").filter({ hasText: "conversation shown" });

@@ -59,6 +59,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::parameter_args::{ParameterArgs, parameter};
 use crate::predicate_args::PredicateArgs;
 #[cfg(feature = "run")]
 pub(crate) use approvals::{
@@ -180,6 +181,8 @@ pub(crate) enum Command {
         #[arg(long = "tools", value_name = "[NAME=]FILE")]
         tools: Vec<String>,
         #[command(flatten)]
+        parameters: ParameterArgs,
+        #[command(flatten)]
         answering: PredicateArgs,
     },
     /// Judge corpora of runs in parallel and print a table.
@@ -214,6 +217,8 @@ pub(crate) enum Command {
         /// List the questions of runs without attack.
         #[arg(long)]
         list_questions: bool,
+        #[command(flatten)]
+        parameters: ParameterArgs,
         /// The number of runs to judge at the same time [default: the number of processors].
         #[arg(long)]
         jobs: Option<usize>,
@@ -281,6 +286,8 @@ pub(crate) enum Command {
         #[arg(long, value_name = "RUNS", num_args = 1..)]
         against: Vec<PathBuf>,
         #[command(flatten)]
+        parameters: ParameterArgs,
+        #[command(flatten)]
         answering: PredicateArgs,
     },
     /// Find the least changes of a policy that would have let the useful calls of recorded runs pass, with what an attacker gains by each.
@@ -300,6 +307,8 @@ pub(crate) enum Command {
         /// Recorded attacks, of which none may do more with a change than without.
         #[arg(long, value_name = "RUNS", num_args = 1..)]
         against: Vec<PathBuf>,
+        #[command(flatten)]
+        parameters: ParameterArgs,
         #[command(flatten)]
         answering: PredicateArgs,
     },
@@ -468,17 +477,6 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
     },
-}
-
-/// Parses the value of `--param`, which sets a parameter of the policy: `NAME=VALUE`. A value that is not JSON is a
-/// text, so that shells need no quotation marks. Returns the name and the value.
-fn parameter(text: &str) -> Result<(String, serde_json::Value), String> {
-    let (name, value) = text.split_once('=').ok_or("the parameter has no `=`; write it as NAME=VALUE")?;
-    if name.is_empty() {
-        return Err("the parameter has no name before `=`; write it as NAME=VALUE".to_owned());
-    }
-    let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.to_owned()));
-    Ok((name.to_owned(), value))
 }
 
 /// How `analyze` prints.

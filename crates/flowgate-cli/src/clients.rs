@@ -4,12 +4,14 @@
 //!
 //! * `places` lists the files of each client.
 //! * `config_file` reads what a file configures, and `jsonc` lets it read JSON with comments.
+//! * `hooks` reads the hooks of a file, and decides whether one of them guards the client.
 //! * `edit` changes a file, and leaves all other bytes as they are.
 //! * `wrapping` builds the command line that runs a server behind `flowgate mcp`.
 //! * `known_servers` guesses from the names of servers what they read and do, and `known_tools` from their tools.
 
 pub(crate) mod config_file;
 pub(crate) mod edit;
+pub(crate) mod hooks;
 mod jsonc;
 pub(crate) mod known_servers;
 pub(crate) mod known_tools;

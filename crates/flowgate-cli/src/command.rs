@@ -64,6 +64,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
             format,
             list_permitted,
             list_questions,
+            parameters,
             jobs,
             deny_warnings,
             corpora,
@@ -76,6 +77,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
                 format,
                 list_permitted,
                 list_questions,
+                parameters: parameters.values(),
                 jobs,
                 deny_warnings,
                 corpora: &corpora,
@@ -91,6 +93,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
             objections,
             deny_warnings,
             tools,
+            parameters,
             answering,
         } => {
             let (policy, traces) = (policy.as_path(), traces.as_slice());
@@ -104,6 +107,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
                     objections,
                     deny_warnings,
                     tools: &tools,
+                    parameters,
                     answering,
                 },
                 output,
@@ -121,20 +125,31 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Explain { question: Some(question), gateway, content, .. } => {
             explain::question::run(&question, &gateway, content, output)
         }
-        Command::Explain { policy, trace, call, influence, content, against, answering, .. } => {
+        Command::Explain {
+            policy, trace, call, influence, content, against, parameters, answering, ..
+        } => {
             // The parser of the arguments requires both.
             let (policy, trace) = (policy.unwrap_or_default(), trace.unwrap_or_default());
             let (policy, trace, call) = (policy.as_path(), trace.as_path(), call.as_deref());
             let (influence, against) = (influence.as_str(), against.as_slice());
-            explain::run(
-                &explain::ExplainOptions { policy, trace, call, influence, content, against, answering },
-                output,
-            )
+            let options = explain::ExplainOptions {
+                policy,
+                trace,
+                call,
+                influence,
+                content,
+                against,
+                parameters,
+                answering,
+            };
+            explain::run(&options, output)
         }
-        Command::Suggest { policy, traces, influence, against, answering } => {
+        Command::Suggest { policy, traces, influence, against, parameters, answering } => {
             let (policy, traces) = (policy.as_path(), traces.as_slice());
             let (influence, against) = (influence.as_str(), against.as_slice());
-            suggest::run(&suggest::SuggestOptions { policy, traces, influence, against, answering }, output)
+            let options =
+                suggest::SuggestOptions { policy, traces, influence, against, parameters, answering };
+            suggest::run(&options, output)
         }
         #[cfg(feature = "local")]
         Command::Lm { lm } => lm::run(&lm, output),

@@ -206,6 +206,7 @@ pub(crate) fn for_each_run(
                 }
             }
             Ok(JsonLine::Part(entries)) => message_run.append(entries),
+            Ok(JsonLine::Parameters(parameters)) => message_run.set_parameters(&parameters),
             // The first line of a document that is printed over several lines is not valid JSON by itself.
             Err(error) if is_first && error.problem.contains("EOF while parsing") => {
                 // The document is the rest of the file, so no further run follows.
@@ -253,6 +254,7 @@ fn read_document(
         Ok(JsonLine::Run(run)) => Ok(run),
         // The document is the rest of the file, so these entries are the whole run.
         Ok(JsonLine::Part(entries)) => Ok(RecordedRun { entries, ..RecordedRun::default() }),
+        Ok(JsonLine::Parameters(_)) => Ok(RecordedRun::default()),
         Err(error) => Err(InputError(format!("{name}: {error}"))),
     }
 }

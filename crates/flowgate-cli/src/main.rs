@@ -26,6 +26,7 @@ mod local_model;
 #[cfg(feature = "run")]
 mod mcp;
 mod output;
+mod parameter_args;
 mod policy_file;
 mod predicate_args;
 #[cfg(feature = "run")]

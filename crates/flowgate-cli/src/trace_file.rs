@@ -1,6 +1,6 @@
 //! Writes the events of a session to a file as the lines of a trace, for `check`, `replay`, `explain` and `suggest`:
 //! `flowgate run --trace` writes one file, and [`crate::trace_folder`] one for each session. Calls that did not run are
-//! left out.
+//! left out. If the policy has parameters, the first line has their values.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,12 +8,16 @@ use std::path::Path;
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::Status;
+use flowgate::trace::read::RecordedRun;
 use flowgate_guard::trace_lines;
+use serde_json::Value;
 
 use crate::private_files;
 
 /// The lines of a session, as far as they were not taken yet.
 pub(crate) struct TraceLines {
+    /// Whether a line was taken, if only that of the parameters.
+    has_begun: bool,
     /// The number of events that were taken or left out.
     taken: usize,
     /// The number of bytes that further lines may have.
@@ -25,13 +29,20 @@ pub(crate) struct TraceLines {
 impl TraceLines {
     /// Returns the lines of a session from its beginning, at most `limit` bytes in all.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { taken: 0, left: limit, is_full: false }
+        Self { has_begun: false, taken: 0, left: limit, is_full: false }
     }
 
     /// Returns the lines of the events since the last call of this function, except calls that did not run. Stops
     /// before a tool call whose outcome is still open.
     pub(crate) fn take_new(&mut self, monitor: &Monitor) -> String {
         let mut lines = String::new();
+        if !self.has_begun && !monitor.trace().is_empty() {
+            self.has_begun = true;
+            let parameters = monitor.parameters();
+            if !parameters.is_empty() {
+                self.add(&Value::Object(RecordedRun::parameters_member(&parameters)), &mut lines);
+            }
+        }
         for event in monitor.trace().events().iter().skip(self.taken) {
             if self.is_full || event.status == Status::Pending {
                 break;
@@ -39,17 +50,22 @@ impl TraceLines {
             self.taken += 1;
             // Any other status means that the call did not run.
             if event.status == Status::Done {
-                let line = trace_lines::line(event, monitor).to_string() + "\n";
-                match self.left.checked_sub(line.len()) {
-                    Some(left) => {
-                        self.left = left;
-                        lines.push_str(&line);
-                    }
-                    None => self.is_full = true,
-                }
+                self.add(&trace_lines::line(event, monitor), &mut lines);
             }
         }
         lines
+    }
+
+    /// Appends a line to `lines` if there is room for it. Otherwise, no further line is taken.
+    fn add(&mut self, line: &Value, lines: &mut String) {
+        let line = line.to_string() + "\n";
+        match self.left.checked_sub(line.len()) {
+            Some(left) => {
+                self.left = left;
+                lines.push_str(&line);
+            }
+            None => self.is_full = true,
+        }
     }
 }
 
@@ -97,5 +113,22 @@ mod tests {
         assert_eq!((say(&"b".repeat(80), &mut lines).as_str(), lines.is_full), ("", true));
         // A shorter line would fit, but the event before it is missing.
         assert_eq!(say("c", &mut lines), "");
+    }
+
+    #[test]
+    fn a_trace_begins_with_the_parameters_of_the_policy() {
+        let mut monitor = Monitor::new(Arc::new(Policy::parse("").unwrap()));
+        monitor.set_parameters(&serde_json::Map::from_iter([("project".to_owned(), "/p".into())]));
+        let mut lines = TraceLines::new(1_000);
+        assert_eq!(lines.take_new(&monitor), "", "nothing has happened");
+        let mut written = String::new();
+        for text in ["a", "b"] {
+            monitor.push(TraceEntry::from(Message::new("user", text))).unwrap();
+            written += &lines.take_new(&monitor);
+        }
+        let runs = flowgate::trace::read::file(&written).unwrap();
+        let [run] = runs.as_slice() else { panic!("{written}") };
+        assert_eq!((run.entries.len(), run.parameters()), (2, Some(&monitor.parameters())), "{written}");
+        assert_eq!(written.matches("policy_parameters").count(), 1, "{written}");
     }
 }

@@ -25,10 +25,7 @@ function fieldElement(field, labels) {
     h("pre", {}, field.text, field.is_cut ? " […]" : ""));
 }
 
-/**
- * Returns the text that tells one event from another: what is shown of it, with the words of its labels. Their numbers differ
- * between answers of the gateway.
- */
+/** Returns the text that tells one event from another: what is shown of it, with the words of its labels. */
 function signOf(event, labels) {
   const words = (index) => (index === null || index === undefined ? null : labels[index].elements);
   return JSON.stringify([event.number, event.kind, event.source, event.saw === null, event.left_out, event.fields.map(({ path, hidden, text, is_cut, label }) => [path, hidden, text, is_cut, words(label)])]);
@@ -47,8 +44,8 @@ export async function view(content, { left }, client, conversation) {
   let pressed = null;
   /** The elements that are shown, by the signs of their events and verdicts. */
   let shown = new Map();
-  /** The labels of each answer of the gateway, by the number of its first event. */
-  const pages = new Map();
+  /** The labels of the conversation. A label has the same number in all answers of the gateway. */
+  let labels = [];
 
   const clear = () => {
     for (const mark of list.querySelectorAll(".seen, .unseen, .on-path, .path")) mark.remove();
@@ -58,23 +55,35 @@ export async function view(content, { left }, client, conversation) {
     pressed = null;
   };
 
-  /** Marks every earlier region of the same answer of the gateway as seen by a step, or hidden from it. */
+  /** Returns whether a step was shown a field, or undefined if the page does not tell one of their labels apart. */
+  const isShownTo = (field, step) => {
+    const { shownAt } = field.dataset;
+    if (!shownAt || !step.dataset.saw) return undefined;
+    return labels[Number(shownAt)]?.flows_to.includes(Number(step.dataset.saw));
+  };
+
+  /** Marks every earlier region as seen by a step, or hidden from it. */
   const showSeen = (button) => {
-    const { dataset: step } = button.closest(".event");
-    const labels = pages.get(step.answer);
+    const step = button.closest(".event");
     const isOn = pressed === button;
     clear();
     if (isOn) return;
     pressed = button;
     button.setAttribute("aria-pressed", "true");
-    let hidden = 0;
-    for (const item of list.querySelectorAll(`.event[data-answer="${step.answer}"]`)) {
-      if (Number(item.dataset.number) >= Number(step.number)) continue;
+    let [hidden, unknown, isCut] = [0, 0, false];
+    for (const item of list.querySelectorAll(".event")) {
+      if (Number(item.dataset.number) >= Number(step.dataset.number)) continue;
+      isCut ||= item.dataset.leftOut !== undefined;
       for (const field of item.querySelectorAll(".field")) {
+        const isSeen = isShownTo(field, step);
+        // A field that the clearance does not cover has no marks.
         const marks = field.querySelector(".marks");
-        const shownAt = field.dataset.shownAt ?? "";
-        if (!marks || shownAt === "") continue;
-        const isSeen = labels[Number(shownAt)].flows_to.includes(Number(step.saw));
+        if (!marks) continue;
+        if (isSeen === undefined) {
+          unknown += 1;
+          marks.append(h("span", { class: "unseen" }, "not known whether the step saw it"));
+          continue;
+        }
         if (!isSeen) {
           hidden += 1;
           field.classList.add("not-seen");
@@ -82,13 +91,17 @@ export async function view(content, { left }, client, conversation) {
         marks.append(h("span", { class: isSeen ? "seen" : "unseen" }, isSeen ? "seen by the step" : "hidden from the step"));
       }
     }
-    announce(`${hidden} of the regions above ${hidden === 1 ? "was" : "were"} hidden from this step.`);
+    announce([
+      `${hidden} of the regions above ${hidden === 1 ? "was" : "were"} hidden from this step.`,
+      unknown > 0 ? `Of ${unknown} it is not known: the conversation has more labels than this page tells apart.` : "",
+      isCut ? "Fields that are left out above are not counted." : "",
+    ].filter((part) => part !== "").join(" "));
   };
 
-  const eventElement = (event, labels, answer) => {
+  const eventElement = (event) => {
     const button = event.saw === null ? null : h("button", { type: "button", "aria-pressed": "false" }, `What step ${event.number} saw`);
     button?.addEventListener("click", () => showSeen(button));
-    return h("li", { class: "event", "data-number": event.number, "data-answer": answer, "data-saw": event.saw, id: `event-${event.number}`, tabindex: "-1" },
+    return h("li", { class: "event", "data-number": event.number, "data-saw": event.saw, "data-left-out": event.left_out ? "" : null, id: `event-${event.number}`, tabindex: "-1" },
       h("h2", {}, `#${event.number} ${KINDS[event.kind]?.(event.source) ?? event.kind}`),
       event.fields.map((field) => fieldElement(field, labels)),
       event.left_out ? h("p", { class: "faint" }, "Further fields are left out.") : null,
@@ -109,14 +122,11 @@ export async function view(content, { left }, client, conversation) {
 
   /** Returns the steps of the model between a region and a call that were shown the region, by their events. */
   const stepsBetween = (region, before) => {
-    const shownAt = fieldOf(region)?.dataset.shownAt ?? "";
-    const item = document.getElementById(`event-${region.event}`);
-    if (shownAt === "" || !item) return [];
-    const labels = pages.get(item.dataset.answer);
-    const steps = [...list.querySelectorAll(`.event[data-saw][data-answer="${item.dataset.answer}"]`)];
-    return steps.filter(({ dataset }) => {
-      const number = Number(dataset.number);
-      return number > region.event && number < before && labels[Number(shownAt)].flows_to.includes(Number(dataset.saw));
+    const field = fieldOf(region);
+    if (!field) return [];
+    return [...list.querySelectorAll(".event[data-saw]")].filter((step) => {
+      const number = Number(step.dataset.number);
+      return number > region.event && number < before && isShownTo(field, step);
     });
   };
 
@@ -178,11 +188,10 @@ export async function view(content, { left }, client, conversation) {
     }
   };
 
-  /** Returns the element of an event: the one that shows it already, with the numbers of this answer, or a new one. */
-  const elementOf = (event, labels, answer) => {
+  /** Returns the element of an event: the one that shows it already, with the present numbers of its labels, or a new one. */
+  const elementOf = (event) => {
     const sign = signOf(event, labels);
-    const element = shown.get(sign) ?? eventElement(event, labels, answer);
-    element.dataset.answer = answer;
+    const element = shown.get(sign) ?? eventElement(event);
     if (event.saw !== null) element.dataset.saw = event.saw;
     element.querySelectorAll(".field").forEach((field, index) => {
       if (!event.fields[index].hidden) field.dataset.shownAt = event.fields[index].shown_at ?? "";
@@ -200,10 +209,11 @@ export async function view(content, { left }, client, conversation) {
       const unique = elements.has(sign) ? `${sign} ${elements.size}` : sign;
       elements.set(unique, shown.get(unique) ?? verdictElement(verdict));
     };
-    pages.set(String(from), answer.labels);
+    // The last answer has the labels of all events up to its end.
+    labels = answer.labels;
     for (const event of answer.events) {
       while (verdicts.length > 0 && verdicts[0].before <= event.number) addVerdict(verdicts.shift());
-      elements.set(...elementOf(event, answer.labels, from));
+      elements.set(...elementOf(event));
     }
     verdicts.forEach(addVerdict);
     if (answer.verdicts_left_out > 0) elements.set(`left out of ${from}`, h("li", { class: "verdict" }, `${answer.verdicts_left_out} further verdicts are left out.`));
@@ -218,7 +228,6 @@ export async function view(content, { left }, client, conversation) {
 
   /** Shows these answers, and what was shown before them unless `isWhole`. */
   const draw = (answers, isWhole) => {
-    if (isWhole) pages.clear();
     const elements = new Map(isWhole ? [] : shown);
     for (const [from, answer] of answers) for (const [sign, element] of elementsOf(answer, from)) elements.set(sign, element);
     // What is marked may be about to leave.

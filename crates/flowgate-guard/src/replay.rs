@@ -55,35 +55,42 @@ pub struct JudgedCall {
     pub attribution: Attribution,
 }
 
-/// Judges a run under a policy, without answers to its extern predicates.
-pub fn replay(policy: &Arc<Policy>, method: &dyn InfluenceMethod, run: &RecordedRun) -> ReplayedRun {
-    replay_with(policy, &Predicates::new(), method, run)
+/// What a policy reads in addition to the run that it judges.
+#[derive(Debug, Clone, Default)]
+pub struct ReplayInputs {
+    /// The answers to its extern predicates.
+    pub predicates: Predicates,
+    /// Its parameters, the values of `input.NAME`. They precede those that a run has itself.
+    pub parameters: Map<String, Value>,
 }
 
-/// Judges a run under a policy, whose extern predicates `predicates` answers. `method` determines what each call
-/// depends on. An event that does not fit the session is left out, and reported as refused.
+impl ReplayInputs {
+    /// Creates an empty monitor for the replay of a run under a policy.
+    fn monitor(&self, policy: &Arc<Policy>, run: &RecordedRun) -> Monitor {
+        let mut monitor = Monitor::with_limits(Arc::clone(policy), Limits::default());
+        monitor.set_predicates(self.predicates.clone(), Vec::new());
+        monitor.set_parameters(&self.parameters);
+        if let Some(recorded) = run.parameters() {
+            monitor.add_parameters(recorded);
+        }
+        monitor
+    }
+}
+
+/// Judges a run under a policy, without answers to its extern predicates. Its parameters are those of the run.
+pub fn replay(policy: &Arc<Policy>, method: &dyn InfluenceMethod, run: &RecordedRun) -> ReplayedRun {
+    replay_with(policy, &ReplayInputs::default(), method, run)
+}
+
+/// Judges a run under a policy that reads `inputs`. `method` determines what each call depends on. An event that does
+/// not fit the session is left out, and reported as refused.
 pub fn replay_with(
     policy: &Arc<Policy>,
-    predicates: &Predicates,
+    inputs: &ReplayInputs,
     method: &dyn InfluenceMethod,
     run: &RecordedRun,
 ) -> ReplayedRun {
-    replay_with_parameters(policy, predicates, method, run, &Map::new())
-}
-
-/// Judges a run as [`replay_with`] does, under a policy with these parameters: the values of `input.NAME`.
-pub fn replay_with_parameters(
-    policy: &Arc<Policy>,
-    predicates: &Predicates,
-    method: &dyn InfluenceMethod,
-    run: &RecordedRun,
-    parameters: &Map<String, Value>,
-) -> ReplayedRun {
-    let mut monitor = Monitor::with_limits(Arc::clone(policy), Limits::default());
-    monitor.set_predicates(predicates.clone(), Vec::new());
-    if !parameters.is_empty() {
-        monitor.set_parameters(parameters);
-    }
+    let mut monitor = inputs.monitor(policy, run);
     let mut session = method.start();
     let (mut calls, mut findings, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for (index, entry) in run.entries.iter().enumerate() {

@@ -204,7 +204,10 @@ fn replay(
     predicates: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyReplay> {
     let Influence { mut builtin, python } = Influence::read(method)?;
-    let monitor = monitor::new_monitor(policy, parameters, predicates, None, None)?;
+    let mut monitor = monitor::new_monitor(policy, parameters, predicates, None, None)?;
+    if let Some(recorded) = recorded.run.parameters() {
+        monitor.add_parameters(recorded);
+    }
     let session = Session::new(State::Monitor(Box::new(monitor)), policy.path.clone());
     let monitor = Py::new(py, PyMonitor { session: Arc::clone(&session) })?;
     // `refused` has the rejected events: the position of each, and why it was rejected.
@@ -280,7 +283,8 @@ fn replay(
 impl PyTrace {
     /// Judges the run call by call, as if it happened under this policy. `method` says what each call depends on: the
     /// name of a method (`everything`, `provenance`, `nothing`), or an object with `name` and
-    /// `attribute(monitor, tool, arguments)`. `parameters` and `predicates` are as for `Monitor`.
+    /// `attribute(monitor, tool, arguments)`. `parameters` and `predicates` are as for `Monitor`; parameters of the run
+    /// itself (`policy_parameters`) count where `parameters` has none.
     #[pyo3(signature = (policy, *, method=None, parameters=None, predicates=None))]
     fn replay(
         &self,

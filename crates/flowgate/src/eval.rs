@@ -15,6 +15,7 @@ mod missing_values;
 mod search;
 mod text_locations;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value as Json};
@@ -31,11 +32,11 @@ use crate::trace::{EventBody, EventId, NodeContent, NodeId, Status, Trace};
 
 /// The parameters of a policy: the values of `input.NAME`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Parameters(Vec<(Arc<str>, Value)>);
+pub(crate) struct Parameters(BTreeMap<Arc<str>, Value>);
 
 impl Parameters {
     /// No parameters: every `input.NAME` of the policy is an error.
-    pub(crate) const NONE: &Self = &Self(Vec::new());
+    pub(crate) const NONE: &Self = &Self(BTreeMap::new());
 
     /// Converts the parameters from JSON, as the caller of the library gives them.
     pub(crate) fn new(parameters: &Map<String, Json>) -> Self {
@@ -48,7 +49,7 @@ impl Parameters {
         let before = self.0.len();
         for (name, value) in parameters {
             if self.get(name).is_none() {
-                self.0.push((name.as_str().into(), Value::from_json(value)));
+                self.0.insert(name.as_str().into(), Value::from_json(value));
             }
         }
         self.0.len() > before
@@ -56,12 +57,17 @@ impl Parameters {
 
     /// Returns all parameters as a map.
     pub(crate) fn as_dict(&self) -> Value {
-        Value::Dict(self.0.iter().cloned().collect())
+        Value::Dict(self.0.iter().map(|(name, value)| (Arc::clone(name), value.clone())).collect())
+    }
+
+    /// Returns all parameters as JSON.
+    pub(crate) fn to_json(&self) -> Map<String, Json> {
+        self.0.iter().map(|(name, value)| (name.to_string(), value.to_json())).collect()
     }
 
     /// Returns the value of `input.NAME`; `None` if the caller has not set this parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
-        self.0.iter().find(|(parameter, _)| **parameter == *name).map(|(_, value)| value)
+        self.0.get(name)
     }
 }
 

@@ -233,6 +233,11 @@ impl Monitor {
         self.version += 1;
     }
 
+    /// Returns the parameters of the policy: the values of `input.NAME`.
+    pub fn parameters(&self) -> Map<String, serde_json::Value> {
+        self.parameters.to_json()
+    }
+
     /// Sets the functions that answer the `extern` predicates of the policy, and the answers that were
     /// recorded before.
     ///

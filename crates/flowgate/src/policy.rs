@@ -224,6 +224,11 @@ impl Policy {
         self.plan.externs.iter().map(|declared| &*declared.name)
     }
 
+    /// Returns the names of the parameters that the policy reads: each NAME of `input.NAME`, sorted.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.plan.parameters.iter().map(String::as_str)
+    }
+
     /// Returns whether the policy declares no lattice: then labels restrict nothing, and only its rules apply.
     pub fn is_rules_only(&self) -> bool {
         self.plan.space.dimensions().is_empty()

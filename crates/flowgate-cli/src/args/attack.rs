@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::method;
+use crate::parameter_args::ParameterArgs;
 
 pub(super) const ATTACK_HELP: &str = "\
 Examples:
@@ -70,6 +71,8 @@ pub(crate) struct AttackArgs {
     /// The influence method: how to determine what a call depends on (see `flowgate methods`).
     #[arg(long, default_value = "everything", value_parser = method)]
     pub(crate) influence: String,
+    #[command(flatten)]
+    pub(crate) parameters: ParameterArgs,
     /// Try only injections of this form; the help lists all forms. May be given several times.
     #[arg(long = "form", value_name = "NAME")]
     pub(crate) forms: Vec<String>,

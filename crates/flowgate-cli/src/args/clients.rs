@@ -13,7 +13,9 @@ Examples:
   flowgate scan --format json > scan.json
   flowgate init scan.json              draft a policy for the servers that were found
 
-Reads the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex and Gemini CLI. Without --start,
+Reads the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex and Gemini CLI: those of the user, of the
+project, and for all users of the machine. Not read are servers that come with plug-ins of Claude Code and extensions of Claude
+Desktop, and settings that an organisation distributes over the network. Without --start,
 nothing is started, and no server is asked: what a server reads and does is guessed from its name and its program.
 
 With --start, each server is started if you say yes to its command line or address, its tools are listed, and it is ended
@@ -23,6 +25,9 @@ question: a project can configure any program.
 
 A combination can leak if one server reads strangers' text, one reads private data and one acts: the text can make the
 agent send the data. It can be steered if one reads strangers' text and one acts.
+
+A hook of Flowgate guards a client if it judges every call before it runs. One that only watches, is for some tools, or runs after
+the calls guards nothing, and one of a project guards only what the client does there.
 
 Exit codes:
   0    no combination can leak or be steered, or Flowgate guards it
@@ -40,7 +45,8 @@ Examples:
 Clients: claude-code, claude-desktop, cursor, vscode, windsurf, codex, gemini. Close the client first, since some write
 their configuration while they run.
 
-Only the command lines of servers change. A backup with the original content is written to NAME.flowgate-backup in the same folder. A server that has
+Only the command lines of servers change, in every file of the client that has servers. A backup with the original content is written to
+NAME.flowgate-backup in the same folder. A server that has
 an address is not changed: put it behind `flowgate serve`.
 
 Exit codes:
@@ -78,6 +84,9 @@ pub(crate) struct ScanArgs {
     /// The folder of a project with its own configurations [default: this folder].
     #[arg(long, value_name = "DIR")]
     pub(crate) project: Option<PathBuf>,
+    /// The root of the file system, below which the configurations for all users are [default: /; with --home, they are not read].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ScanFormat::Text)]
     pub(crate) format: ScanFormat,
@@ -97,7 +106,7 @@ pub(crate) struct ScanArgs {
 /// Which file `wrap` and `unwrap` change.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ClientArgs {
-    /// The client whose configuration to change.
+    /// The client whose configurations to change.
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     pub(crate) client: Option<String>,
     /// The file to change.

@@ -9,7 +9,7 @@ Examples:
   flowgate doctor --config gateway.toml --online             also whether the models' servers answer
   flowgate doctor --policy mail.flow --request request.json  which parts of a request the lowest step is not shown, and the
                                                              statement that would show them
-  flowgate doctor --client claude-desktop                    the MCP servers of a client, and the policies that guard them
+  flowgate doctor --client claude-desktop                    the MCP servers and hooks of a client, and the policies that guard them
   flowgate doctor --file .mcp.json                           those of a file
 
 Nothing is started, and without --online nothing is asked over the network. No key is printed.
@@ -30,10 +30,10 @@ pub(crate) struct DoctorArgs {
     /// A policy.
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// A client of MCP servers: claude-code, claude-desktop, cursor, vscode, windsurf, codex or gemini.
+    /// A client of MCP servers, with its hooks: claude-code, claude-desktop, cursor, vscode, windsurf, codex or gemini.
     #[arg(long, value_name = "CLIENT")]
     pub(crate) client: Option<String>,
-    /// A configuration of MCP servers.
+    /// A configuration of MCP servers or hooks.
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 }

@@ -38,7 +38,8 @@ If the agent uses Flowgate's gateway as its base URL, --gateway asks the gateway
 To try a policy without stopping anything, for a week or so:
   flowgate hook --policy /etc/flowgate/claude.flow --watch ~/flowgate-watch.jsonl
   flowgate report ~/flowgate-watch.jsonl
-With --traces FOLDER as well, the sessions are recorded with their content, and the least changes that let them pass are found by
+With --traces FOLDER as well, the sessions are recorded with their content and the parameters (--param), and the least changes that
+let them pass are found by
   flowgate suggest /etc/flowgate/claude.flow FOLDER
 Without `onFailure` and `|| exit 2`, a hook that fails stops nothing either.
 

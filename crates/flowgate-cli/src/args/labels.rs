@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use super::parameter;
+use crate::parameter_args::ParameterArgs;
 use crate::predicate_args::PredicateArgs;
 
 pub(super) const LABELS_HELP: &str = "\
@@ -45,10 +45,8 @@ pub(crate) struct LabelsArgs {
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = LabelsFormat::Text)]
     pub(crate) format: LabelsFormat,
-    /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be
-    /// given several times.
-    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
-    pub(crate) parameters: Vec<(String, serde_json::Value)>,
+    #[command(flatten)]
+    pub(crate) parameters: ParameterArgs,
     #[command(flatten)]
     pub(crate) answering: PredicateArgs,
 }

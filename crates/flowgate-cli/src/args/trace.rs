@@ -12,7 +12,7 @@ pub(crate) enum TraceCommand {
     ///
     /// The conversation is replayed from the database that the configuration names; the gateway may be running. The trace has the text
     /// of the conversation. With --gateway, a running gateway replays it for a person with a key: what the person's clearance
-    /// does not cover is left out or replaced by a constant.
+    /// does not cover is left out or replaced by a constant. The parameters of the policy come first, if it has any.
     #[command(after_help = TRACE_EXPORT_HELP)]
     Export {
         /// The gateway's configuration.

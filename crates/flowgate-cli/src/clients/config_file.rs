@@ -1,6 +1,5 @@
-//! Reads what a configuration file of an MCP client configures: its MCP servers, and the commands of its hooks
-//! (programs that the client runs on events). The file is JSON, or TOML for Codex. Its content is untrusted, so nothing
-//! of it is executed or expanded here.
+//! Reads the MCP servers that a configuration file of an MCP client configures; `hooks` reads its hooks. The file is
+//! JSON, or TOML for Codex. Its content is untrusted, so nothing of it is executed or expanded here.
 
 use flowgate::trace::located_text::{LocatedNode, LocatedNodeKind, Notation, locate};
 use serde_json::Value;
@@ -9,7 +8,7 @@ use super::{jsonc, wrapping};
 
 /// The largest file, in bytes.
 pub(crate) const MAX_CONFIG: u64 = 16 << 20;
-/// The maximum number of servers of one file, and of the commands of its hooks.
+/// The maximum number of servers of one file.
 const MAX_SERVERS: usize = 1_000;
 
 /// The text of a file in its notation.
@@ -89,18 +88,6 @@ impl ConfigText {
         servers
     }
 
-    /// Returns the commands and addresses of the hooks of the file, which the client runs or calls on events; at most
-    /// [`MAX_SERVERS`].
-    pub(crate) fn hooks(&self) -> Vec<String> {
-        let root = self.to_value();
-        let mut commands = Vec::new();
-        if let Some(hooks) = root.get("hooks") {
-            // `0`: the table of hooks is the first level.
-            collect_commands(hooks, 0, &mut commands);
-        }
-        commands
-    }
-
     /// Returns the whole content as a JSON value.
     pub(crate) fn to_value(&self) -> Value {
         match self {
@@ -135,29 +122,6 @@ fn collect_servers(root: &Value, section: &[&str], above: &[&str], servers: &mut
             transport,
             is_disabled: flag("disabled") == Some(true) || flag("enabled") == Some(false),
         });
-    }
-}
-
-/// Adds the texts under the keys `command` and `url` anywhere in a table of hooks, because each client nests hooks
-/// differently. `depth` is the level of `value` in that table, from 0. Ignores what is deeper than level eight, which
-/// bounds the recursion on untrusted input. Adds nothing to a list of [`MAX_SERVERS`] commands or more.
-fn collect_commands(value: &Value, depth: usize, commands: &mut Vec<String>) {
-    if depth > 8 || commands.len() >= MAX_SERVERS {
-        return;
-    }
-    match value {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                match value {
-                    Value::String(command) if matches!(key.as_str(), "command" | "url") => {
-                        commands.push(command.clone());
-                    }
-                    value => collect_commands(value, depth + 1, commands),
-                }
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| collect_commands(item, depth + 1, commands)),
-        _ => {}
     }
 }
 
@@ -287,13 +251,6 @@ mod tests {
         assert_eq!(shown(codex, true), [format!("mcp_servers/a {command} true")]);
         assert_eq!(shown("{}", false), Vec::<String>::new());
         assert_eq!(shown(r#"{"mcpServers": []}"#, false), Vec::<String>::new());
-    }
-
-    #[test]
-    fn hooks_are_found_in_every_form() {
-        let text = r#"{"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": "a"}]}],
-            "stop": [{"command": "b"}]}}"#;
-        assert_eq!(ConfigText::read(text, false).unwrap().hooks(), ["a", "b"]);
     }
 
     #[test]

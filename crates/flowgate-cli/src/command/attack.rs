@@ -16,19 +16,19 @@ use std::sync::Arc;
 use flowgate::draft::{DescribedTool, read_tools};
 use flowgate::monitor::Outcome;
 use flowgate::policy::Policy;
-use flowgate::predicates::Predicates;
 use flowgate::trace::read::{self, RecordedRun};
 use flowgate::trace::{Event, EventBody, EventId, NodeContent};
 use flowgate_guard::influence::InfluenceMethod;
 use flowgate_guard::influence::everything::EverythingMethod;
 use flowgate_guard::method::{Method, MethodRegistry};
 use flowgate_guard::replay::guarded::replay_guarded;
-use flowgate_guard::replay::{ReplayedRun, replay};
+use flowgate_guard::replay::{ReplayInputs, ReplayedRun, replay_with};
 use serde_json::{Value, json};
 
 use crate::args::{AttackArgs, AttackFormat};
 use crate::input::{self, InputError, bounded_text, describe_io_error};
 use crate::output::{Console, plural, statement_line};
+use crate::parameter_args::MissingParameters;
 use crate::policy_file::load_policy;
 use crate::progress::{INTERRUPTED, Progress};
 use crate::tool_files;
@@ -40,6 +40,7 @@ use runs::Attack;
 const MAX_TOOL_FILE: u64 = 16 << 20;
 /// The maximum number of attacks of one command.
 const MAX_ATTACKS: usize = 20_000;
+
 /// Runs `flowgate attack`: tries injections in answers of the listed tools and in the fields of the recorded runs, and
 /// prints which of them escape. Returns 0 if no attack escapes, 1 if one does, and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, InputError> {
@@ -53,15 +54,20 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
     let name = options.policy.display().to_string();
     // The parser of `--influence` accepts only known names, so the fallback is never used.
     let method = MethodRegistry::builtin().find_influence(&options.influence).unwrap_or(&EverythingMethod);
-    let trial = Trial { policy: &policy, method, name: &name };
+    let inputs = ReplayInputs { parameters: options.parameters.values(), ..ReplayInputs::default() };
+    let trial = Trial { policy: &policy, inputs: &inputs, method, name: &name };
     let mut results = AttackResults::default();
+    let mut budget = AttackBudget { left: MAX_ATTACKS, is_exceeded: false };
+    let mut missing = MissingParameters::default();
+    // The runs that this command builds have no parameters of their own.
+    missing.add(&name, &policy, &inputs.parameters, &RecordedRun::default());
     // `true`: the results are printed at the end, so they do not show the progress.
     let progress = Progress::over_files(&options.traces, "run", true, output);
     // First the attacks by whole answers, then by descriptions, then by the fields of the recorded runs.
     let by_descriptions =
         runs::by_descriptions(&tools, &targets, &forms).take_while(|_| options.descriptions);
     for attack in runs::by_answers(&tools, &targets, &forms).chain(by_descriptions) {
-        if progress.is_interrupted() || results.count() >= MAX_ATTACKS {
+        if progress.is_interrupted() || !budget.take() {
             break;
         }
         // This program has built the messages, so reading them does not fail.
@@ -76,10 +82,11 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
         input::for_each_run(trace, &progress, &mut |item| {
             match item {
                 Ok((line, run)) => {
+                    missing.add(&name, &policy, &inputs.parameters, &run);
                     let position = format!("{}:{line}", trace.display());
                     let attacks = form_of_fields.map(|form| runs::by_fields(&run, &position, &targets, form));
                     for (attack, run) in attacks.unwrap_or_default() {
-                        if results.count() < MAX_ATTACKS {
+                        if budget.take() {
                             trial.add(&format!("fields of {position}"), attack, run, &mut results);
                         }
                     }
@@ -89,14 +96,15 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
             }
             progress.step();
             // Whether to continue with the next run.
-            unreadable.is_none() && results.count() < MAX_ATTACKS
+            unreadable.is_none() && !budget.is_exceeded
         })?;
     }
     let is_interrupted = progress.finish(output);
     if let Some(error) = unreadable {
         return Err(error);
     }
-    if results.count() >= MAX_ATTACKS {
+    missing.print(output);
+    if budget.is_exceeded {
         output.warning(&format!(
             "the limit of {} is reached, so further attacks were not tried; give fewer tools or traces",
             plural(MAX_ATTACKS, "attack")
@@ -131,9 +139,29 @@ fn read_tool_files(arguments: &[String]) -> Result<Vec<DescribedTool>, InputErro
     Ok(tools)
 }
 
+/// How many attacks may still be tried.
+struct AttackBudget {
+    left: usize,
+    /// Whether there was an attack for which nothing was left.
+    is_exceeded: bool,
+}
+
+impl AttackBudget {
+    /// Returns whether one more attack may be tried, and counts it.
+    fn take(&mut self) -> bool {
+        match self.left.checked_sub(1) {
+            Some(left) => self.left = left,
+            None => self.is_exceeded = true,
+        }
+        !self.is_exceeded
+    }
+}
+
 /// What the attacks are tried on.
 struct Trial<'a> {
     policy: &'a Arc<Policy>,
+    /// The parameters of the policy; no service answers its extern predicates here.
+    inputs: &'a ReplayInputs,
     /// The influence method by which a call is judged outside a guarded conversation.
     method: &'a dyn InfluenceMethod,
     /// The name of the policy's file.
@@ -155,13 +183,12 @@ impl Trial<'_> {
             let last = replayed.calls.last().filter(|call| call.entry + 1 == run.entries.len());
             last.is_some_and(|call| call.outcome == Outcome::Permit)
         };
-        let judged = replay(self.policy, self.method, &run);
+        let judged = replay_with(self.policy, self.inputs, self.method, &run);
         let setting = if attack.form.kind == FormKind::Reply {
             // An address in a reply is judged by the label of what its step was shown, which includes the injection.
             is_permitted(&judged).then_some("in a reply")
         } else {
-            // `Predicates::new()`: no service answers extern predicates here.
-            let guarded = replay_guarded(self.policy, &Predicates::new(), Method::LowestFirst, &run).run;
+            let guarded = replay_guarded(self.policy, self.inputs, Method::LowestFirst, &run).run;
             match (is_permitted(&judged), is_permitted(&guarded)) {
                 (false, false) => None,
                 (true, false) => Some("by its dependencies"),
@@ -221,4 +248,16 @@ fn write_escapes(escapes: &[Escape], folder: &Path) -> Result<(), InputError> {
         std::fs::write(&path, text).map_err(|why| error(&path, &why))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_exceeded_only_by_an_attack_that_is_not_tried() {
+        let mut budget = AttackBudget { left: 2, is_exceeded: false };
+        assert_eq!((budget.take(), budget.take(), budget.is_exceeded), (true, true, false));
+        assert_eq!((budget.take(), budget.is_exceeded), (false, true));
+    }
 }

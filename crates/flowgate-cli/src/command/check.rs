@@ -9,12 +9,13 @@ use flowgate::monitor::{Outcome, Reason};
 use flowgate::policy::{Action, Policy};
 use flowgate_guard::influence::everything::EverythingMethod;
 use flowgate_guard::method::MethodRegistry;
-use flowgate_guard::replay::{ReplayedRun, replay_with};
+use flowgate_guard::replay::{ReplayInputs, ReplayedRun, replay_with};
 use serde_json::{Value, json};
 
 use crate::args::CheckFormat;
 use crate::input::{self, InputError};
 use crate::output::{Console, plural, statement_line};
+use crate::parameter_args::{MissingParameters, ParameterArgs};
 use crate::policy_file::load_policy;
 use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
@@ -32,6 +33,7 @@ pub(crate) struct CheckOptions<'a> {
     pub(crate) deny_warnings: bool,
     /// Files that describe tools, each `FILE` or `SERVER=FILE`.
     pub(crate) tools: &'a [String],
+    pub(crate) parameters: ParameterArgs,
     pub(crate) answering: PredicateArgs,
 }
 
@@ -69,11 +71,15 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
         let warnings = Warnings::default().with_comparison(comparison).len() + policy.warnings().len();
         return Ok(u8::from(options.deny_warnings && warnings > 0));
     }
-    let predicates = options.answering.predicates(&policy, &name)?;
+    let inputs = ReplayInputs {
+        predicates: options.answering.predicates(&policy, &name)?,
+        parameters: options.parameters.values(),
+    };
     // The parser of `--influence` accepts only known names, so the fallback is never used.
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let (mut totals, mut errors, mut results) = (CheckTotals::default(), Vec::new(), Vec::new());
     let mut occurrences = TraceOccurrences::default();
+    let mut missing = MissingParameters::default();
     // Lines of results on a terminal already show the progress.
     let is_wanted =
         !matches!(options.format, CheckFormat::Text | CheckFormat::Jsonl) || !stdout().is_terminal();
@@ -89,7 +95,8 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
             is_empty = false;
             match item {
                 Ok((line, run)) => {
-                    let replayed = replay_with(&policy, &predicates, method, &run);
+                    missing.add(&name, &policy, &inputs.parameters, &run);
+                    let replayed = replay_with(&policy, &inputs, method, &run);
                     occurrences.add(&format!("{trace_name}:{line}"), replayed.monitor.trace());
                     progress.step();
                     totals.add(&replayed);
@@ -157,13 +164,17 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
         }
     }
     warnings.print(&name, &policy, output);
+    missing.print(output);
     for error in &errors {
         output.error(&error.0);
     }
     if is_interrupted {
         return Ok(INTERRUPTED);
     }
-    let denied_warnings = if options.deny_warnings { warnings.len() + policy.warnings().len() } else { 0 };
+    let denied_warnings = match options.deny_warnings {
+        true => warnings.len() + policy.warnings().len() + missing.len(),
+        false => 0,
+    };
     // A run that could not be read outweighs what was found.
     Ok(match (errors.is_empty(), totals.asked + totals.denied + totals.findings + denied_warnings) {
         (false, _) => 2,

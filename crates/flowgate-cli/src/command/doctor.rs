@@ -4,10 +4,11 @@
 //! * `sample` reports what a policy hides of a request.
 //! * `permissions` finds files that other users can read or write.
 //! * `gateway` examines a configuration of the gateway, and `online` asks its models' servers whether they answer.
-//! * `servers` examines the MCP servers of a client.
+//! * `servers` examines the MCP servers of a client, and `hooks` its hooks.
 
 #[cfg(feature = "gateway")]
 mod gateway;
+mod hooks;
 #[cfg(feature = "gateway")]
 mod online;
 mod permissions;

@@ -22,17 +22,17 @@ use std::sync::Arc;
 
 use flowgate::monitor::Outcome;
 use flowgate::policy::Policy;
-use flowgate::predicates::Predicates;
 use flowgate::trace::Tool;
 use flowgate::trace::read::RecordedRun;
 use flowgate_guard::influence::{
     InfluenceMethod, everything::EverythingMethod, provenance::ProvenanceMethod,
 };
 use flowgate_guard::method::MethodRegistry;
-use flowgate_guard::replay::{ReplayedRun, replay_with};
+use flowgate_guard::replay::{ReplayInputs, ReplayedRun, replay_with};
 
 use crate::input::{self, InputError};
 use crate::output::Console;
+use crate::parameter_args::{MissingParameters, ParameterArgs};
 use crate::policy_file::load_policy;
 use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
@@ -46,6 +46,7 @@ pub(crate) struct ExplainOptions<'a> {
     pub(crate) content: bool,
     /// Corpora over which suggestions are replayed.
     pub(crate) against: &'a [PathBuf],
+    pub(crate) parameters: ParameterArgs,
     pub(crate) answering: PredicateArgs,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct ExplainOptions<'a> {
 #[derive(Clone, Copy)]
 struct ExplanationContext<'a> {
     policy: &'a Arc<Policy>,
-    predicates: &'a Predicates,
+    inputs: &'a ReplayInputs,
     method: &'a dyn InfluenceMethod,
     /// The files over which suggestions are replayed.
     corpora: &'a [PathBuf],
@@ -89,9 +90,12 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
     // The parser of `--influence` accepts only known names, so the fallback is never used.
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let name = options.policy.display().to_string();
-    let predicates = options.answering.predicates(&policy, &name)?;
-    let explained =
-        ExplanationContext { policy: &policy, predicates: &predicates, method, corpora: &corpora };
+    let inputs = ReplayInputs {
+        predicates: options.answering.predicates(&policy, &name)?,
+        parameters: options.parameters.values(),
+    };
+    let explained = ExplanationContext { policy: &policy, inputs: &inputs, method, corpora: &corpora };
+    let mut missing = MissingParameters::default();
     let style = tree::TreeStyle { policy: &name, content: options.content };
     let (mut shown, mut has_objection) = (0, false);
     // Runs that cannot be read are reported at the end; any other error ends the command.
@@ -102,8 +106,9 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
     input::for_each_run(options.trace, &progress, &mut |item| {
         match item {
             Ok((_, run)) => {
-                let replayed = replay_with(&policy, &predicates, method, &run);
-                let traced = replay_with(&policy, &predicates, &ProvenanceMethod, &run);
+                missing.add(&name, &policy, &inputs.parameters, &run);
+                let replayed = replay_with(&policy, &inputs, method, &run);
+                let traced = replay_with(&policy, &inputs, &ProvenanceMethod, &run);
                 for (index, call) in replayed.calls.iter().enumerate() {
                     if progress.is_interrupted() || fatal_error.is_some() {
                         break;
@@ -126,6 +131,7 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
         fatal_error.is_none()
     })?;
     let is_interrupted = progress.finish(output);
+    missing.print(output);
     for error in &unreadable_runs {
         output.error(&error.0);
     }

@@ -8,12 +8,13 @@ use flowgate::label::Label;
 use flowgate::trace::{Document, EventBody, EventId, NodeContent, NodeId, Tool};
 use flowgate_guard::influence::everything::EverythingMethod;
 use flowgate_guard::redact::{HiddenRegions, Redactor};
-use flowgate_guard::replay::{ReplayedRun, replay_with_parameters};
+use flowgate_guard::replay::{ReplayInputs, ReplayedRun, replay_with};
 use serde_json::{Value, json};
 
 use crate::args::{LabelsArgs, LabelsFormat};
 use crate::input::{self, InputError};
 use crate::output::{Console, plural, statement_line};
+use crate::parameter_args::MissingParameters;
 use crate::policy_file::load_policy;
 use crate::progress::{INTERRUPTED, Progress};
 use crate::{escaping, report};
@@ -42,8 +43,11 @@ struct LabelledField {
 pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let name = options.policy.display().to_string();
-    let predicates = options.answering.predicates(&policy, &name)?;
-    let parameters = options.parameters.iter().cloned().collect();
+    let inputs = ReplayInputs {
+        predicates: options.answering.predicates(&policy, &name)?,
+        parameters: options.parameters.values(),
+    };
+    let mut missing = MissingParameters::default();
     let (mut runs, mut shown, mut errors) = (Vec::new(), 0, Vec::new());
     // `false`: no line of progress is drawn on a terminal, where the printed runs show the progress already.
     let progress = Progress::over_files(&[options.trace.to_owned()], "run", false, output);
@@ -52,8 +56,8 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
             Ok((line, run)) => {
                 // The influence method affects only the labels of calls: with this one, they are the join of the labels
                 // of everything that the agent had read.
-                let replayed =
-                    replay_with_parameters(&policy, &predicates, &EverythingMethod, &run, &parameters);
+                let replayed = replay_with(&policy, &inputs, &EverythingMethod, &run);
+                missing.add(&name, &policy, &inputs.parameters, &run);
                 let labelled = LabelledRun { lowest: lowest_step(&replayed), run: &replayed, policy: &name };
                 let events = (0..replayed.monitor.trace().len())
                     .filter(|index| options.event.is_none_or(|only| only == *index));
@@ -88,6 +92,7 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
         let document = json!({"policy": name, "trace": options.trace.display().to_string(), "runs": runs});
         output.line(&serde_json::to_string_pretty(&document).unwrap_or_default());
     }
+    missing.print(output);
     errors.iter().for_each(|error| output.error(&error.0));
     match options.event.filter(|_| shown == 0 && errors.is_empty() && !is_interrupted) {
         Some(event) => Err(InputError(format!(

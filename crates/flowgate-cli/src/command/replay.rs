@@ -17,6 +17,9 @@ use flowgate::policy::Policy;
 use flowgate::trace::read::RecordedRun;
 use flowgate_guard::approve::Decision;
 use flowgate_guard::method::MethodRegistry;
+use flowgate_guard::replay::ReplayInputs;
+
+use serde_json::{Map, Value};
 
 use figures::{ReplayMethod, SuiteFigures};
 
@@ -24,6 +27,7 @@ use crate::args::TableFormat;
 use crate::corpus::RunMarks;
 use crate::input::{self, InputError};
 use crate::output::{Console, plural};
+use crate::parameter_args::MissingParameters;
 use crate::policy_file::load_policy;
 use crate::progress::{INTERRUPTED, Progress};
 use crate::warnings::TraceOccurrences;
@@ -39,6 +43,8 @@ pub(crate) struct ReplayOptions<'a> {
     pub(crate) format: TableFormat,
     pub(crate) list_permitted: bool,
     pub(crate) list_questions: bool,
+    /// The parameters of the policies.
+    pub(crate) parameters: Map<String, Value>,
     pub(crate) jobs: Option<usize>,
     pub(crate) deny_warnings: bool,
     pub(crate) corpora: &'a [PathBuf],
@@ -81,6 +87,11 @@ impl SuitePolicies {
         self.by_suite.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
     }
 
+    /// Returns the path of the file of a policy.
+    fn file_of(&self, policy: &Arc<Policy>) -> &str {
+        self.files.get(self.index_of(policy)).map_or("", String::as_str)
+    }
+
     /// Returns the policy for a run, and the suite under which the run is counted; `None` if no policy is for its
     /// suite or `*`. A run without a suite is judged by the policy named `*` or by the only policy, and counted under
     /// the name of that policy.
@@ -115,6 +126,8 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     let corpora = input::files_of(options.corpora)?;
     let policies = SuitePolicies::load(options.policies, output)?;
     let methods = replay_methods(&MethodRegistry::builtin(), options);
+    let inputs = ReplayInputs { parameters: options.parameters.clone(), ..ReplayInputs::default() };
+    let mut missing = MissingParameters::default();
     let jobs = options
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
@@ -130,9 +143,9 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         let receiver = Arc::new(Mutex::new(receiver));
         let workers: Vec<_> = (0..jobs)
             .map(|_| {
-                let (receiver, policies, methods, progress) =
-                    (Arc::clone(&receiver), &policies, &methods, &progress);
-                scope.spawn(move || judge_runs(&receiver, policies, methods, progress))
+                let (receiver, policies, methods, inputs, progress) =
+                    (Arc::clone(&receiver), &policies, &methods, &inputs, &progress);
+                scope.spawn(move || judge_runs(&receiver, policies, methods, inputs, progress))
             })
             .collect();
         let (mut errors, mut empty) = (Vec::new(), Vec::new());
@@ -145,6 +158,11 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
                 is_empty = false;
                 match item {
                     Ok(job) => {
+                        let judged_by =
+                            policies.for_run(&job.1).filter(|_| !RunMarks::of(&job.1).is_injection_alone());
+                        if let Some((_, policy)) = judged_by {
+                            missing.add(policies.file_of(policy), policy, &inputs.parameters, &job.1);
+                        }
                         // All workers have ended, because one panicked.
                         if sender.send(job).is_err() {
                             stop.store(true, Ordering::Relaxed);
@@ -211,7 +229,8 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
                 .to_owned(),
         ));
     }
-    let mut warnings = 0;
+    missing.print(output);
+    let mut warnings = missing.len();
     for (index, ((_, policy), file)) in policies.by_suite.iter().zip(&policies.files).enumerate() {
         warnings += policy.warnings().len();
         // The occurrences in the remaining runs are unknown.
@@ -269,12 +288,13 @@ fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<Re
 type OccurrencesByPolicy = BTreeMap<usize, TraceOccurrences>;
 
 /// Judges the runs that arrive at `receiver` until the queue is closed: the work of one thread. Each run is judged by
-/// the policy of its suite, under each of `methods`. Returns the figures by suite and method, the numbers of skipped
+/// the policy of its suite, under each of `methods`, with `inputs`. Returns the figures by suite and method, the numbers of skipped
 /// runs, and the names that occurred.
 fn judge_runs(
     receiver: &Mutex<Receiver<ReplayJob>>,
     policies: &SuitePolicies,
     methods: &[ReplayMethod],
+    inputs: &ReplayInputs,
     progress: &Progress,
 ) -> (FiguresBySuite, SkippedRuns, OccurrencesByPolicy) {
     let mut sums = FiguresBySuite::new();
@@ -296,7 +316,7 @@ fn judge_runs(
             _ if RunMarks::of(&run).is_injection_alone() => *skipped.entry(None).or_default() += 1,
             Some((suite, policy)) => {
                 for (index, method) in methods.iter().enumerate() {
-                    let figures = SuiteFigures::of(policy, *method, &run, |trace| {
+                    let figures = SuiteFigures::of(policy, inputs, *method, &run, |trace| {
                         // All methods replay the same events.
                         if index == 0 {
                             let occurrences = occurrences.entry(policies.index_of(policy)).or_default();

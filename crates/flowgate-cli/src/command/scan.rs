@@ -17,20 +17,23 @@ use serde_json::Value;
 
 use crate::args::{ScanArgs, ScanFormat};
 use crate::clients::config_file::{ConfigText, ConfiguredServer, MAX_CONFIG};
+use crate::clients::hooks::{self, ConfiguredHook, HookEffect};
 use crate::clients::known_servers;
 use crate::clients::known_tools::GuessedTraits;
-use crate::clients::places::{ClientFile, McpClient, existing_files, home_folder};
+use crate::clients::places::{
+    ClientFile, FileScope, McpClient, SearchedFolders, existing_files, home_folder,
+};
 use crate::input::{InputError, bounded_text};
 use crate::output::Console;
 use crate::progress::INTERRUPTED;
-use programs::is_flowgate_hook;
 
 /// The servers and hooks that one configuration file of a client has.
 struct ScannedFile {
     file: ClientFile,
     servers: Vec<ScannedServer>,
-    /// The commands of its hooks.
-    hooks: Vec<String>,
+    hooks: Vec<ConfiguredHook>,
+    /// Whether it switches hooks off.
+    hooks_are_off: bool,
     /// The whole content of the file.
     content: Value,
 }
@@ -75,11 +78,26 @@ struct Combination {
     acts: Vec<String>,
 }
 
+/// What of a client its hooks of Flowgate guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HookCover {
+    /// Nothing, since the client has no hook of Flowgate.
+    NoHook,
+    /// Nothing, although the client has a hook of Flowgate: it only watches, for example.
+    Gap,
+    /// What the client does in the project of the scan.
+    Project,
+    /// Everything that the client does.
+    Everywhere,
+}
+
 /// What of a client neither `flowgate mcp` nor a hook of Flowgate guards.
 #[derive(Debug, PartialEq, Eq)]
 struct Bypass {
     /// Whether the client reads files and runs commands by itself.
     has_own_tools: bool,
+    /// What its hooks guard.
+    cover: HookCover,
     /// The names of its servers that no `flowgate mcp` guards.
     servers: Vec<String>,
 }
@@ -117,7 +135,10 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
         .ok_or_else(|| InputError("there is no home folder; name one with --home".to_owned()))?;
     let project = options.project.clone().unwrap_or_else(|| PathBuf::from("."));
     let mut files = Vec::new();
-    for file in existing_files(&home, &project) {
+    // The files of this machine are those of this user's clients, not of another home folder.
+    let own_root = options.home.is_none().then(|| Path::new("/"));
+    let root = options.root.as_deref().or(own_root);
+    for file in existing_files(SearchedFolders { home: &home, project: &project, root }) {
         match scan_file(file) {
             Ok(found) => files.push(found),
             Err(error) => output.warning(&error.0),
@@ -150,8 +171,7 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
     Ok(u8::from(!result.combinations.is_empty()))
 }
 
-/// Reads the servers of a file that are not switched off, each with what its names suggest that it does, and the
-/// commands of its hooks.
+/// Reads the servers of a file that are not switched off, each with what its names suggest that it does, and its hooks.
 fn scan_file(file: ClientFile) -> Result<ScannedFile, InputError> {
     let path: &Path = &file.path;
     let text = bounded_text(path, MAX_CONFIG)?;
@@ -163,8 +183,31 @@ fn scan_file(file: ClientFile) -> Result<ScannedFile, InputError> {
         let traits = known_servers::guess(&server).into();
         ScannedServer { server, traits, tools: ServerTools::NotRequested }
     });
-    let (servers, hooks, content) = (servers.collect(), config.hooks(), config.to_value());
-    Ok(ScannedFile { file, servers, hooks, content })
+    let (servers, content) = (servers.collect(), config.to_value());
+    let (hooks, hooks_are_off) = (hooks::hooks_of(&content), hooks::are_switched_off(&content));
+    Ok(ScannedFile { file, servers, hooks, hooks_are_off, content })
+}
+
+impl ScannedFile {
+    /// Returns what a hook of this file does for the protection of the client.
+    fn effect_of(&self, hook: &ConfiguredHook) -> HookEffect {
+        hook.effect(self.file.client.hook)
+    }
+
+    /// Returns whether a hook of the file judges every call before it runs. A file can switch its own hooks off.
+    fn has_guard(&self) -> bool {
+        !self.hooks_are_off && self.hooks.iter().any(|hook| self.effect_of(hook) == HookEffect::Guards)
+    }
+
+    /// Returns whether Flowgate guards a server of this file, of whose client hooks guard as much as `cover` says.
+    fn is_guarded(&self, server: &ConfiguredServer, cover: HookCover) -> bool {
+        let by_hook = match cover {
+            HookCover::NoHook | HookCover::Gap => false,
+            HookCover::Project => self.file.scope == FileScope::Project,
+            HookCover::Everywhere => true,
+        };
+        by_hook || server.is_guarded()
+    }
 }
 
 impl ScannedServer {
@@ -186,35 +229,51 @@ impl ScannedServer {
     }
 }
 
-/// Returns whether one of these files of a client has a hook of Flowgate, which guards the client as a whole.
-fn has_hook<'f>(mut files: impl Iterator<Item = &'f ScannedFile>) -> bool {
-    files.any(|found| found.hooks.iter().any(|hook| is_flowgate_hook(hook)))
+/// Returns what the hooks in these files of a client guard. A file of the user or of a project that switches hooks off
+/// switches off those of both, but not those for all users.
+fn hook_cover<'f>(files: impl Iterator<Item = &'f ScannedFile> + Clone) -> HookCover {
+    let is_system = |found: &ScannedFile| found.file.scope == FileScope::System;
+    let are_off = files.clone().any(|found| found.hooks_are_off && !is_system(found));
+    let guards = || files.clone().filter(|found| found.has_guard() && (is_system(found) || !are_off));
+    let is_flowgate =
+        |found: &ScannedFile| found.hooks.iter().any(|hook| found.effect_of(hook) != HookEffect::NotFlowgate);
+    if guards().any(|found| found.file.scope != FileScope::Project) {
+        HookCover::Everywhere
+    } else if guards().next().is_some() {
+        HookCover::Project
+    } else if files.clone().any(is_flowgate) {
+        HookCover::Gap
+    } else {
+        HookCover::NoHook
+    }
 }
 
 /// Returns what of a client bypasses Flowgate; `None` if nothing does. `files` are the files of the client.
 fn bypass<'f>(client: &McpClient, files: impl Iterator<Item = &'f ScannedFile> + Clone) -> Option<Bypass> {
-    if has_hook(files.clone()) {
-        return None;
-    }
-    let servers = files.flat_map(|found| &found.servers).filter(|found| !found.server.is_guarded());
-    let servers: Vec<String> = servers.map(|found| found.server.name.clone()).collect();
-    let found = Bypass { has_own_tools: client.has_own_tools, servers };
+    let cover = hook_cover(files.clone());
+    let servers = unguarded(cover, files).into_iter().map(|found| found.server.name.clone()).collect();
+    let has_own_tools = client.has_own_tools && cover != HookCover::Everywhere;
+    let found = Bypass { has_own_tools, cover, servers };
     (found.has_own_tools || !found.servers.is_empty()).then_some(found)
 }
 
-/// Returns what the servers of a client that no `flowgate mcp` guards can do together; `None` if they can neither leak
+/// Returns the servers in these files of a client that neither `flowgate mcp` nor a hook guards. `cover` is what the
+/// hooks guard.
+fn unguarded<'f>(cover: HookCover, files: impl Iterator<Item = &'f ScannedFile>) -> Vec<&'f ScannedServer> {
+    let of_file = |file: &'f ScannedFile| {
+        file.servers.iter().filter(move |found| !file.is_guarded(&found.server, cover))
+    };
+    files.flat_map(of_file).collect()
+}
+
+/// Returns what the servers of a client that Flowgate does not guard can do together; `None` if they can neither leak
 /// nor be steered. They can be steered if one of them reads text of untrusted parties (strangers) and one acts. They
-/// can leak if, in addition, one reads private data. A client with a hook of Flowgate is guarded as a whole. `files`
-/// are the files of the client.
+/// can leak if, in addition, one reads private data. `files` are the files of the client.
 fn combination<'f>(
     client: &McpClient,
     files: impl Iterator<Item = &'f ScannedFile> + Clone,
 ) -> Option<Combination> {
-    if has_hook(files.clone()) {
-        return None;
-    }
-    let unguarded = files.flat_map(|found| &found.servers).filter(|found| !found.server.is_guarded());
-    let unguarded: Vec<_> = unguarded.collect();
+    let unguarded = unguarded(hook_cover(files.clone()), files);
     let named = |has: &dyn Fn(&GuessedTraits) -> Option<bool>| -> Vec<String> {
         unguarded.iter().flat_map(|found| found.names_with(has)).collect()
     };

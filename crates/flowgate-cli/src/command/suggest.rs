@@ -17,10 +17,12 @@ use std::sync::Arc;
 
 use flowgate_guard::influence::everything::EverythingMethod;
 use flowgate_guard::method::MethodRegistry;
+use flowgate_guard::replay::ReplayInputs;
 
 use crate::escaping;
 use crate::input::{self, InputError};
 use crate::output::{Console, plural};
+use crate::parameter_args::{MissingParameters, ParameterArgs};
 use crate::policy_file::load_policy;
 use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
@@ -34,6 +36,7 @@ pub(crate) struct SuggestOptions<'a> {
     pub(crate) influence: &'a str,
     /// Corpora with attacks that must not do more than before.
     pub(crate) against: &'a [PathBuf],
+    pub(crate) parameters: ParameterArgs,
     pub(crate) answering: PredicateArgs,
 }
 
@@ -49,7 +52,11 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
     let policy = Arc::new(load_policy(options.policy, output)?);
     // The parser of `--influence` accepts only known names, so the fallback is never used.
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
-    let predicates = options.answering.predicates(&policy, &options.policy.display().to_string())?;
+    let name = options.policy.display().to_string();
+    let inputs = ReplayInputs {
+        predicates: options.answering.predicates(&policy, &name)?,
+        parameters: options.parameters.values(),
+    };
     let all: Vec<PathBuf> = files.iter().chain(&corpora).cloned().collect();
     // `true`: the results are printed at the end, so they do not show the progress.
     let progress = Progress::over_files(&all, "run", true, output);
@@ -73,7 +80,12 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
                 .to_owned(),
         ));
     }
-    let judge = ReplaySetup { predicates: &predicates, method, runs: &runs };
+    let mut missing = MissingParameters::default();
+    for run in runs.useful.iter().chain(&runs.attacks) {
+        missing.add(&name, &policy, &inputs.parameters, run);
+    }
+    missing.print(output);
+    let judge = ReplaySetup { inputs: &inputs, method, runs: &runs };
     let changes = judge.suggest(&policy);
     print(&changes, &runs, output);
     match errors.is_empty() {

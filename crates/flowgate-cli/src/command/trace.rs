@@ -11,9 +11,10 @@ use std::path::Path;
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::Status;
+use flowgate::trace::read::RecordedRun;
 use flowgate_gateway::chat::stored_trace::{StoredTraceOutcome, read_every_stored_trace, read_stored_trace};
 use flowgate_guard::trace_lines;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 #[cfg(feature = "run")]
 use crate::args::GatewayArgs;
@@ -61,7 +62,7 @@ fn export(config: &Path, client: &str, conversation: &str, output: &mut Console)
     let failed = |problem: String| InputError(format!("{}: {problem}", config.display()));
     // The function is called with the replayed conversation, if there is one.
     let outcome = read_stored_trace(settings, client, conversation, &mut |monitor| {
-        lines(monitor).for_each(|line| output.line(&escaping::json_line(&line)));
+        print_lines(&monitor.parameters(), lines(monitor), output);
     });
     match outcome.map_err(|error| failed(error.to_string()))? {
         StoredTraceOutcome::Replayed => Ok(0),
@@ -95,7 +96,8 @@ fn export_all(config: &Path, client: Option<&str>, output: &mut Console) -> Resu
         found += 1;
         match trace.replayed {
             Ok(monitor) => {
-                print_run(trace.client, trace.conversation, &lines(monitor).collect::<Vec<_>>(), output)
+                let (parameters, events) = (monitor.parameters(), lines(monitor).collect::<Vec<_>>());
+                print_run(trace.client, trace.conversation, &parameters, &events, output);
             }
             Err(why) => {
                 report_left_out(trace.client, trace.conversation, &why, output);
@@ -122,9 +124,24 @@ fn lines(monitor: &Monitor) -> impl Iterator<Item = Value> {
     events.map(|event| trace_lines::line(event, monitor))
 }
 
-/// Prints a conversation as one run of a corpus, on one line.
-fn print_run(client: &str, conversation: &str, events: &[Value], output: &mut Console) {
-    let run = json!({"client": client, "conversation": conversation, "messages": events});
+/// Prints the events of a conversation, each on a line, after a line with the parameters of its policy if there are any.
+fn print_lines(parameters: &Map<String, Value>, events: impl Iterator<Item = Value>, output: &mut Console) {
+    let first = (!parameters.is_empty()).then(|| Value::Object(RecordedRun::parameters_member(parameters)));
+    first.into_iter().chain(events).for_each(|line| output.line(&escaping::json_line(&line)));
+}
+
+/// Prints a conversation as one run of a corpus, on one line, with the parameters of its policy if there are any.
+fn print_run(
+    client: &str,
+    conversation: &str,
+    parameters: &Map<String, Value>,
+    events: &[Value],
+    output: &mut Console,
+) {
+    let mut run = json!({"client": client, "conversation": conversation, "messages": events});
+    if let (false, Some(run)) = (parameters.is_empty(), run.as_object_mut()) {
+        run.extend(RecordedRun::parameters_member(parameters));
+    }
     output.line(&escaping::json_line(&run));
 }
 

@@ -42,61 +42,69 @@ pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, Input
         session: options.session.as_deref().map(absolute),
         is_interactive: options.interactive,
     };
-    let target = TargetFile::read(&options.target)?;
-    let (changes, refused) =
-        target.changes(&options.target, &|server| wrap_change(server, &wrapping), output)?;
-    if changes.is_empty() {
-        output.line(&format!("{}: nothing to change", target.path.display()));
-        return Ok(u8::from(refused > 0));
+    let targets = TargetFile::read_all(&options.target)?;
+    let (mut edits, mut refused) = (Vec::new(), 0);
+    // All new texts are made before a file changes.
+    for target in &targets {
+        let (changes, refused_here) =
+            target.changes(&options.target, &|server| wrap_change(server, &wrapping), output);
+        refused += refused_here;
+        edits.push((target, changes.len(), target.with_commands(&changes)?));
     }
-    let text = target.with_commands(&changes)?;
-    if options.target.dry_run {
-        output.line(&format!(
-            "{}: {} would run behind `flowgate mcp`",
-            target.path.display(),
-            plural(changes.len(), "server")
-        ));
-        return Ok(u8::from(refused > 0));
+    let (mut has_changed, code) = (false, u8::from(refused > 0));
+    for (target, count, text) in edits {
+        let path = target.path.display();
+        if count == 0 {
+            output.line(&format!("{path}: nothing to change"));
+        } else if options.target.dry_run {
+            output.line(&format!("{path}: {} would run behind `flowgate mcp`", plural(count, "server")));
+        } else {
+            let backup = target.back_up()?;
+            replace(&target.path, &text)?;
+            output.line(&format!("{path}: {} behind `flowgate mcp`", servers_run(count)));
+            output.line(&format!("backup of the file as it was: {}", backup.display()));
+            has_changed = true;
+        }
     }
-    let backup = target.back_up()?;
-    replace(&target.path, &text)?;
-    output.line(&format!("{}: {} behind `flowgate mcp`", target.path.display(), servers_run(changes.len())));
-    output.line(&format!("backup of the file as it was: {}", backup.display()));
-    output.line("Next: restart the client. `flowgate unwrap` restores the file.");
-    Ok(u8::from(refused > 0))
+    if has_changed {
+        output.line("Next: restart the client. `flowgate unwrap` restores the file.");
+    }
+    Ok(code)
 }
 
 /// Runs `flowgate unwrap`: changes a client's file so that its servers run without `flowgate mcp`. If the result
 /// means the same as a backup, the backup is restored, with its layout, and removed. With `--dry-run`, changes nothing.
 /// Returns 0.
 pub(crate) fn unwrap(options: &ClientArgs, output: &mut Console) -> Result<u8, InputError> {
-    let target = TargetFile::read(options)?;
-    // `changes` has reported the servers that cannot be changed, whose number is not needed.
-    let (changes, _) = target.changes(options, &unwrap_change, output)?;
-    if changes.is_empty() {
-        output.line(&format!("{}: no server runs behind `flowgate mcp`", target.path.display()));
-        return Ok(0);
+    let targets = TargetFile::read_all(options)?;
+    let mut edits = Vec::new();
+    // All new texts are made before a file changes.
+    for target in &targets {
+        // `changes` has reported the servers that cannot be changed, whose number is not needed.
+        let (changes, _) = target.changes(options, &unwrap_change, output);
+        edits.push((target, changes.len(), target.with_commands(&changes)?));
     }
-    let mut text = target.with_commands(&changes)?;
-    let original = target.equal_backup(&text);
-    if let Some((_, content)) = &original {
-        text.clone_from(content);
+    let mut has_changed = false;
+    for (target, count, text) in edits {
+        let path = target.path.display();
+        if count == 0 {
+            output.line(&format!("{path}: no server runs behind `flowgate mcp`"));
+        } else if options.dry_run {
+            output.line(&format!("{path}: {} would run without `flowgate mcp`", plural(count, "server")));
+        } else {
+            let original = target.equal_backup(&text);
+            replace(&target.path, original.as_ref().map_or(&text, |(_, content)| content))?;
+            output.line(&format!("{path}: {} without `flowgate mcp`", servers_run(count)));
+            if let Some((backup, _)) = original {
+                // The file has the content of the backup again. A backup that cannot be removed does no harm.
+                let _ = std::fs::remove_file(backup);
+            }
+            has_changed = true;
+        }
     }
-    if options.dry_run {
-        output.line(&format!(
-            "{}: {} would run without `flowgate mcp`",
-            target.path.display(),
-            plural(changes.len(), "server")
-        ));
-        return Ok(0);
+    if has_changed {
+        output.line("Next: restart the client.");
     }
-    replace(&target.path, &text)?;
-    output.line(&format!("{}: {} without `flowgate mcp`", target.path.display(), servers_run(changes.len())));
-    if let Some((path, _)) = original {
-        // The file has the content of the backup again. A backup that cannot be removed does no harm.
-        let _ = std::fs::remove_file(path);
-    }
-    output.line("Next: restart the client.");
     Ok(0)
 }
 
@@ -112,7 +120,10 @@ fn own_program() -> Result<String, InputError> {
     std::env::current_exe().map(|path| path.display().to_string()).map_err(|_| InputError(problem.to_owned()))
 }
 
-/// The file of a client that is changed.
+/// Servers, each with its new command line.
+type ServerCommands = Vec<(ConfiguredServer, Vec<String>)>;
+
+/// A file of a client that is changed.
 struct TargetFile {
     /// Its path. A symbolic link is resolved, so that writing replaces the file and not the link.
     path: PathBuf,
@@ -123,13 +134,42 @@ struct TargetFile {
 }
 
 impl TargetFile {
-    /// Reads the configuration file that the options name, or else the one of the client that they name.
-    fn read(options: &ClientArgs) -> Result<Self, InputError> {
-        let path = match (&options.file, options.client.as_deref()) {
-            (Some(file), _) => file.clone(),
+    /// Reads the configuration file that the options name, or else those of the client that they name: those with
+    /// servers, or the first one if none has any.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or none of them has a server that the options name.
+    fn read_all(options: &ClientArgs) -> Result<Vec<Self>, InputError> {
+        let paths = match (&options.file, options.client.as_deref()) {
+            (Some(file), _) => vec![file.clone()],
             // The command line requires a file or a client.
-            (None, client) => client_file(client.unwrap_or_default(), options.home.as_deref())?,
+            (None, client) => client_files(client.unwrap_or_default(), options.home.as_deref())?,
         };
+        let mut targets = paths.into_iter().map(Self::read).collect::<Result<Vec<_>, _>>()?;
+        let has_servers = |target: &Self| !target.config.servers().is_empty();
+        match targets.iter().any(has_servers) {
+            true => targets.retain(has_servers),
+            false => targets.truncate(1),
+        }
+        let servers: Vec<ConfiguredServer> =
+            targets.iter().flat_map(|target| target.config.servers()).collect();
+        let missing = options.servers.iter().find(|name| servers.iter().all(|server| server.name != **name));
+        if let Some(missing) = missing {
+            let names: Vec<String> =
+                servers.iter().map(|server| escaping::excerpt(&server.name, 40)).collect();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let paths: Vec<String> = targets.iter().map(|target| target.path.display().to_string()).collect();
+            return Err(InputError(format!(
+                "{}: there is no server `{}`; its servers: {known}",
+                paths.join(", "),
+                escaping::excerpt(missing, 40)
+            )));
+        }
+        Ok(targets)
+    }
+
+    /// Reads a configuration file.
+    fn read(path: PathBuf) -> Result<Self, InputError> {
         let text = bounded_text(&path, MAX_CONFIG)?;
         let config = read_config(&path, &text)?;
         // If the path is a symbolic link, the file that it leads to is replaced, not the link.
@@ -139,27 +179,14 @@ impl TargetFile {
 
     /// Returns the servers to change, each with its new command line, and the number of those that cannot be changed,
     /// which are reported. `change` says what to do with a server. With `options.dry_run`, prints the new command
-    /// lines. Fails if the file lacks a server that the options name.
-    #[expect(clippy::type_complexity, reason = "one result, for the two commands above")]
+    /// lines.
     fn changes(
         &self,
         options: &ClientArgs,
         change: &dyn Fn(&ConfiguredServer) -> ServerChange,
         output: &mut Console,
-    ) -> Result<(Vec<(ConfiguredServer, Vec<String>)>, usize), InputError> {
+    ) -> (ServerCommands, usize) {
         let servers = self.config.servers();
-        for name in &options.servers {
-            if servers.iter().all(|server| server.name != *name) {
-                let names: Vec<String> =
-                    servers.iter().map(|server| escaping::excerpt(&server.name, 40)).collect();
-                let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                let path = self.path.display();
-                return Err(InputError(format!(
-                    "{path}: there is no server `{}`; its servers: {known}",
-                    escaping::excerpt(name, 40)
-                )));
-            }
-        }
         let is_wanted =
             |server: &ConfiguredServer| options.servers.is_empty() || options.servers.contains(&server.name);
         let (mut changes, mut refused) = (Vec::new(), 0);
@@ -182,7 +209,7 @@ impl TargetFile {
                 }
             }
         }
-        Ok((changes, refused))
+        (changes, refused)
     }
 
     /// Returns the text with new command lines. Parses it again, so that no file is written that the client cannot
@@ -249,9 +276,9 @@ impl TargetFile {
     }
 }
 
-/// Returns the first configuration file of a client that exists in the home folder: in `home`, or else in the user's
-/// own. It is an error if Flowgate does not know the client, or the client has no such file.
-fn client_file(client: &str, home: Option<&Path>) -> Result<PathBuf, InputError> {
+/// Returns the configuration files of a client that exist in the home folder: in `home`, or else in the user's own. It is
+/// an error if Flowgate does not know the client, or the client has no such file.
+fn client_files(client: &str, home: Option<&Path>) -> Result<Vec<PathBuf>, InputError> {
     let found = find_client(client).ok_or_else(|| {
         let known: Vec<&str> = CLIENTS.iter().map(|known| known.id).collect();
         InputError(format!(
@@ -262,16 +289,17 @@ fn client_file(client: &str, home: Option<&Path>) -> Result<PathBuf, InputError>
     })?;
     let home = home_folder(home)
         .ok_or_else(|| InputError("there is no home folder; name one with --home".to_owned()))?;
-    let files: Vec<PathBuf> = found.home_files(&home).collect();
-    let existing = files.iter().find(|path| path.is_file());
-    existing.cloned().ok_or_else(|| {
+    let files = found.home_files(&home);
+    let existing: Vec<PathBuf> = files.iter().filter(|path| path.is_file()).cloned().collect();
+    if existing.is_empty() {
         let first = files.first().cloned().unwrap_or_default();
-        InputError(format!(
+        return Err(InputError(format!(
             "{} has no configuration at {}; name the file with --file",
             found.name,
             first.display()
-        ))
-    })
+        )));
+    }
+    Ok(existing)
 }
 
 /// Parses the text of the file at `path`: TOML if its name ends in `.toml`, otherwise JSON.

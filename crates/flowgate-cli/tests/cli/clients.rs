@@ -11,6 +11,18 @@ const DESKTOP: &str = "{\n  \"mcpServers\": {\n    \"files\": {\n      \"command
 const CODEX: &str =
     "# mine\n[mcp_servers.fetch] # web\ncommand = \"uvx\" # run\nargs = [\"mcp-server-fetch\"]\n";
 
+/// Writes a file, and the folders that it needs.
+fn write(path: &Path, content: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+/// Returns settings in the form of Claude Code with one hook.
+fn hooks(event: &str, matcher: &str, command: &str) -> String {
+    let hook = serde_json::json!({"matcher": matcher, "hooks": [{"type": "command", "command": command}]});
+    serde_json::json!({"hooks": {event: [hook]}}).to_string()
+}
+
 /// Creates a home folder with configurations of three clients.
 fn home(test: &str) -> PathBuf {
     let home = folder(test);
@@ -23,9 +35,7 @@ fn home(test: &str) -> PathBuf {
         ),
         (".gemini/settings.json", "{bad"),
     ] {
-        let path = home.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, content).unwrap();
+        write(&home.join(path), content);
     }
     home
 }
@@ -133,19 +143,57 @@ fn scan_finds_the_files_of_vs_code() {
         (&home, "Library/Application Support/Code/User/mcp.json", servers("mac")),
         (&home, "AppData/Roaming/Code/User/mcp.json", servers("windows")),
         (&home, ".config/Code/User/settings.json", format!(r#"{{"mcp": {}}}"#, servers("settings"))),
+        (&home, ".config/Code/User/profiles/-7f3a/mcp.json", servers("profile")),
+        (&home, ".config/Code - Insiders/User/mcp.json", servers("insiders")),
         (&project, ".vscode/mcp.json", servers("project")),
     ] {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        write(&folder.join(path), &text);
     }
+    // A folder of profiles may have files, and profiles without servers.
+    write(&home.join(".config/Code/User/profiles/state.json"), "{}");
+    std::fs::create_dir_all(home.join(".config/Code/User/profiles/empty")).unwrap();
     let json = flowgate(&["scan", "--home", name(&home), "--project", name(&project), "--format", "json"]);
     let document: Value = serde_json::from_slice(&json.stdout).unwrap();
     let client = &document["clients"][0];
     assert_eq!(client["client"], "vscode", "{document}");
     let files = client["files"].as_array().unwrap();
     let found: Vec<&str> = files.iter().filter_map(|file| file["servers"][0]["name"].as_str()).collect();
-    assert_eq!(found, ["linux", "mac", "windows", "settings", "project"], "{document}");
+    assert_eq!(
+        found,
+        ["linux", "mac", "windows", "settings", "profile", "insiders", "project"],
+        "{document}"
+    );
+}
+
+/// What an administrator configures for all users is read below the root, and not with another home folder alone.
+#[test]
+fn scan_finds_what_is_configured_for_all_users() {
+    let (home, root) = (folder("scan-system"), folder("scan-system-root"));
+    let server = r#"{"mcpServers": {"web": {"command": "uvx", "args": ["mcp-server-fetch"]}}}"#;
+    write(&root.join("etc/claude-code/managed-mcp.json"), server);
+    write(
+        &root.join("etc/codex/config.toml"),
+        "[mcp_servers.web]\ncommand = \"uvx\"\nargs = [\"mcp-server-fetch\"]\n",
+    );
+    write(&root.join("Library/Application Support/GeminiCli/settings.json"), server);
+    write(&home.join(".gemini/extensions/fetch/gemini-extension.json"), server);
+    let arguments = ["scan", "--home", name(&home), "--project", name(&home)];
+    check(&arguments, 1, "1 client, 1 server: 0 guarded");
+    let with_root = [&arguments[..], &["--root", name(&root)]].concat();
+    check(&with_root, 1, "3 clients, 4 servers: 0 guarded");
+    let json = flowgate(&[&with_root[..], &["--format", "json"]].concat());
+    let document: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let scopes = |client: usize| -> Vec<&str> {
+        let files = document["clients"][client]["files"].as_array().unwrap();
+        files.iter().filter_map(|file| file["scope"].as_str()).collect()
+    };
+    assert_eq!((scopes(0), scopes(2)), (vec!["system"], vec!["user", "system"]), "{document}");
+    // A hook for all users guards, and a user cannot switch it off.
+    let hook = hooks("PreToolUse", "*", "flowgate hook --policy /etc/p.flow || exit 2");
+    write(&root.join("etc/claude-code/managed-settings.json"), &hook);
+    write(&home.join(".claude/settings.json"), r#"{"disableAllHooks": true}"#);
+    let said = text(&flowgate(&with_root));
+    assert!(said.contains("  guards flowgate\n") && !said.contains("Claude Code can leak"), "{said}");
 }
 
 /// A client with the hook of Flowgate is guarded, and so is a server behind `flowgate mcp`.
@@ -175,6 +223,128 @@ fn scan_knows_what_is_guarded() {
         "1 server runs behind `flowgate mcp`",
     );
     check(&arguments, 0, "1 client, 1 server: 1 guarded");
+}
+
+/// A hook guards only if it stops what the policy does not permit, of all tools, before the call, and where it is configured.
+#[test]
+fn a_hook_guards_only_what_it_stops() {
+    let (home, project) = (folder("scan-hooks"), folder("scan-hooks-project"));
+    let server = r#"{"mcpServers": {"NAME": {"command": "uvx", "args": ["mcp-server-fetch"]}}}"#;
+    write(&home.join(".claude.json"), &server.replace("NAME", "web"));
+    write(&project.join(".mcp.json"), &server.replace("NAME", "wiki"));
+    let hook = "flowgate hook --policy /etc/p.flow || exit 2";
+    let guard = hooks("PreToolUse", "*", hook);
+    let none = "{}".to_owned();
+    let unguarded =
+        "Bypasses Flowgate: Claude Code (its own tools, which its hook does not guard, web, wiki)\n";
+    // The settings of the user and of the project, the exit code, the line about the hook, and what bypasses.
+    for (of_user, of_project, code, said_of_hook, bypasses) in [
+        (guard.clone(), none.clone(), 0, "  guards flowgate\n", None),
+        (
+            hooks("PreToolUse", "*", "flowgate hook --policy /etc/p.flow --watch w.jsonl"),
+            none.clone(),
+            1,
+            "  hook   flowgate only watches, so it stops nothing\n",
+            Some(unguarded),
+        ),
+        (
+            hooks("PreToolUse", "Bash", hook),
+            none.clone(),
+            1,
+            "  hook   flowgate judges only the tools that match `Bash`\n",
+            Some(unguarded),
+        ),
+        (
+            hooks("PostToolUse", "*", hook),
+            none.clone(),
+            1,
+            "  hook   flowgate runs on `PostToolUse`, not before a call\n",
+            Some(unguarded),
+        ),
+        (
+            none.clone(),
+            guard.clone(),
+            1,
+            "  guards flowgate in this project\n",
+            Some("Bypasses Flowgate: Claude Code (its own tools, outside this project, web)\n"),
+        ),
+        (
+            none.clone(),
+            guard.replace("{\"hooks\"", "{\"disableAllHooks\": true, \"hooks\""),
+            1,
+            "  hook   flowgate does not run, since this file switches hooks off\n",
+            Some(unguarded),
+        ),
+        (guard.clone(), r#"{"disableAllHooks": true}"#.to_owned(), 1, "  guards flowgate\n", Some(unguarded)),
+    ] {
+        write(&home.join(".claude/settings.json"), &of_user);
+        write(&project.join(".claude/settings.json"), &of_project);
+        let arguments = ["scan", "--home", name(&home), "--project", name(&project)];
+        let output = flowgate(&arguments);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{of_user} {of_project}\n{said}");
+        assert!(said.contains(said_of_hook), "{said_of_hook}\n{said}");
+        match bypasses {
+            Some(bypasses) => assert!(said.contains(bypasses), "{bypasses}\n{said}"),
+            None => assert!(!said.contains("Bypasses"), "{said}"),
+        }
+        let json = flowgate(&[&arguments[..], &["--format", "json"]].concat());
+        let document: Value = serde_json::from_slice(&json.stdout).unwrap();
+        let files = document["clients"][0]["files"].as_array().unwrap();
+        let guarded: Vec<&Value> = files.iter().filter(|file| file["guarded_by_hook"] == true).collect();
+        assert_eq!(guarded.len(), usize::from(said_of_hook.contains("guards")), "{document}");
+        let is_gap = said_of_hook.contains("watches")
+            || said_of_hook.contains("only")
+            || said_of_hook.contains("not before");
+        let gaps = files.iter().filter(|file| file["hook_gaps"] != serde_json::json!([])).count();
+        assert_eq!(gaps, usize::from(is_gap), "{document}");
+    }
+}
+
+/// A client with servers in several files has all of them behind `flowgate mcp`; a file without servers is left alone.
+#[test]
+fn every_file_of_a_client_is_wrapped() {
+    let home = folder("wrap-files");
+    let paths = ["mcp.json", "settings.json", "profiles/-7f3a/mcp.json"]
+        .map(|path| home.join(".config/Code/User").join(path));
+    let server = |name: &str| format!(r#"{{"{name}": {{"command": "uvx", "args": ["mcp-server-time"]}}}}"#);
+    let texts = [
+        r#"{"servers": {}}"#.to_owned(),
+        format!(r#"{{"mcp": {{"servers": {}}}}}"#, server("first")),
+        format!(r#"{{"servers": {}}}"#, server("second")),
+    ];
+    for (path, text) in paths.iter().zip(&texts) {
+        write(path, text);
+    }
+    let read = || paths.clone().map(|path| std::fs::read_to_string(path).unwrap());
+    let wrap = ["wrap", "vscode", "--home", name(&home), "--policy", POLICY, "--flowgate", "/opt/fg"];
+    check(
+        &[&wrap[..], &["--server", "nope"]].concat(),
+        2,
+        "there is no server `nope`; its servers: first, second",
+    );
+    check(&[&wrap[..], &["--dry-run"]].concat(), 0, "profiles/-7f3a/mcp.json: 1 server would run behind");
+    assert_eq!(read(), texts);
+    check(&[&wrap[..], &["--server", "second"]].concat(), 0, "settings.json: nothing to change");
+    assert_eq!(read().map(|text| text.contains("/opt/fg")), [false, false, true]);
+    let output = flowgate(&wrap);
+    let said = text(&output);
+    assert!(said.contains("User/settings.json: 1 server runs behind `flowgate mcp`\n"), "{said}");
+    assert!(
+        said.contains("-7f3a/mcp.json: nothing to change\n") && !said.contains("User/mcp.json:"),
+        "{said}"
+    );
+    assert_eq!(read().map(|text| text.contains("/opt/fg")), [false, true, true]);
+    check(
+        &["unwrap", "vscode", "--home", name(&home)],
+        0,
+        "settings.json: 1 server runs without `flowgate mcp`",
+    );
+    assert_eq!(read(), texts);
+    // One file that cannot be read changes none.
+    write(&paths[2], "{bad");
+    check(&wrap, 2, "mcp.json: the file is not valid JSON");
+    assert_eq!(read()[1], texts[1]);
 }
 
 #[test]

@@ -165,6 +165,76 @@ fn servers_of_a_client() {
     check(&["doctor", "--client", "nope"], 2, "there is no client `nope`");
 }
 
+#[test]
+fn hooks_of_a_client() {
+    let home = folder("doctor-hooks");
+    std::fs::create_dir_all(home.join(".claude")).unwrap();
+    let (settings, policy) = (home.join(".claude/settings.json"), home.join("p.flow"));
+    let text_of = |condition: &str| {
+        format!(
+            "lattice integrity: trusted < untrusted\nlabel out as trusted if:\n    (out: ToolOutput) is tool:Read\n    {condition}\n"
+        )
+    };
+    std::fs::write(&policy, text_of("input.project == out.content")).unwrap();
+    let arguments = ["doctor", "--client", "claude-code", "--home", name(&home)];
+    let hook = |event: &str, matcher: &str, more: &str| {
+        let command = format!("flowgate hook --policy '{}' {more} || exit 2", name(&policy));
+        serde_json::json!({event: [{"matcher": matcher, "hooks": [{"type": "command", "command": command}]}]})
+    };
+    let check_hooks = |hooks: &serde_json::Value, code: i32, parts: &[&str]| {
+        std::fs::write(&settings, serde_json::json!({"hooks": hooks}).to_string()).unwrap();
+        check_parts(&arguments, code, parts);
+    };
+    let own = "· Claude Code has no hook of Flowgate, so nothing judges its own tools";
+    check_hooks(&serde_json::json!({}), 0, &[own, "nothing is wrong"]);
+    let project = "--param project=\"$CLAUDE_PROJECT_DIR\"";
+    check_hooks(&hook("PreToolUse", "*", project), 0, &["settings.json: the hook guards, by "]);
+    check_hooks(
+        &hook("PreToolUse", "*", ""),
+        1,
+        &[
+            "settings.json: the policy of the hook reads `input.project`, which it does not set; add --param project=VALUE",
+        ],
+    );
+    for (hooks, problem) in [
+        (
+            hook("PreToolUse", "*", "--watch w.jsonl"),
+            "the hook of Flowgate only watches, so it stops nothing; remove `--watch`",
+        ),
+        (
+            hook("PreToolUse", "Bash", project),
+            "judges only the tools that match `Bash`; write `\"matcher\": \"*\"`",
+        ),
+        (
+            hook("PostToolUse", "*", project),
+            "runs on `PostToolUse`, not before a call; add it to the event before calls",
+        ),
+        (
+            hook("PreToolUse", "*", "--harness codex"),
+            "is for another agent: it needs `--harness claude-code`",
+        ),
+    ] {
+        check_hooks(&hooks, 1, &[problem]);
+    }
+    // Hooks of other events beside the one before calls are as they should be.
+    let mut both = hook("PreToolUse", "*", project);
+    both.as_object_mut().unwrap().extend(hook("PostToolUse", "*", project).as_object().unwrap().clone());
+    check_hooks(&both, 0, &["the hook guards, by ", "nothing is wrong"]);
+    let off = serde_json::json!({"disableAllHooks": true, "hooks": both}).to_string();
+    std::fs::write(&settings, off).unwrap();
+    check_parts(
+        &arguments,
+        1,
+        &["settings.json switches hooks off, so none of them guards; remove `disableAllHooks`"],
+    );
+    // By its file alone, without the name of the client.
+    std::fs::write(&settings, serde_json::json!({"hooks": hook("PreToolUse", "Bash", project)}).to_string())
+        .unwrap();
+    check_parts(&["doctor", "--file", name(&settings)], 1, &["judges only the tools that match `Bash`"]);
+    std::fs::write(&policy, "lattice").unwrap();
+    check_hooks(&both, 1, &["the hook denies every call: ", "p.flow has errors"]);
+}
+
 /// Who can change a policy decides what is trusted.
 #[cfg(unix)]
 #[test]

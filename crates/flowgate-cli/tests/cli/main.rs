@@ -28,6 +28,7 @@ mod init;
 mod labels;
 #[cfg(feature = "local")]
 mod local;
+mod parameters;
 #[cfg(feature = "gateway")]
 mod predicates;
 mod progress;

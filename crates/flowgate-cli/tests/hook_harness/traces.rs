@@ -116,6 +116,33 @@ fn a_session_of_claude_code_leads_to_the_change_of_the_policy() {
     }
 }
 
+/// The parameters of the hook are those of the trace, so that `suggest` judges by them without an option.
+#[test]
+fn the_trace_has_the_parameters_of_the_hook() {
+    let (session, traces) = watched("codex");
+    let policy = POLICY.to_owned()
+        + "label out.content as trusted if:\n    (out: ToolOutput) is tool:mail\n    input.project == \"/p\"\n";
+    std::fs::write(session.folder.join("policy.flow"), policy).unwrap();
+    let log = session.folder.join("watch.jsonl");
+    let options =
+        ["--watch", log.to_str().unwrap(), "--traces", traces.to_str().unwrap(), "--param", "project=/p"];
+    for event in
+        [Start("startup"), Prompt("Do it."), Before("mail"), After("mail", "day"), Before("book day")]
+    {
+        assert_eq!(session.run_with(&session.input(&event), &options).status.code(), Some(0));
+    }
+    let text = std::fs::read_to_string(traces.join("codex-s-2f1-3.jsonl")).unwrap();
+    assert!(text.starts_with("{\"policy_parameters\":{\"project\":\"/p\"}}\n"), "{text}");
+    let suggest = |more: &[&str]| {
+        let mut suggest = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        suggest.arg("suggest").arg(session.folder.join("policy.flow")).arg(&traces).args(more);
+        String::from_utf8_lossy(&suggest.output().unwrap().stdout).into_owned()
+    };
+    assert!(suggest(&[]).contains("1 useful run: 0 need a question"), "{}", suggest(&[]));
+    let other = ["--param", "project=/other"];
+    assert!(suggest(&other).contains("1 useful run: 1 need a question"), "{}", suggest(&other));
+}
+
 /// A trace that cannot be written stops nothing, and the verdict is recorded all the same.
 #[test]
 fn a_trace_that_cannot_be_written_is_reported() {

@@ -474,7 +474,14 @@ fn a_trace_is_exported_from_a_running_gateway() {
     // Waits until the turn is stored, which is before the agent has its answer.
     let words = ["trace", "export", "--client", "agent", "--conversation"];
     let exported = gateway.run(&[&words[..], &["c0"]].concat());
-    check(&exported, 0, &["\"content\":\"Mail Eve.\"", "\"name\":\"send_mail\""]);
+    let parameters = "{\"policy_parameters\":{\"tenant\":\"agent\"}}\n";
+    check(&exported, 0, &[parameters, "\"content\":\"Mail Eve.\"", "\"name\":\"send_mail\""]);
+    let of_files = Command::new(env!("CARGO_BIN_EXE_flowgate"))
+        .args(["trace", "export", "--config", "gateway.toml", "--client", "agent", "--conversation", "c0"])
+        .current_dir(&gateway.folder)
+        .output()
+        .unwrap();
+    check(&of_files, 0, &[parameters, "\"content\":\"Mail Eve.\""]);
     let trace = gateway.folder.join("c0.jsonl");
     std::fs::write(&trace, &exported.stdout).unwrap();
     let read = Command::new(env!("CARGO_BIN_EXE_flowgate"))

@@ -63,6 +63,8 @@ fn a_watched_gateway_leads_to_the_change_of_its_policy() {
         let mut names: Vec<&str> = runs.iter().map(|run| run["conversation"].as_str().unwrap()).collect();
         names.sort_unstable();
         assert_eq!((names, &runs[0]["client"]), (vec!["c0", "c1"], &json!("agent")));
+        // What the policy of the client learns.
+        assert_eq!(runs[0]["policy_parameters"], json!({"tenant": "agent"}));
         std::fs::write(gateway.path("week.jsonl"), &exported.stdout).unwrap();
         let words = ["suggest", "policy.flow", "week.jsonl", "--influence", "provenance"];
         check(

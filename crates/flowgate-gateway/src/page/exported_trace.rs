@@ -18,7 +18,8 @@ const MAX_BYTES: usize = 4 << 20;
 
 /// Returns the events from number `from` on, as many as fit into one answer: `events`, each a line of a trace, and
 /// `next`, the number of the first event of the next answer, or null after the last one. Events are numbered without
-/// those that the clearance does not cover.
+/// those that the clearance does not cover. `parameters` are the parameters of the policy, which a policy may test
+/// without a label: they are empty unless the clearance covers everything.
 pub(super) fn page(monitor: &Monitor, clearance: &ReadBound, from: usize) -> Value {
     let trace = monitor.trace();
     let shown = (0..trace.len()).map(EventId).filter(|id| {
@@ -37,7 +38,9 @@ pub(super) fn page(monitor: &Monitor, clearance: &ReadBound, from: usize) -> Val
         bytes = bytes.saturating_add(line.to_string().len());
         events.push(line);
     }
-    json!({"events": events, "next": next})
+    let reads_all = clearance.is_top(monitor.policy().space());
+    let parameters = if reads_all { monitor.parameters() } else { Map::new() };
+    json!({"parameters": parameters, "events": events, "next": next})
 }
 
 /// Returns an event as a line of a trace, with a constant in place of what the clearance does not cover.

@@ -26,8 +26,8 @@ const MAX_FIELDS: usize = 200;
 const MAX_TEXT: usize = 8 << 10;
 /// The most verdicts of one answer.
 const MAX_VERDICTS: usize = 300;
-/// The most labels that one answer distinguishes.
-const MAX_LABELS: usize = 64;
+/// The most labels that the answers about one conversation distinguish.
+const MAX_LABELS: usize = 128;
 
 /// A trace at the end of a conversation, as a person with a clearance may see it.
 #[derive(Debug)]
@@ -37,7 +37,8 @@ pub(crate) struct LabelledTrace<'m> {
     clearance: ReadBound,
     /// The events whose existence the clearance covers.
     shown: Vec<EventId>,
-    /// The labels that occur in the answer.
+    /// The labels that occur in the events up to the end of the answer, in the order of their first occurrence. A label
+    /// therefore has the same number in all answers about a conversation.
     labels: Vec<Label>,
     /// The bytes of texts in the answer.
     bytes: usize,
@@ -62,6 +63,9 @@ impl<'m> LabelledTrace<'m> {
     /// event of the next answer, or null after the last event.
     pub(crate) fn page(mut self, from: usize, judged: &[CallVerdict]) -> Value {
         let (mut events, mut end) = (Vec::new(), from);
+        for id in self.shown.clone().into_iter().take(from) {
+            self.number_labels(id);
+        }
         for (number, id) in self.shown.clone().into_iter().enumerate().skip(from).take(MAX_EVENTS) {
             if self.bytes > MAX_BYTES {
                 break;
@@ -119,30 +123,25 @@ impl<'m> LabelledTrace<'m> {
     /// has its kind and source, the event that it answers, the label of what the model saw before it, and the fields
     /// that the clearance covers.
     fn event(&mut self, number: usize, id: EventId) -> Option<Value> {
-        let event = self.monitor.trace().event(id)?;
-        let (kind, source) = kind_of(event, self.monitor);
-        let saw = match (&event.body, &event.influence) {
-            // The label of the frame is the label of the decision to call. The label of the whole call can be higher,
-            // since its slots may have been filled with text that the deciding step did not see.
-            (EventBody::Call(_), PossibleInfluence::View(..)) => self.index_of(&event.document.frame_label()),
-            (EventBody::Message(message), PossibleInfluence::View(label, _))
-                if message.role == "assistant" =>
-            {
-                self.index_of(label)
-            }
-            _ => None,
-        };
+        let monitor = self.monitor;
+        let event = monitor.trace().event(id)?;
+        let (kind, source) = kind_of(event, monitor);
+        let saw = label_seen(event).and_then(|label| self.index_of(&label));
         let answers = event.call.and_then(|call| self.number_of(call));
-        let (mut fields, mut left_out) = (Vec::new(), false);
-        // The root contains every field, so its label decides first. The label of an answer's root can be above the
-        // label of the answer's existence.
-        let frame = event.document.frame_label();
-        if self.clearance.covers(&frame) {
-            for node in roots(&event.body).iter().filter_map(|root| event.document.key(0, root)) {
-                left_out |= !self.fields(&event.document, node, &frame, &mut fields);
-            }
-        } else {
-            fields.push(json!({"path": "", "hidden": true}));
+        let (listed, left_out) = self.listed_fields(event);
+        let mut fields = Vec::new();
+        for field in listed {
+            let path = event.document.path(field.node).to_string();
+            let Some(ShownField { label, shown_at, value }) = field.shown else {
+                fields.push(json!({"path": path, "hidden": true}));
+                continue;
+            };
+            let (text, is_cut) = excerpt(value);
+            self.bytes = self.bytes.saturating_add(text.len());
+            let (label, shown_at) = (self.index_of(&label), self.index_of(&shown_at));
+            fields.push(
+                json!({"path": path, "label": label, "shown_at": shown_at, "text": text, "is_cut": is_cut}),
+            );
         }
         Some(json!({
             "number": number,
@@ -156,34 +155,65 @@ impl<'m> LabelledTrace<'m> {
         }))
     }
 
-    /// Adds the fields at a node of the event's JSON and below it: each value other than null with its label, and one
-    /// entry for each hidden node. `around` is the join of the labels of the nodes that contain this one; a model that
-    /// is shown the value is shown its surroundings too, so `shown_at` is the join of both labels. Returns false if
-    /// there are too many fields.
-    fn fields(&mut self, document: &Document, id: NodeId, around: &Label, fields: &mut Vec<Value>) -> bool {
+    /// Numbers the labels of the event `id`, which is not in the answer, as [`event`](Self::event) does.
+    fn number_labels(&mut self, id: EventId) {
+        let monitor = self.monitor;
+        let Some(event) = monitor.trace().event(id) else { return };
+        let of_fields = self.listed_fields(event).0.into_iter().filter_map(|field| field.shown);
+        let labels = of_fields.flat_map(|field| [field.label, field.shown_at]);
+        for label in label_seen(event).into_iter().chain(labels) {
+            // A label beyond the limit has no number.
+            let _ = self.index_of(&label);
+        }
+    }
+
+    /// Returns the fields of an event that the clearance covers, and one entry for each hidden node; and whether fields
+    /// are left out, because there are too many.
+    fn listed_fields<'e>(&self, event: &'e Event) -> (Vec<ListedField<'e>>, bool) {
+        let (document, mut fields, mut left_out) = (&event.document, Vec::new(), false);
+        // The root contains every field, so its label decides first. The label of an answer's root can be above the
+        // label of the answer's existence.
+        let frame = document.frame_label();
+        if !self.clearance.covers(&frame) {
+            // The node 0 is the root.
+            return (vec![ListedField { node: 0, shown: None }], false);
+        }
+        for node in roots(&event.body).iter().filter_map(|root| document.key(0, root)) {
+            left_out |= !self.list_fields(document, node, &frame, &mut fields);
+        }
+        (fields, left_out)
+    }
+
+    /// Adds the fields at a node of the event's JSON and below it: each value other than null, and one entry for each
+    /// hidden node. `around` is the join of the labels of the nodes that contain this one. Returns false if there are
+    /// too many fields.
+    fn list_fields<'e>(
+        &self,
+        document: &'e Document,
+        id: NodeId,
+        around: &Label,
+        fields: &mut Vec<ListedField<'e>>,
+    ) -> bool {
         let Some(node) = document.node(id) else { return true };
         if fields.len() >= MAX_FIELDS {
             return false;
         }
-        let path = document.path(id).to_string();
         if !self.clearance.covers(&node.label) {
-            fields.push(json!({"path": path, "hidden": true}));
+            fields.push(ListedField { node: id, shown: None });
             return true;
         }
-        let within = around.join(&node.label);
+        let shown_at = around.join(&node.label);
         // A null has no text to show, such as the content of a message that has only calls.
         if let NodeContent::Scalar(value) = &node.content
             && !value.is_null()
         {
-            let (text, is_cut) = excerpt(value);
-            self.bytes = self.bytes.saturating_add(text.len());
-            let (label, shown_at) = (self.index_of(&node.label), self.index_of(&within));
-            fields.push(
-                json!({"path": path, "label": label, "shown_at": shown_at, "text": text, "is_cut": is_cut}),
-            );
+            fields.push(ListedField {
+                node: id,
+                shown: Some(ShownField { label: node.label, shown_at, value }),
+            });
         }
         let children: Vec<NodeId> = document.children(id).collect();
-        children.into_iter().all(|child| self.fields(document, child, &within, fields))
+        children.into_iter().all(|child| self.list_fields(document, child, &shown_at, fields))
     }
 
     /// Returns the number under which an event is shown; `None` if it is not shown.
@@ -260,6 +290,34 @@ impl<'m> LabelledTrace<'m> {
     }
 }
 
+/// A field of an event.
+struct ListedField<'e> {
+    node: NodeId,
+    /// `None` if the clearance does not cover it.
+    shown: Option<ShownField<'e>>,
+}
+
+/// A field that the clearance covers.
+struct ShownField<'e> {
+    label: Label,
+    /// The join of its label with those of the nodes that contain it: a model that is shown the field is shown these too.
+    shown_at: Label,
+    value: &'e Value,
+}
+
+/// Returns the upper bound on the labels that a step of the model was shown; `None` for an event that is no step.
+fn label_seen(event: &Event) -> Option<Label> {
+    match (&event.body, &event.influence) {
+        // The label of the frame is the label of the decision to call. The label of the whole call can be higher, since
+        // its slots may have been filled with text that the deciding step did not see.
+        (EventBody::Call(_), PossibleInfluence::View(..)) => Some(event.document.frame_label()),
+        (EventBody::Message(message), PossibleInfluence::View(label, _)) if message.role == "assistant" => {
+            Some(*label)
+        }
+        _ => None,
+    }
+}
+
 /// Returns the kind of an event and its source: the role of a message, or the name of the tool.
 fn kind_of(event: &Event, monitor: &Monitor) -> (&'static str, String) {
     match &event.body {
@@ -333,5 +391,35 @@ label out.content.number as private if:
         };
         check("private", [Some("Ann"), Some("7-22")]);
         check("public", [Some("Ann"), None]);
+    }
+
+    /// The page compares a region of one answer with a step of another.
+    #[test]
+    fn a_label_has_the_same_number_in_every_answer() {
+        let mut monitor = Monitor::new(Arc::new(Policy::parse(POLICY).unwrap()));
+        monitor.push(TraceEntry::user(json!("Read them."))).unwrap();
+        for index in 0..MAX_EVENTS {
+            let id = format!("c{index}");
+            monitor.record(TraceEntry::tool_call(&id, Tool::local("read"), "{}"), &Attribution::everything());
+            let answer = json!({"name": "Ann", "number": "7-22"});
+            monitor.push(TraceEntry::tool_output(&id, answer)).unwrap();
+        }
+        let top = monitor.from_names(&json!({"secrecy": "private"}));
+        let page = |from: usize| LabelledTrace::new(&monitor, top.into()).page(from, &[]);
+        let first = page(0);
+        let mut from = 0;
+        while let Some(next) = page(from)["next"].as_u64() {
+            from = usize::try_from(next).unwrap();
+            let further = page(from);
+            assert_eq!(further["labels"], first["labels"], "from {from}");
+            let events = further["events"].as_array().unwrap();
+            let fields = events.iter().flat_map(|event| event["fields"].as_array().unwrap());
+            for field in fields {
+                let number = usize::try_from(field["label"].as_u64().unwrap()).unwrap();
+                let expected = if field["path"] == "content.number" { "private" } else { "public" };
+                assert_eq!(further["labels"][number]["elements"], json!([expected]), "from {from}: {field}");
+            }
+        }
+        assert!(from > MAX_EVENTS, "{from}");
     }
 }

@@ -206,6 +206,7 @@ fn a_trace_is_exported_as_far_as_the_clearance_covers_it() {
     let text = all.to_string();
     assert!(text.contains("PAY MALLORY") && text.contains("What is new?"), "{text}");
     assert_eq!(read(&all), all["events"].as_array().unwrap().len());
+    assert_eq!(all["parameters"], json!({"tenant": "agent"}), "{all}");
     // The call that was only asked about did not run.
     assert!(!text.contains("\"name\":\"send\",\"arguments\"") && !text.contains("[hidden"), "{text}");
 
@@ -215,6 +216,7 @@ fn a_trace_is_exported_as_far_as_the_clearance_covers_it() {
     assert!(!text.contains("MALLORY") && !text.contains("mallory") && !text.contains("Otters"), "{text}");
     assert!(text.contains("What is new?") && text.contains("[hidden: your clearance"), "{text}");
     assert_eq!(read(&low), low["events"].as_array().unwrap().len());
+    assert_eq!(low["parameters"], json!({}), "{low}");
 
     let last = all["events"].as_array().unwrap().len() - 1;
     let (_, rest) = exported(&gateway, "all", &format!("&from={last}"));

@@ -12,9 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flowgate::monitor::{Limits, Monitor, Outcome, Reason};
+use flowgate::monitor::{Outcome, Reason};
 use flowgate::policy::Policy;
-use flowgate::predicates::Predicates;
 use flowgate::trace::read::RecordedRun;
 use flowgate::trace::{EventBody, Tool};
 use flowgate_lm::chat::Completion;
@@ -22,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 pub use super::recorded_model::CallAccess;
 use super::recorded_model::{NextMessage, ReplayDouble};
-use super::{ReplayedRun, replay_with};
+use super::{ReplayInputs, ReplayedRun, replay_with};
 use crate::approve::{Decision, DigestKey};
 use crate::conversation::{CallVerdict, Conversation, ConversationSettings, Need, ToolAnswer};
 use crate::influence::everything::EverythingMethod;
@@ -46,11 +45,11 @@ pub struct GuardedReplay {
 /// [`Decision::AllowOnce`].
 pub fn replay_guarded(
     policy: &Arc<Policy>,
-    predicates: &Predicates,
+    inputs: &ReplayInputs,
     method: Method,
     run: &RecordedRun,
 ) -> GuardedReplay {
-    replay_guarded_with(policy, predicates, method, run, Decision::AllowOnce)
+    replay_guarded_with(policy, inputs, method, run, Decision::AllowOnce)
 }
 
 /// Replays a run in a conversation with this method. The verdicts are those of the conversation; findings and refused
@@ -63,14 +62,13 @@ pub fn replay_guarded(
 /// the [refused](ReplayedRun::refused) events of the run.
 pub fn replay_guarded_with(
     policy: &Arc<Policy>,
-    predicates: &Predicates,
+    inputs: &ReplayInputs,
     method: Method,
     run: &RecordedRun,
     decision: Decision,
 ) -> GuardedReplay {
-    let mut judged = replay_with(policy, predicates, &EverythingMethod, run);
-    let mut monitor = Monitor::with_limits(Arc::clone(policy), Limits::default());
-    monitor.set_predicates(predicates.clone(), Vec::new());
+    let mut judged = replay_with(policy, inputs, &EverythingMethod, run);
+    let monitor = inputs.monitor(policy, run);
     // No secret depends on the key: the digests of calls stay in this function.
     let mut settings = ConversationSettings::new(method, DigestKey::new([0; 32]));
     // A recorded turn may have any number of calls; `MAX_ATTEMPTS` bounds the messages for each.
@@ -389,7 +387,7 @@ endorse call.arguments.breakfast as trusted if:
         let runs = read::file(&run).unwrap();
         let [run] = runs.as_slice() else { panic!("one run") };
         let policy = Arc::new(Policy::parse(policy).unwrap());
-        let replayed = replay_guarded_with(&policy, &Predicates::new(), method, run, decision);
+        let replayed = replay_guarded_with(&policy, &ReplayInputs::default(), method, run, decision);
         let shown: Vec<String> = replayed
             .run
             .calls
@@ -533,7 +531,7 @@ require trusted, public grant conversation if:
         let runs = read::file(&run.replace('\n', " ")).unwrap();
         let [run] = runs.as_slice() else { panic!("one run") };
         let policy = Arc::new(Policy::parse(POLICY).unwrap());
-        let replayed = replay_guarded(&policy, &Predicates::new(), Method::LowestFirst, run);
+        let replayed = replay_guarded(&policy, &ReplayInputs::default(), Method::LowestFirst, run);
         assert_eq!(replayed.run.calls.first().map(|call| call.outcome), Some(Outcome::Permit));
     }
 }

@@ -8,6 +8,7 @@ mod expression;
 mod order;
 mod types;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -74,6 +75,8 @@ pub(crate) struct Plan {
     pub(crate) stores: Vec<DeclaredStore>,
     pub(crate) predicates: Vec<Predicate>,
     pub(crate) externs: Vec<ExternPredicate>,
+    /// The names of the parameters that it reads, as `input.NAME`.
+    pub(crate) parameters: BTreeSet<String>,
     /// The label of regions that no statement labels; `None` is top.
     pub(crate) default: Option<Label>,
     pub(crate) labels: Vec<LabelStatement>,

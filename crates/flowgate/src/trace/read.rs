@@ -17,6 +17,9 @@ use serde_json::{Map, Value};
 use super::event::TraceEntry;
 use crate::json::{self, Numbers};
 
+/// The member of a run, or of a line of its own before the messages, that has the parameters of the policy.
+const PARAMETERS: &str = "policy_parameters";
+
 /// One recorded run of an agent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RecordedRun {
@@ -27,6 +30,22 @@ pub struct RecordedRun {
 }
 
 impl RecordedRun {
+    /// Returns the member beside the messages of a run that says which parameters its policy has: the values of
+    /// `input.NAME`. An object with this member alone is a line before the lines of messages.
+    pub fn parameters_member(parameters: &Map<String, Value>) -> Map<String, Value> {
+        Map::from_iter([(PARAMETERS.to_owned(), Value::Object(parameters.clone()))])
+    }
+
+    /// Returns the parameters that the policy had in this run, as far as the run says so.
+    pub fn parameters(&self) -> Option<&Map<String, Value>> {
+        self.meta.get(PARAMETERS).and_then(Value::as_object)
+    }
+
+    /// Sets the parameters that the policy had in this run.
+    pub fn set_parameters(&mut self, parameters: &Map<String, Value>) {
+        self.meta.extend(Self::parameters_member(parameters));
+    }
+
     /// Appends the events of further messages, which follow the present ones. The numbers of messages in their origins
     /// continue those of the present events.
     pub fn append(&mut self, mut entries: Vec<TraceEntry>) {
@@ -67,6 +86,8 @@ pub enum JsonLine {
     Run(RecordedRun),
     /// A part of the run that the whole file contains.
     Part(Vec<TraceEntry>),
+    /// The parameters of the policy in that run.
+    Parameters(Map<String, Value>),
 }
 
 /// Reads one line of JSON: a whole run, or a part of a run, which all such lines of a file form together. `number` is
@@ -98,6 +119,8 @@ pub fn file(text: &str) -> Result<Vec<RecordedRun>, ReadError> {
         match line(text, 1)? {
             JsonLine::Run(run) => runs.push(run),
             JsonLine::Part(entries) => runs.push(RecordedRun { meta: Map::new(), entries }),
+            // There is no event.
+            JsonLine::Parameters(_) => {}
         }
         return Ok(runs);
     }
@@ -106,6 +129,7 @@ pub fn file(text: &str) -> Result<Vec<RecordedRun>, ReadError> {
         match line(line_text, index + 1)? {
             JsonLine::Run(run) => runs.push(run),
             JsonLine::Part(entries) => part.append(entries),
+            JsonLine::Parameters(parameters) => part.set_parameters(&parameters),
         }
     }
     if !part.entries.is_empty() {
@@ -118,7 +142,8 @@ pub fn file(text: &str) -> Result<Vec<RecordedRun>, ReadError> {
 type MessageProblem = (Option<usize>, String);
 
 /// Converts the value of one line: a list of messages, or an object with `messages`, is a run. A list of JSON-RPC
-/// messages, or a single message, is a part of the run that all such lines form.
+/// messages, or a single message, is a part of the run that all such lines form; an object with `policy_parameters`
+/// alone has the parameters of that run.
 ///
 /// # Errors
 /// If the value or a message has no known form: the index of the message, if there are several, and the problem.
@@ -144,6 +169,16 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
             }
             entries.extend(messages(items.as_array().map_or(&[], Vec::as_slice))?);
             Ok(JsonLine::Run(RecordedRun { meta: run, entries }))
+        }
+        Value::Object(mut line) if line.len() == 1 && line.contains_key(PARAMETERS) => {
+            match line.remove(PARAMETERS) {
+                Some(Value::Object(parameters)) => Ok(JsonLine::Parameters(parameters)),
+                _ => Err((
+                    None,
+                    "`policy_parameters` is not an object; write one with the values of `input.NAME`"
+                        .to_owned(),
+                )),
+            }
         }
         Value::Object(_) => Ok(JsonLine::Part(read_message(&value).map_err(|problem| (None, problem))?)),
         _ => Err((

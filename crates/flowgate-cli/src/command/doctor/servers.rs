@@ -1,20 +1,21 @@
 //! Examines the MCP servers of an MCP client, for `flowgate doctor`: whether each server's program exists, and whether
 //! the server runs behind `flowgate mcp` with a policy that can be used. Adds what it finds to the findings that
-//! `doctor` prints.
+//! `doctor` prints. `hooks` examines the hooks of the same files.
 
 use std::path::{Path, PathBuf};
 
 use flowgate::policy::{Dialect, Policy};
 
-use super::{Findings, report_policy};
+use super::{Findings, hooks, report_policy};
 use crate::clients::config_file::{ConfigText, ConfiguredServer, ConfiguredTransport, MAX_CONFIG};
-use crate::clients::places::{CLIENTS, find_client, home_folder};
+use crate::clients::hooks::{are_switched_off, hooks_of};
+use crate::clients::places::{CLIENTS, McpClient, find_client, home_folder};
 use crate::clients::wrapping::{guarded_command, is_watching, option};
 use crate::escaping;
 use crate::input::{InputError, bounded_text, read_policy_text};
 
-/// Examines the servers in `file`, and in the existing files of the client with the id `client` below the home folder,
-/// if they are given. Adds what is wrong to `findings`.
+/// Examines the servers and hooks in `file`, and in the existing files of the client with the id `client`, if they are
+/// given: those below the home folder and, without `home`, those for all users. Adds what is wrong to `findings`.
 ///
 /// # Errors
 /// If there is no such client, no home folder, or a file cannot be read.
@@ -25,6 +26,7 @@ pub(super) fn examine(
     findings: &mut Findings,
 ) -> Result<(), InputError> {
     let mut paths: Vec<PathBuf> = file.map(Path::to_owned).into_iter().collect();
+    let mut examined: Option<&'static McpClient> = None;
     if let Some(client) = client {
         let known: Vec<&str> = CLIENTS.iter().map(|known| known.id).collect();
         let found = find_client(client).ok_or_else(|| {
@@ -34,9 +36,12 @@ pub(super) fn examine(
                 known.join(", ")
             ))
         })?;
+        let of_system = found.system_files(Path::new("/")).filter(|_| home.is_none());
         let home = home_folder(home)
             .ok_or_else(|| InputError("there is no home folder; name one with --home".to_owned()))?;
-        let existing: Vec<PathBuf> = found.home_files(&home).filter(|path| path.is_file()).collect();
+        let files = found.home_files(&home).into_iter().chain(of_system);
+        let existing: Vec<PathBuf> = files.filter(|path| path.is_file()).collect();
+        examined = Some(found);
         if existing.is_empty() {
             findings.wrong(format!(
                 "{} has no configuration in {}; name its file with --file",
@@ -46,6 +51,7 @@ pub(super) fn examine(
         }
         paths.extend(existing);
     }
+    let mut hooks = hooks::FoundHooks::default();
     for path in paths {
         let text = bounded_text(&path, MAX_CONFIG)?;
         let is_toml = path.extension().is_some_and(|extension| extension == "toml");
@@ -55,9 +61,12 @@ pub(super) fn examine(
                 for server in config.servers().iter().filter(|server| !server.is_disabled) {
                     examine_server(server, &path, findings);
                 }
+                let root = config.to_value();
+                hooks.add(&path, hooks_of(&root), are_switched_off(&root));
             }
         }
     }
+    hooks.examine(examined, findings);
     Ok(())
 }
 
@@ -124,18 +133,9 @@ fn examine_guard(
             "{name}: the path of its policy is relative, so it depends on the folder in which the client runs; write the whole path"
         ));
     }
-    let folder = path.parent().unwrap_or(Path::new(""));
-    // Reads a file that the policy imports.
-    let read = |imported: &str| read_policy_text(&folder.join(imported)).map_err(|error| error.0);
-    let policy = match read_policy_text(path).map(|source| Policy::load(&source, Dialect::Flowgate, read)) {
-        Err(error) => return findings.wrong(format!("{name} does not start: {error}")),
-        Ok(Err(_)) => {
-            let shown = path.display();
-            return findings.wrong(format!(
-                "{name} does not start: {shown} has errors; `flowgate check {shown}` shows them"
-            ));
-        }
-        Ok(Ok(policy)) => policy,
+    let policy = match load(path) {
+        Err(why) => return findings.wrong(format!("{name} does not start: {why}")),
+        Ok(policy) => policy,
     };
     report_policy(&policy, &path.display().to_string(), path, findings);
     let called = policy_name.unwrap_or(&server.name);
@@ -149,6 +149,21 @@ fn examine_guard(
     } else {
         findings.wrong(format!("{name}: its policy names no tool of `{called}`, so all of them are closed; write tool:{called}/..."));
     }
+}
+
+/// Reads a policy, with the files that it imports.
+///
+/// # Errors
+/// The reason why the policy cannot be used, a clause.
+pub(super) fn load(path: &Path) -> Result<Policy, String> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    // Reads a file that the policy imports.
+    let read = |imported: &str| read_policy_text(&folder.join(imported)).map_err(|error| error.0);
+    let source = read_policy_text(path).map_err(|error| error.0)?;
+    Policy::load(&source, Dialect::Flowgate, read).map_err(|_| {
+        let shown = path.display();
+        format!("{shown} has errors; `flowgate check {shown}` shows them")
+    })
 }
 
 /// Returns whether a program exists: by its path, or in the search path of this process.

@@ -128,7 +128,7 @@ impl Measurement<'_> {
         changed: &[Arc<Policy>],
         errors: &mut Vec<InputError>,
     ) -> Result<Vec<CorpusEffect>, InputError> {
-        let ExplanationContext { policy, predicates, method, .. } = *self.explained;
+        let ExplanationContext { policy, inputs, method, .. } = *self.explained;
         let mut effects = vec![CorpusEffect::default(); changed.len()];
         let is_wanted = |run: &RecordedRun| {
             let marks = RunMarks::of(run);
@@ -139,9 +139,9 @@ impl Measurement<'_> {
             input::for_each_run(corpus, self.progress, &mut |item| {
                 match item {
                     Ok((_, run)) if is_wanted(&run) => {
-                        let now = replay_with(policy, predicates, method, &run);
+                        let now = replay_with(policy, inputs, method, &run);
                         for (effect, changed_policy) in effects.iter_mut().zip(changed) {
-                            let then = replay_with(changed_policy, predicates, method, &run);
+                            let then = replay_with(changed_policy, inputs, method, &run);
                             effect.add(&run, self.tool, &now, &then);
                         }
                     }

@@ -74,8 +74,8 @@ pub(super) fn print(
     // Searches for the smallest sets of statements that permit the call. What follows the call does not matter for it.
     let mut run_up_to_call = recorded.clone();
     run_up_to_call.entries.truncate(call.entry + 1);
-    let ExplanationContext { policy, predicates, method, corpora } = *explained;
-    let trial = Trial { policy, predicates, method, run_up_to_call: &run_up_to_call, index };
+    let ExplanationContext { policy, inputs, method, corpora } = *explained;
+    let trial = Trial { policy, inputs, method, run_up_to_call: &run_up_to_call, index };
     let (sets, is_complete) = trial.smallest_sets(&candidates_of_call.all, &parts);
     let mut suggestions: Vec<Suggestion<'_>> =
         sets.into_iter().map(|statements| Suggestion { statements, effect: None }).collect();

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use flowgate::monitor::Outcome;
 use flowgate::policy::Policy;
-use flowgate::predicates::Predicates;
 use flowgate::trace::read::RecordedRun;
 use flowgate_guard::influence::InfluenceMethod;
-use flowgate_guard::replay::replay_with;
+use flowgate_guard::replay::{ReplayInputs, replay_with};
 
 use super::candidates::Candidate;
 
@@ -24,7 +23,7 @@ const MAX_SETS: usize = 100_000;
 /// The call for which statements are tried, and what each trial replays.
 pub(in crate::command) struct Trial<'a> {
     pub(in crate::command) policy: &'a Policy,
-    pub(in crate::command) predicates: &'a Predicates,
+    pub(in crate::command) inputs: &'a ReplayInputs,
     pub(in crate::command) method: &'a dyn InfluenceMethod,
     /// The run up to the call.
     pub(in crate::command) run_up_to_call: &'a RecordedRun,
@@ -44,7 +43,7 @@ impl Trial<'_> {
         if changed.warnings().len() > self.policy.warnings().len() {
             return false;
         }
-        let replayed = replay_with(&Arc::new(changed), self.predicates, self.method, self.run_up_to_call);
+        let replayed = replay_with(&Arc::new(changed), self.inputs, self.method, self.run_up_to_call);
         replayed.calls.get(self.index).is_some_and(|call| call.outcome == Outcome::Permit)
     }
 

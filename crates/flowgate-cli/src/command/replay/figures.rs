@@ -8,14 +8,13 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::{CallDependency, Outcome};
 use flowgate::policy::Policy;
-use flowgate::predicates::Predicates;
 use flowgate::trace::read::RecordedRun;
 use flowgate::trace::{PathStep, Trace};
 use flowgate_guard::approve::Decision;
 use flowgate_guard::influence::InfluenceMethod;
 use flowgate_guard::method::Method;
 use flowgate_guard::replay::guarded::{CallAccess, replay_guarded_with};
-use flowgate_guard::replay::{JudgedCall, ReplayedRun, replay};
+use flowgate_guard::replay::{JudgedCall, ReplayInputs, ReplayedRun, replay_with};
 use serde_json::{Map, Value, json};
 
 use crate::corpus::{AttackCalls, AttackHarm, RunMarks, is_question_free};
@@ -230,19 +229,20 @@ impl SuiteFigures {
         }
     }
 
-    /// Replays one run by a method, and returns its figures. Passes the replayed trace to `occurs`, which collects the
+    /// Replays one run by a method under a policy that reads `inputs`, and returns its figures. Passes the replayed trace to `occurs`, which collects the
     /// names in it. Only calls of acting tools count as benign or permitted calls.
     pub(super) fn of(
         policy: &Arc<Policy>,
+        inputs: &ReplayInputs,
         method: ReplayMethod,
         run: &RecordedRun,
         occurs: impl FnOnce(&Trace),
     ) -> Self {
         // `access` says for each call how a model in a guarded conversation would obtain what the call needs.
         let (replayed, access) = match method {
-            ReplayMethod::Influence(method) => (replay(policy, method, run), None),
+            ReplayMethod::Influence(method) => (replay_with(policy, inputs, method, run), None),
             ReplayMethod::Guarded(method, decision) => {
-                let replayed = replay_guarded_with(policy, &Predicates::new(), method, run, decision);
+                let replayed = replay_guarded_with(policy, inputs, method, run, decision);
                 (replayed.run, Some(replayed.access))
             }
         };

@@ -68,15 +68,6 @@ pub(super) fn hook_program(command: &str) -> String {
     words.into_iter().find(|word| !word.contains('=')).unwrap_or_default()
 }
 
-/// Returns whether a command of a hook begins with `flowgate hook`, with or without the path of `flowgate`. A command
-/// that runs it in another way, for example after variables of the environment, is not recognised.
-pub(super) fn is_flowgate_hook(command: &str) -> bool {
-    let mut words = command.split_whitespace();
-    let program = words.next().unwrap_or_default().trim_matches(['"', '\'']);
-    let name = program.rsplit(['/', '\\']).next().unwrap_or_default();
-    matches!(name, "flowgate" | "flowgate.exe") && words.next() == Some("hook")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::programs::{hook_program, is_flowgate_hook, program};
+use super::programs::{hook_program, program};
 use super::{
-    Bypass, Combination, CombinationKind, ScanResult, ScannedFile, ScannedServer, ScannedTool, ServerTools,
+    Bypass, Combination, CombinationKind, HookCover, ScanResult, ScannedFile, ScannedServer, ScannedTool,
+    ServerTools,
 };
+use crate::clients::hooks::{ConfiguredHook, HookEffect};
 use crate::clients::known_tools::GuessedTraits;
-use crate::clients::places::McpClient;
+use crate::clients::places::{FileScope, McpClient};
 use crate::escaping;
 use crate::output::{Console, plural};
 
@@ -30,9 +32,7 @@ pub(super) fn print_text(result: &ScanResult, output: &mut Console) {
         }
         print_notes(found, output);
         for hook in &found.hooks {
-            let mark = if is_flowgate_hook(hook) { "guards" } else { "hook  " };
-            // A hook can have a key in its command line: only its program is shown.
-            output.line(&format!("  {mark} {}", escaping::excerpt(&hook_program(hook), 60)));
+            output.line(&hook_line(found, hook));
         }
         output.line("");
     }
@@ -41,6 +41,23 @@ pub(super) fn print_text(result: &ScanResult, output: &mut Console) {
         output.line(&format!("{mark} {}", sentence(client, combination)));
     }
     print_summary(result, output);
+}
+
+/// Returns the line about a hook: whether it guards the client, and why not if it is Flowgate's.
+fn hook_line(found: &ScannedFile, hook: &ConfiguredHook) -> String {
+    // A hook can have a key in its command line: only its program is shown.
+    let program = escaping::excerpt(&hook_program(&hook.command), 60);
+    match found.effect_of(hook) {
+        HookEffect::NotFlowgate => format!("  hook   {program}"),
+        HookEffect::Gap(gap) => format!("  hook   {program} {}", escaping::excerpt(&gap.description(), 120)),
+        HookEffect::Guards if found.hooks_are_off => {
+            format!("  hook   {program} does not run, since this file switches hooks off")
+        }
+        HookEffect::Guards if found.file.scope == FileScope::Project => {
+            format!("  guards {program} in this project")
+        }
+        HookEffect::Guards => format!("  guards {program}"),
+    }
 }
 
 /// Returns the rows of a server and of its tools in the table. `?` says that nothing suggests the answer.
@@ -137,7 +154,14 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
 
 /// Names what of a client bypasses Flowgate, such as `Cursor (its own tools, without a hook, web)`.
 fn bypass_of(client: &McpClient, bypass: &Bypass) -> String {
-    let own = bypass.has_own_tools.then(|| "its own tools, without a hook".to_owned());
+    let own = bypass.has_own_tools.then(|| {
+        match bypass.cover {
+            HookCover::NoHook => "its own tools, without a hook",
+            HookCover::Gap => "its own tools, which its hook does not guard",
+            HookCover::Project | HookCover::Everywhere => "its own tools, outside this project",
+        }
+        .to_owned()
+    });
     let servers = bypass.servers.iter().take(MAX_NAMED).map(|name| escaping::excerpt(name, 40));
     let more = bypass.servers.len().saturating_sub(MAX_NAMED);
     let more = (more > 0).then(|| format!("and {} more", plural(more, "server")));
@@ -174,9 +198,18 @@ pub(super) fn to_json(result: &ScanResult) -> Value {
         let files = result.files.iter().filter(|found| found.file.client == *client).map(|found| {
             json!({
                 "path": found.file.path.display().to_string(),
+                "scope": match found.file.scope {
+                    FileScope::User => "user",
+                    FileScope::Project => "project",
+                    FileScope::System => "system",
+                },
                 "servers": found.servers.iter().map(server_json).collect::<Vec<_>>(),
                 "hooks": found.hooks.len(),
-                "guarded_by_hook": found.hooks.iter().any(|hook| is_flowgate_hook(hook)),
+                "guarded_by_hook": found.has_guard(),
+                "hook_gaps": found.hooks.iter().filter_map(|hook| match found.effect_of(hook) {
+                    HookEffect::Gap(gap) => Some(gap.description()),
+                    HookEffect::Guards | HookEffect::NotFlowgate => None,
+                }).collect::<Vec<_>>(),
             })
         });
         let finding = result.combinations.iter().find(|(of, _)| of == client).map(|(_, combination)| {

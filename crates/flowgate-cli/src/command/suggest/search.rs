@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use flowgate::monitor::{Outcome, ReasonKind};
 use flowgate::policy::Policy;
-use flowgate::predicates::Predicates;
 use flowgate::trace::Tool;
 use flowgate_guard::influence::InfluenceMethod;
-use flowgate_guard::replay::{JudgedCall, ReplayedRun, replay_with};
+use flowgate_guard::replay::{JudgedCall, ReplayInputs, ReplayedRun, replay_with};
 
 use super::recorded::RecordedRuns;
 use crate::command::explain::candidates::{Candidate, candidates};
@@ -26,7 +25,7 @@ const MAX_ATTEMPTS: usize = 3;
 /// The runs that are replayed, and the settings of a replay.
 #[derive(Clone, Copy)]
 pub(super) struct ReplaySetup<'a> {
-    pub(super) predicates: &'a Predicates,
+    pub(super) inputs: &'a ReplayInputs,
     pub(super) method: &'a dyn InfluenceMethod,
     pub(super) runs: &'a RecordedRuns,
 }
@@ -132,9 +131,9 @@ impl ReplaySetup<'_> {
         found
     }
 
-    /// Replays a run under a policy, with the predicates and the influence method of the command.
+    /// Replays a run under a policy, with the inputs and the influence method of the command.
     fn replay(self, policy: &Arc<Policy>, run: &flowgate::trace::read::RecordedRun) -> ReplayedRun {
-        replay_with(policy, self.predicates, self.method, run)
+        replay_with(policy, self.inputs, self.method, run)
     }
 
     /// Replays all useful runs under a policy, in order.
@@ -187,7 +186,7 @@ impl ReplaySetup<'_> {
         run_up_to_call.entries.truncate(call.entry + 1);
         let trial = Trial {
             policy,
-            predicates: self.predicates,
+            inputs: self.inputs,
             method: self.method,
             run_up_to_call: &run_up_to_call,
             index,

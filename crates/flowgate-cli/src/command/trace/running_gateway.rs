@@ -1,11 +1,10 @@
 //! Prints the traces of conversations that a running gateway replays for the person with the key: what the person's
 //! clearance does not cover is left out or replaced by a constant.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{NOTHING_STORED, print_run, report_left_out};
+use super::{NOTHING_STORED, print_lines, print_run, report_left_out};
 use crate::args::GatewayArgs;
-use crate::escaping;
 use crate::gateway_client::{GatewayClient, GatewayError, encode};
 use crate::input::InputError;
 use crate::output::Console;
@@ -21,9 +20,12 @@ pub(super) fn export(
 ) -> Result<Result<u8, GatewayError>, InputError> {
     let gateway = Gateway { client: GatewayClient::new(options, output)?, address: &options.gateway };
     Ok(match (client, conversation) {
-        (Some(client), Some(conversation)) => gateway
-            .read_events(client, conversation, &mut |event| output.line(&escaping::json_line(&event)))
-            .map(|()| 0),
+        (Some(client), Some(conversation)) => {
+            let mut print = |parameters: &Map<String, Value>, events: Vec<Value>| {
+                print_lines(parameters, events.into_iter(), output);
+            };
+            gateway.read_events(client, conversation, &mut print).map(|()| 0)
+        }
         (client, _) => gateway.export_all(client, output),
     })
 }
@@ -36,19 +38,22 @@ struct Gateway<'a> {
 }
 
 impl Gateway<'_> {
-    /// Passes the events of a conversation to `each`, answer by answer.
+    /// Passes the events of a conversation to `each`, answer by answer; the first time with the parameters of its
+    /// policy, as far as the person may read them.
     fn read_events(
         &self,
         client: &str,
         conversation: &str,
-        each: &mut dyn FnMut(Value),
+        each: &mut dyn FnMut(&Map<String, Value>, Vec<Value>),
     ) -> Result<(), GatewayError> {
         let mut from = 0;
         loop {
             let path =
                 format!("/ui/api/trace?client={}&name={}&from={from}", encode(client), encode(conversation));
             let mut answer = self.client.get(&path)?;
-            self.list(&mut answer, "events")?.into_iter().for_each(&mut *each);
+            let events = self.list(&mut answer, "events")?;
+            let parameters = answer.get("parameters").and_then(Value::as_object).filter(|_| from == 0);
+            each(parameters.unwrap_or(&Map::new()), events);
             match answer.get("next").and_then(Value::as_u64) {
                 // Each answer has at least one event, so this ends.
                 Some(next) if next > from => from = next,
@@ -68,9 +73,13 @@ impl Gateway<'_> {
                 let text = |key: &str| listed.get(key).and_then(Value::as_str).unwrap_or_default();
                 let (client, name) = (text("client"), text("conversation"));
                 found += 1;
-                let mut events = Vec::new();
-                match self.read_events(client, name, &mut |event| events.push(event)) {
-                    Ok(()) => print_run(client, name, &events, output),
+                let (mut parameters, mut events) = (Map::new(), Vec::new());
+                let mut collect = |of_answer: &Map<String, Value>, further: Vec<Value>| {
+                    parameters.extend(of_answer.clone());
+                    events.extend(further);
+                };
+                match self.read_events(client, name, &mut collect) {
+                    Ok(()) => print_run(client, name, &parameters, &events, output),
                     // The gateway answers, but has no trace of this conversation for the person.
                     Err(GatewayError::Refused(why)) => {
                         report_left_out(client, name, &why, output);

@@ -65,6 +65,7 @@ impl Compiler<'_> {
             }
             // `input.NAME` is a parameter of the evaluation, unless a variable is called `input`.
             ExprKind::Member(object, name) if is_input(object) && scope.slot("input").is_none() => {
+                self.plan.parameters.insert(name.text.clone());
                 CompiledExpr::Parameter(name.text.as_str().into())
             }
             ExprKind::Member(object, name) => {

@@ -1,0 +1,142 @@
+//! Examines the hooks of a client, for `flowgate doctor`: whether one of them is Flowgate's and judges every call before it
+//! runs, and whether its policy can be used with its parameters. Adds what it finds to the findings that `doctor` prints.
+
+use std::path::{Path, PathBuf};
+
+use super::servers::load;
+use super::{Findings, report_policy};
+use crate::clients::hooks::{ConfiguredHook, HookEffect, HookGap};
+use crate::clients::places::{CLIENTS, McpClient};
+use crate::clients::wrapping::option;
+use crate::escaping;
+
+/// The hooks of the examined files.
+#[derive(Debug, Default)]
+pub(super) struct FoundHooks {
+    /// Each with its file.
+    hooks: Vec<(PathBuf, ConfiguredHook)>,
+    /// The files that switch hooks off.
+    off: Vec<PathBuf>,
+}
+
+impl FoundHooks {
+    /// Adds the hooks of the file at `path`, and whether it switches hooks off.
+    pub(super) fn add(&mut self, path: &Path, hooks: Vec<ConfiguredHook>, are_off: bool) {
+        self.hooks.extend(hooks.into_iter().map(|hook| (path.to_owned(), hook)));
+        if are_off {
+            self.off.push(path.to_owned());
+        }
+    }
+
+    /// Examines the hooks of a client, or those of a file of an unknown client.
+    pub(super) fn examine(&self, client: Option<&McpClient>, findings: &mut Findings) {
+        let effects: Vec<(&Path, &ConfiguredHook, HookEffect)> = self
+            .hooks
+            .iter()
+            .map(|(path, hook)| (path.as_path(), hook, effect(hook, client)))
+            .filter(|(.., effect)| *effect != HookEffect::NotFlowgate)
+            .collect();
+        if effects.is_empty() {
+            if let Some(client) = client.filter(|client| client.hook.is_some()) {
+                let name = client.name;
+                findings.note(format!(
+                    "{name} has no hook of Flowgate, so nothing judges its own tools (docs/hooks.md)"
+                ));
+            }
+            return;
+        }
+        for path in &self.off {
+            findings.wrong(format!(
+                "{} switches hooks off, so none of them guards; remove `disableAllHooks` or `hooksConfig.enabled`",
+                path.display()
+            ));
+        }
+        let guards = effects.iter().any(|(.., effect)| *effect == HookEffect::Guards);
+        let mut seen: Vec<String> = Vec::new();
+        for (path, hook, effect) in effects {
+            match effect {
+                HookEffect::Guards => examine_guard(path, hook, findings),
+                // Beside a hook that judges the calls, these judge prompts and outputs.
+                HookEffect::Gap(HookGap::OtherEvent(_)) if guards => {}
+                HookEffect::Gap(gap) => {
+                    let problem = format!(
+                        "{}: the hook of Flowgate {}; {}",
+                        path.display(),
+                        escaping::excerpt(&gap.description(), 120),
+                        remedy(&gap)
+                    );
+                    // The hooks of several events usually have the same command.
+                    if !seen.contains(&problem) {
+                        findings.wrong(problem.clone());
+                        seen.push(problem);
+                    }
+                }
+                HookEffect::NotFlowgate => {}
+            }
+        }
+    }
+}
+
+/// Returns what a hook does for a client. For a file of an unknown client, what it does for the client of its
+/// `--harness`.
+fn effect(hook: &ConfiguredHook, client: Option<&McpClient>) -> HookEffect {
+    if let Some(client) = client {
+        return hook.effect(client.hook);
+    }
+    let mut effects =
+        CLIENTS.iter().filter_map(|client| client.hook).map(|of_client| hook.effect(Some(of_client)));
+    let is_for_harness = |effect: &HookEffect| !matches!(effect, HookEffect::Gap(HookGap::OtherHarness(_)));
+    effects.find(is_for_harness).unwrap_or(HookEffect::NotFlowgate)
+}
+
+/// Returns what to do about a gap.
+fn remedy(gap: &HookGap) -> &'static str {
+    match gap {
+        HookGap::Watches => "remove `--watch` to enforce the policy",
+        HookGap::InBackground => "remove `async`",
+        HookGap::OtherHarness(_) => "see docs/hooks.md",
+        HookGap::OtherEvent(_) => "add it to the event before calls (docs/hooks.md)",
+        HookGap::SomeTools(_) => "write `\"matcher\": \"*\"`",
+        HookGap::SomeCalls => "remove `if`",
+    }
+}
+
+/// Examines the policy of a hook that guards: whether it can be used, and whether the hook sets its parameters.
+fn examine_guard(path: &Path, hook: &ConfiguredHook, findings: &mut Findings) {
+    let (words, file) = (hook.words(), path.display());
+    let Some(policy_path) = option(&words, "--policy") else {
+        return findings
+            .wrong(format!("{file}: the hook has no --policy, so it denies every call; add --policy FILE"));
+    };
+    // The shell of the client expands these.
+    if policy_path.contains('$') || policy_path.starts_with('~') {
+        return findings
+            .right(format!("{file}: the hook guards, by {}", escaping::excerpt(policy_path, 100)));
+    }
+    let policy_file = Path::new(policy_path);
+    if policy_file.is_relative() {
+        findings.wrong(format!(
+            "{file}: the path of the hook's policy is relative, so it depends on the folder in which the client runs; write the whole path"
+        ));
+    }
+    let policy = match load(policy_file) {
+        Err(why) => return findings.wrong(format!("{file}: the hook denies every call: {why}")),
+        Ok(policy) => policy,
+    };
+    report_policy(&policy, &policy_file.display().to_string(), policy_file, findings);
+    let is_set = |parameter: &str| {
+        words.iter().any(|word| {
+            let value = word.strip_prefix("--param=").unwrap_or(word);
+            value.strip_prefix(parameter).is_some_and(|rest| rest.starts_with('='))
+        })
+    };
+    let missing: Vec<&str> = policy.parameters().filter(|parameter| !is_set(parameter)).collect();
+    if missing.is_empty() {
+        findings.right(format!("{file}: the hook guards, by {}", policy_file.display()));
+    }
+    for parameter in missing {
+        findings.wrong(format!(
+            "{file}: the policy of the hook reads `input.{parameter}`, which it does not set; add --param {parameter}=VALUE to the hook"
+        ));
+    }
+}
