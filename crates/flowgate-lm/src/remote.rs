@@ -49,6 +49,7 @@ use serde_json::Value;
 use crate::chat::{Completion, ProviderToolUse, Request, Sampling, SerializedPrefix, Usage};
 use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, SentRequest};
 use crate::wire::embeddings::{EmbeddingsRequest, EmbeddingsResponse};
+use crate::wire::messages::mark_cache_breakpoints;
 use crate::wire::{Api, MAX_ANSWER};
 use crate::{BoxFuture, ChatModel, Delta, Error, Listener, estimate, send_completion, sse};
 
@@ -101,6 +102,8 @@ pub struct RemoteModel {
     sampling: Sampling,
     /// Whether the token limit is sent under its old name `max_tokens`. Only chat completions have two names for it.
     old_max_tokens: bool,
+    /// Whether requests mark their beginnings for the server's cache.
+    prompt_caching: bool,
     /// The tool of the provider that all requests declare, in place of functions.
     provider_tool: Option<ProviderToolUse>,
 }
@@ -132,6 +135,7 @@ impl RemoteModel {
             streaming: true,
             sampling: Sampling::default(),
             old_max_tokens,
+            prompt_caching: false,
             provider_tool: None,
         })
     }
@@ -181,6 +185,17 @@ impl RemoteModel {
     #[must_use]
     pub fn sampling(mut self, sampling: Sampling) -> Self {
         self.sampling = sampling;
+        self
+    }
+
+    /// Sets whether requests ask the server to cache their beginnings, which later requests of the same chat repeat.
+    /// False by default. Affects only the Messages API: servers of the other formats cache without being asked.
+    ///
+    /// All requests with the same key of the provider share the cache, so who sends requests can learn from the time or
+    /// the reported cost whether somebody else has sent the same beginning.
+    #[must_use]
+    pub fn prompt_caching(mut self, prompt_caching: bool) -> Self {
+        self.prompt_caching = prompt_caching;
         self
     }
 
@@ -296,6 +311,10 @@ impl RemoteModel {
             return body.map_or_else(|_| (Vec::new(), None), |(body, end)| (body, Some(end)));
         }
         let mut body = self.api.encode_request(request, model, stream);
+        // A request to a tool of the provider repeats nothing of an earlier one.
+        if self.prompt_caching && self.api == Api::Messages && self.provider_tool.is_none() {
+            mark_cache_breakpoints(&mut body);
+        }
         if let Some(tool) = &self.provider_tool {
             // `complete_with_retries` has checked that the format can express it.
             self.api.declare_provider_tool(tool, &mut body);

@@ -210,6 +210,8 @@ pub(super) struct UpstreamSpec {
     #[serde(default)]
     pub(super) pass_key: bool,
     #[serde(default)]
+    pub(super) prompt_caching: bool,
+    #[serde(default)]
     pub(super) models: Vec<String>,
     #[serde(default)]
     pub(super) dropped_fields: Vec<String>,

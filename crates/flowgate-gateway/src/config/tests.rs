@@ -94,6 +94,11 @@ fn problems_of_upstreams_are_named() {
         &format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
         "upstreams.local: the section has both a key and `pass-key`: remove the key if clients send their own, or `pass-key` otherwise",
     );
+    check(
+        &format!("{UPSTREAM}prompt-caching = true\n{CLIENT}"),
+        "upstreams.local: prompt-caching: servers of the API `chat-completions` cache without being asked: remove the field",
+    );
+    check(&format!("{UPSTREAM}api = \"messages\"\nprompt-caching = true\n{CLIENT}"), "");
 }
 
 #[test]

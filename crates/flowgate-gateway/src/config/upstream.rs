@@ -74,7 +74,8 @@ impl ConfigReader<'_> {
         let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
         let remote = remote
             .retries(RetryPolicy { times: 1, first, longest })
-            .keep_connections(IDLE_CONNECTION_TIMEOUT);
+            .keep_connections(IDLE_CONNECTION_TIMEOUT)
+            .prompt_caching(prompt_caching(api, spec.prompt_caching)?);
         let mut remote = remote.authorities(&self.authorities(&spec.url, spec.ca_file.as_deref())?);
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         // With `pass-key`, the key of each client is passed on instead.
@@ -92,6 +93,21 @@ impl ConfigReader<'_> {
         let (name, models, address) = (name.to_owned(), spec.models, address_of(&spec.url));
         Ok(UpstreamConfig { name, remote, pass_key: spec.pass_key, models, dropped, api, address })
     }
+}
+
+/// Returns whether requests to an upstream with the format `api` ask its server to cache their beginnings; `wanted` is
+/// the field of the section.
+///
+/// # Errors
+/// If the field is set, and the format has no such marks.
+fn prompt_caching(api: Api, wanted: bool) -> Result<bool, String> {
+    if wanted && api != Api::Messages {
+        return Err(format!(
+            "prompt-caching: servers of the API `{}` cache without being asked: remove the field",
+            api.form().name
+        ));
+    }
+    Ok(wanted)
 }
 
 /// Returns the host and the port of a URL; without a port, the default port of its scheme. `None` if the URL has no

@@ -135,6 +135,25 @@ async fn answers_are_decoded_or_refused() {
     .await;
 }
 
+/// Only a request in Anthropic's form marks what the server may cache, and only if the caller has turned it on.
+#[tokio::test]
+async fn the_beginning_of_a_request_is_marked_for_the_cache() {
+    for (api, caching, expected) in [
+        (Api::Messages, true, true),
+        (Api::Messages, false, false),
+        (Api::ChatCompletions, true, false),
+        (Api::Responses, true, false),
+        (Api::GenerateContent, true, false),
+    ] {
+        let (base, hears) = serve(vec![ScriptedReply::json(OK, "", &body(api, "hello"))]);
+        let remote = remote(api, &base).streaming(false).prompt_caching(caching);
+        remote.complete(&request(), &mut crate::ignore_deltas).await.unwrap();
+        let (_, sent) = hears.recv().unwrap();
+        assert!(sent.contains(QUESTION), "{api:?}: {sent}");
+        assert_eq!(sent.contains(r#""cache_control":{"type":"ephemeral"}"#), expected, "{api:?}: {sent}");
+    }
+}
+
 #[tokio::test]
 async fn transient_failures_are_retried() {
     let api = Api::ChatCompletions;

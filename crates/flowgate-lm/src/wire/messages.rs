@@ -17,6 +17,7 @@
 //! * The model's reasoning is a list of blocks with signatures. It is encoded with its signatures, and decoded from
 //!   answers. The reasoning in a client's request is dropped: the gateway has its own copy.
 
+mod cache_breakpoints;
 mod content;
 mod provider_tools;
 mod request;
@@ -37,6 +38,7 @@ use super::status::error_names;
 use crate::chat::{OutputFormat, Request};
 use crate::sse::SseEvent;
 
+pub(crate) use cache_breakpoints::mark_cache_breakpoints;
 use provider_tools::{PROVIDER_TOOLS, remove_provider_items};
 pub use request::{MAX_TOKENS, encode_request};
 pub use request_decoder::{decode_count_request, decode_request};

@@ -64,7 +64,9 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
     let remote = match (name, &options.url) {
         (Some(model), Some(url)) => {
             let remote = RemoteModel::new(options.api, url, model)
-                .map_err(|error| InputError(format!("--url {url}: {error}")))?;
+                .map_err(|error| InputError(format!("--url {url}: {error}")))?
+                // Each message repeats the chat so far.
+                .prompt_caching(true);
             Some(match &options.key_from {
                 Some(variable) => {
                     remote.key(key(variable)?.trim()).map_err(|error| InputError(error.to_string()))?

@@ -1,0 +1,92 @@
+//! Marks where the server may cache the beginning of a request: the field `cache_control` of Anthropic's Messages API.
+//! `RemoteModel` marks the requests of an upstream for which the operator has turned prompt caching on.
+//!
+//! The server caches the request up to each mark, in the order tools, system, messages, and a later request that begins
+//! equally is charged less for that part. A chat grows at its end, so the marks are at the end of the tools, of the
+//! system messages, and of the last two messages of the user: the last one for the next request, and the one before for
+//! the beginning that the previous request has cached. The format allows four marks.
+
+use serde_json::{Value, json};
+
+use super::super::put;
+
+/// Marks the ends of the tools, of the system messages, and of the last two messages of the user in the body of a
+/// request. The marks of the client are not known here: the body is encoded from a view of the chat.
+pub(crate) fn mark_cache_breakpoints(body: &mut Value) {
+    if let Some(tools) = body.get_mut("tools").and_then(Value::as_array_mut) {
+        mark_last(tools);
+    }
+    if let Some(system) = body.get_mut("system") {
+        mark_content(system);
+    }
+    let messages = body.get_mut("messages").and_then(Value::as_array_mut);
+    let of_user = |message: &&mut Value| message.get("role").and_then(Value::as_str) == Some("user");
+    for message in messages.into_iter().flatten().rev().filter(of_user).take(2) {
+        if let Some(content) = message.get_mut("content") {
+            mark_content(content);
+        }
+    }
+}
+
+/// Marks the last block of a content. A content that is a text becomes a list of one block, which can have a mark.
+fn mark_content(content: &mut Value) {
+    if let Value::String(text) = content
+        && !text.is_empty()
+    {
+        *content = json!([{"type": "text", "text": text}]);
+    }
+    if let Some(blocks) = content.as_array_mut() {
+        mark_last(blocks);
+    }
+}
+
+/// Marks the last item of a list. The server rejects a mark on an empty text, so an item without text gets none.
+fn mark_last(items: &mut [Value]) {
+    let Some(item) = items.last_mut() else { return };
+    if item.get("text").and_then(Value::as_str) != Some("") {
+        put(item, "cache_control", json!({"type": "ephemeral"}));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the marked form of the body that `body` is.
+    fn check(body: Value, expected: &Value) {
+        let mut marked = body;
+        mark_cache_breakpoints(&mut marked);
+        assert_eq!(&marked, expected);
+    }
+
+    #[test]
+    fn the_ends_of_what_later_requests_repeat_are_marked() {
+        let mark = json!({"type": "ephemeral"});
+        let user = |text: &str| json!({"role": "user", "content": text});
+        let marked_text = |text: &str| json!({"type": "text", "text": text, "cache_control": mark});
+        let marked_user = |text: &str| json!({"role": "user", "content": [marked_text(text)]});
+        let assistant = json!({"role": "assistant", "content": "b"});
+        check(
+            json!({
+                "tools": [{"name": "x"}, {"name": "y"}],
+                "system": [{"type": "text", "text": "s"}, {"type": "text", "text": "t"}],
+                "messages": [user("a"), assistant, user("c"), assistant, {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "1", "content": "d"},
+                    {"type": "tool_result", "tool_use_id": "2", "content": "e"}]}],
+            }),
+            &json!({
+                "tools": [{"name": "x"}, {"name": "y", "cache_control": mark}],
+                "system": [{"type": "text", "text": "s"}, marked_text("t")],
+                "messages": [user("a"), assistant, marked_user("c"), assistant, {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "1", "content": "d"},
+                    {"type": "tool_result", "tool_use_id": "2", "content": "e", "cache_control": mark}]}],
+            }),
+        );
+        // A text as a whole content, an empty text, and a body without any of the parts.
+        check(
+            json!({"system": "s", "messages": [user("")]}),
+            &json!({"system": [marked_text("s")], "messages": [user("")]}),
+        );
+        check(json!({"messages": [], "tools": []}), &json!({"messages": [], "tools": []}));
+    }
+}
