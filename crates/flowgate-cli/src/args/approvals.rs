@@ -146,8 +146,8 @@ pub(crate) struct SumADay {
 impl FromStr for SumADay {
     type Err = String;
 
-    /// Parses `ARGUMENT=NUMBER`. The name is what stands before the last `=`, and the number has digits, and a point at
-    /// most: the gateway converts no other form to an exact sum.
+    /// Parses `ARGUMENT=NUMBER`. The name is the text before the last `=`. The number has digits and at most one
+    /// point: the gateway converts no other form to an exact sum.
     ///
     /// # Errors
     /// If the text has another form.

@@ -8,6 +8,7 @@
 
 #[cfg(feature = "gateway")]
 mod gateway;
+mod guard_policy;
 mod hooks;
 #[cfg(feature = "gateway")]
 mod online;

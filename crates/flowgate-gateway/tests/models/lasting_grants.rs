@@ -139,7 +139,7 @@ fn the_calls_and_the_sum_of_a_day_are_limited() {
     let bob = PersonClient(&gateway, "bob");
     let mut first = agent(&gateway);
     assert!(first.says("Pay Bob 20.").contains(ASKED));
-    // The question names what a sum may limit; the owner, who may give no grant, is told of none.
+    // The question names what a sum may limit; the owner, who may give no grant, sees none.
     assert_eq!(bob.first()["grant_amounts"], json!(["amount"]));
     assert_eq!(PersonClient(&gateway, "ann").first()["grant_amounts"], json!([]));
     let sum = |most: f64| json!({"sum_a_day": {"argument": "amount", "most": most}});

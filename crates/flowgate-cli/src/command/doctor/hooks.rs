@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::servers::load;
+use super::guard_policy::load;
 use super::{Findings, report_policy};
 use crate::clients::hooks::{ConfiguredHook, HookEffect, HookGap};
 use crate::clients::places::{CLIENTS, McpClient};

@@ -4,15 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
-use flowgate::policy::{Dialect, Policy};
-
+use super::guard_policy::load;
 use super::{Findings, hooks, report_policy};
 use crate::clients::config_file::{ConfigText, ConfiguredServer, ConfiguredTransport, MAX_CONFIG};
 use crate::clients::hooks::{are_switched_off, hooks_of};
 use crate::clients::places::{CLIENTS, McpClient, find_client, home_folder};
 use crate::clients::wrapping::{guarded_command, is_watching, option};
 use crate::escaping;
-use crate::input::{InputError, bounded_text, read_policy_text};
+use crate::input::{InputError, bounded_text};
 
 /// Examines the servers and hooks in `file`, and in the existing files of the client with the id `client`, if they are
 /// given: those below the home folder and, without `home`, those for all users. Adds what is wrong to `findings`.
@@ -149,21 +148,6 @@ fn examine_guard(
     } else {
         findings.wrong(format!("{name}: its policy names no tool of `{called}`, so all of them are closed; write tool:{called}/..."));
     }
-}
-
-/// Reads a policy, with the files that it imports.
-///
-/// # Errors
-/// The reason why the policy cannot be used, a clause.
-pub(super) fn load(path: &Path) -> Result<Policy, String> {
-    let folder = path.parent().unwrap_or(Path::new(""));
-    // Reads a file that the policy imports.
-    let read = |imported: &str| read_policy_text(&folder.join(imported)).map_err(|error| error.0);
-    let source = read_policy_text(path).map_err(|error| error.0)?;
-    Policy::load(&source, Dialect::Flowgate, read).map_err(|_| {
-        let shown = path.display();
-        format!("{shown} has errors; `flowgate check {shown}` shows them")
-    })
 }
 
 /// Returns whether a program exists: by its path, or in the search path of this process.

@@ -1,0 +1,22 @@
+//! Reads the policy of a server or a hook that `doctor` examines.
+
+use std::path::Path;
+
+use flowgate::policy::{Dialect, Policy};
+
+use crate::input::read_policy_text;
+
+/// Reads a policy, with the files that it imports.
+///
+/// # Errors
+/// The reason why the policy cannot be used, a clause.
+pub(super) fn load(path: &Path) -> Result<Policy, String> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    // Reads a file that the policy imports.
+    let read = |imported: &str| read_policy_text(&folder.join(imported)).map_err(|error| error.0);
+    let source = read_policy_text(path).map_err(|error| error.0)?;
+    Policy::load(&source, Dialect::Flowgate, read).map_err(|_| {
+        let shown = path.display();
+        format!("{shown} has errors; `flowgate check {shown}` shows them")
+    })
+}
