@@ -34,3 +34,23 @@ pub(super) async fn frozen_approvals(
     };
     Ok((approvals.frozen_consents(client).await?, are_frozen, withdrawn))
 }
+
+/// Returns whether a lasting grant by which calls were allowed was withdrawn since, although their approvals count as
+/// used: a turn that waits for a person is stored with the approvals of its earlier calls, and these calls are sent when
+/// it continues. `digests` are the digests of the approved calls of the conversation `name`, which has `turns` persisted
+/// turns.
+pub(super) async fn is_grant_of_calls_withdrawn(
+    approvals: &ApprovalService,
+    (client, name): (&ClientSettings, &str),
+    digests: impl Iterator<Item = &str>,
+    turns: i64,
+) -> Result<bool, DatabaseError> {
+    let mut questions = Vec::new();
+    for digest in digests {
+        // The newest question about the call: earlier ones are about calls of earlier messages of the model.
+        let through_this_turn = turns.saturating_add(1);
+        let question = approvals.store.find_question((&client.name, name), digest, through_this_turn).await?;
+        questions.extend(question.map(|question| question.id));
+    }
+    approvals.store.is_answering_grant_withdrawn(&questions).await
+}

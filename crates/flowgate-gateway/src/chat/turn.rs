@@ -22,7 +22,7 @@ use super::budgets::TurnSpending;
 use super::clients::ClientState;
 use super::conversations::ConversationState;
 use super::fallback_model::{FallbackModel, UpstreamChoice};
-use super::frozen_approvals::{CHANGED, frozen_approvals};
+use super::frozen_approvals::{CHANGED, frozen_approvals, is_grant_of_calls_withdrawn};
 use super::handed_calls::HandedLabel;
 use super::model_error::model_error;
 use super::person_approver::PersonApprover;
@@ -429,7 +429,19 @@ pub(crate) async fn run(
                 return Err(error.into());
             }
         };
-        let have_permits_changed = is_resumed && were_approvals_withdrawn || frozen_after != frozen_before;
+        // Earlier requests of a continued turn may have used approvals of lasting grants.
+        let approved = turn.calls.iter().filter_map(|call| call.approved.as_deref()).filter(|_| is_resumed);
+        let of_conversation = (&client.spec, name);
+        let is_withdrawn =
+            match is_grant_of_calls_withdrawn(approvals, of_conversation, approved, turns).await {
+                Ok(is_withdrawn) => is_withdrawn,
+                Err(error) => {
+                    session.withhold_calls(client, name, &mut turn, "the turn failed");
+                    return Err(error.into());
+                }
+            };
+        let have_permits_changed =
+            is_resumed && were_approvals_withdrawn || is_withdrawn || frozen_after != frozen_before;
         if !turn.calls.is_empty() && have_permits_changed {
             session.withhold_calls(client, name, &mut turn, CHANGED);
             return Err(RequestError::new(StatusCode::CONFLICT, CHANGED));
