@@ -4,6 +4,7 @@
 
 use flowgate::monitor::{Outcome, PersonDecision};
 
+use super::configuration_cause::ConfigurationCause;
 use super::loss::AuditLoss;
 use super::record::RecordFields;
 use super::record_kind::RecordKind;
@@ -180,6 +181,8 @@ pub enum AuditEvent {
     ConfigurationLoaded {
         /// The digests of the clients' policies, each once, in the form of [`JudgedCallRecord::policy`].
         policies: Vec<String>,
+        /// What made the gateway load it.
+        cause: ConfigurationCause,
     },
 }
 
@@ -323,6 +326,7 @@ impl AuditEvent {
                 | Self::QuotationsCleared { .. }
                 | Self::KeyMade { .. }
                 | Self::KeyRevoked { .. }
+                | Self::ConfigurationLoaded { cause: ConfigurationCause::Order(_), .. }
         )
     }
 
@@ -397,8 +401,11 @@ impl AuditEvent {
                 }
                 fields.number("lines", loss.lines());
             }
-            Self::ConfigurationLoaded { policies } => {
-                fields.list("policies", policies);
+            Self::ConfigurationLoaded { policies, cause } => {
+                fields
+                    .list("policies", policies)
+                    .text("cause", cause.name())
+                    .optional_text("who", cause.person());
             }
         }
         fields
@@ -542,9 +549,17 @@ mod tests {
             r#"{"kind":"session-deleted","conversation":"c1","client":"agent","tenant":"acme"}"#,
         );
         check(
-            AuditEvent::ConfigurationLoaded { policies: vec![s("p")] },
-            r#"{"kind":"configuration-loaded","policies":["p"]}"#,
+            AuditEvent::ConfigurationLoaded { policies: vec![s("p")], cause: ConfigurationCause::Start },
+            r#"{"kind":"configuration-loaded","policies":["p"],"cause":"start"}"#,
         );
+        check(
+            AuditEvent::ConfigurationLoaded { policies: vec![s("p")], cause: ConfigurationCause::Signal },
+            r#"{"kind":"configuration-loaded","policies":["p"],"cause":"signal"}"#,
+        );
+        let cause = ConfigurationCause::Order(s("ann"));
+        let ordered = AuditEvent::ConfigurationLoaded { policies: vec![s("p")], cause };
+        assert!(ordered.is_decision());
+        check(ordered, r#"{"kind":"configuration-loaded","policies":["p"],"cause":"api","who":"ann"}"#);
     }
 
     #[test]

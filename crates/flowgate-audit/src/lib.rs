@@ -23,6 +23,7 @@
 mod anchor;
 mod bounded_lines;
 mod chain;
+mod configuration_cause;
 mod content;
 mod content_cipher;
 mod content_reader;
@@ -53,6 +54,7 @@ use serde_json::json;
 
 pub use anchor::{DatabaseLogAnchors, UnopenedLog};
 pub use chain::LogHead;
+pub use configuration_cause::ConfigurationCause;
 pub use content::ContentSelector;
 pub use content_cipher::{ContentCipher, ContentOpenError};
 pub use content_reader::{ContentReader, LineContent};

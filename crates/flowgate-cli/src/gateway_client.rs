@@ -122,12 +122,7 @@ impl GatewayClient {
         }
         let tls = match ca_file {
             None => TlsConfig::default(),
-            Some(path) => {
-                // At most 16 MiB.
-                let authorities = Authorities::read(input::bounded_text(path, 16 << 20)?.as_bytes());
-                let named = |error| InputError(format!("{}: {error}", path.display()));
-                trusted(&authorities.map_err(named)?)
-            }
+            Some(path) => trusted_in(path)?,
         };
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -291,6 +286,16 @@ fn read_key(file: Option<&Path>, variable: &str, owner: &str) -> Result<String, 
         )));
     }
     Ok(key.to_owned())
+}
+
+/// Returns a TLS configuration that trusts only the authorities in a file of at most 16 MiB.
+///
+/// # Errors
+/// If the file cannot be read, or has no certificate or one that cannot be parsed.
+pub(crate) fn trusted_in(path: &Path) -> Result<TlsConfig, InputError> {
+    let authorities = Authorities::read(input::bounded_text(path, 16 << 20)?.as_bytes());
+    let named = |error| InputError(format!("{}: {error}", path.display()));
+    Ok(trusted(&authorities.map_err(named)?))
 }
 
 /// Returns a TLS configuration that trusts only these authorities; it trusts no server if there are none.

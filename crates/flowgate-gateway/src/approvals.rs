@@ -89,6 +89,8 @@ pub(crate) struct ApprovalService {
     /// The sessions of people who use the page, and the failed logins.
     pub(crate) sessions: Arc<PageSessions>,
     pub(crate) login_failures: Arc<LoginFailures>,
+    /// The codes of logins that the issuer has refused, by the address from which they came.
+    pub(crate) refused_codes: Arc<LoginFailures>,
     /// The links by which people log in once.
     pub(crate) login_links: Arc<LoginLinks>,
     /// The logins that have begun at an issuer and are not completed.
@@ -206,8 +208,8 @@ impl ApprovalService {
         (log, metrics): (OperatorLog, Arc<AgentMetrics>),
     ) -> Self {
         // What the service keeps itself is empty at first.
-        let (question_changes, sessions, login_failures, login_links, logins, is_replaced) =
-            Default::default();
+        let (question_changes, sessions, login_links, logins, is_replaced) = Default::default();
+        let (login_failures, refused_codes) = Default::default();
         let webhook = webhook.map(Arc::new);
         Self {
             store,
@@ -221,6 +223,7 @@ impl ApprovalService {
             question_changes,
             sessions,
             login_failures,
+            refused_codes,
             login_links,
             logins,
             is_replaced,

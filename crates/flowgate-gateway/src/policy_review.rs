@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use flowgate::label::NameTable;
-use flowgate::policy::Policy;
 
 use crate::chat::ModelRoutes;
 use crate::chat::clients::ClientState;
@@ -42,17 +41,11 @@ impl ModelRoutes {
     }
 }
 
-/// Returns the policy that the operator wrote for a client. In watch mode, this is the watched policy: the
-/// conversations of the client then run under another policy, which permits everything.
-fn own_policy(client: &ClientState) -> &Arc<Policy> {
-    client.spec.watch.as_ref().map_or(&client.spec.policy, |watch| &watch.policy)
-}
-
 /// Returns whether a person may read every text of the conversations of a client. Only such a person may review the
 /// policy: counts and verdicts depend on all texts, and an edited policy can test any of them.
 pub(crate) fn reads_everything(person: &Person, client: &ClientState) -> bool {
     // In watch mode, the conversations run under another policy than the client's own, and both have to be covered.
-    [&client.spec.policy, own_policy(client)].iter().all(|policy| {
+    [&client.spec.policy, client.spec.own_policy()].iter().all(|policy| {
         let space = policy.space();
         person.may_read.bound_under(space, &NameTable::new(space)).is_top(space)
     })

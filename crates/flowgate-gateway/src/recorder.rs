@@ -25,8 +25,9 @@ use crate::secret::{Secret, add_keys};
 use crate::virtual_keys::text::redact;
 use crate::witness::{self, DeliveryError, HeadDestinations};
 use flowgate_audit::{
-    AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ContentCipher,
-    ContentRetention, ContentSelector, JudgedCallRecord, Timestamp, UnopenedLog, WitnessRecord,
+    AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ConfigurationCause,
+    ContentCipher, ContentRetention, ContentSelector, JudgedCallRecord, Timestamp, UnopenedLog,
+    WitnessRecord,
 };
 use log_probe::{LogProbe, PROBE_TIMEOUT};
 
@@ -128,21 +129,25 @@ impl Recorder {
             keys: RwLock::new(keys),
             probe: LogProbe::default(),
         })));
-        recorder.record_configuration(clients)?;
+        recorder.record_configuration(clients, ConfigurationCause::Start)?;
         Ok(recorder)
     }
 
-    /// Records that the clients have these policies from now on.
-    fn record_configuration(&self, clients: &[ClientSettings]) -> Result<(), DatabaseError> {
+    /// Records that the clients have these policies from now on, and why.
+    fn record_configuration(
+        &self,
+        clients: &[ClientSettings],
+        cause: ConfigurationCause,
+    ) -> Result<(), DatabaseError> {
         // The digest of each client's policy, with all settings that a replay of its conversations depends on.
         let mut policies: Vec<String> =
             clients.iter().map(|client| client.config_fingerprint.clone()).collect();
         policies.sort();
         policies.dedup();
-        self.record(&[AuditEvent::ConfigurationLoaded { policies }.into()])
+        self.record(&[AuditEvent::ConfigurationLoaded { policies, cause }.into()])
     }
 
-    /// Records that the configuration was reloaded, and from now on removes its keys from content as well. Earlier keys
+    /// Records that the configuration was reloaded because of `cause`, and from now on removes its keys from content as well. Earlier keys
     /// are still removed, since requests that began with them continue.
     ///
     /// # Errors
@@ -152,12 +157,13 @@ impl Recorder {
         &self,
         clients: &[ClientSettings],
         keys: &[Secret],
+        cause: ConfigurationCause,
     ) -> Result<(), DatabaseError> {
         if let Some(recording) = self.0.as_deref() {
             let mut removed_keys = recording.keys.write().unwrap_or_else(PoisonError::into_inner);
             add_keys(&mut removed_keys, keys);
         }
-        self.record_configuration(clients)
+        self.record_configuration(clients, cause)
     }
 
     /// Appends entries to the audit log, if there is one. If this fails, the caller must not take any action that

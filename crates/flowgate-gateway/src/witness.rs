@@ -128,7 +128,7 @@ struct DeliveryState {
     delivered: Option<(LogHead, Instant)>,
     /// The time since which deliveries fail.
     failing: Option<Instant>,
-    /// The pause before a failed delivery is retried, which each failure doubles.
+    /// The pause before a failed delivery is retried, which each failure doubles; zero after a success.
     retry_pause: Duration,
     /// The number of failed deliveries.
     failures: u64,
@@ -298,7 +298,7 @@ impl HeadDestination {
         match sent_head {
             Ok(head) => {
                 let was_failing = state.failing.take().is_some();
-                (state.delivered, state.retry_pause) = (Some((head, Instant::now())), RETRY_PAUSES.0);
+                (state.delivered, state.retry_pause) = (Some((head, Instant::now())), Duration::ZERO);
                 drop(state);
                 if was_failing {
                     self.report(LogEvent::Remark, "the witness of the audit log receives heads again");
@@ -309,8 +309,7 @@ impl HeadDestination {
                 let is_first = state.failing.is_none();
                 state.failing.get_or_insert_with(Instant::now);
                 state.failures += 1;
-                // Each failure doubles the pause before the next attempt, between the shortest and the longest pause.
-                state.retry_pause = (state.retry_pause * 2).clamp(RETRY_PAUSES.0, RETRY_PAUSES.1);
+                state.retry_pause = next_pause(state.retry_pause);
                 drop(state);
                 if is_first {
                     let sentence =
@@ -408,5 +407,27 @@ fn post(agent: &ureq::Agent, address: &WitnessAddress, line: &str) -> Result<(),
         Err(error) => {
             Err(DeliveryError::Server(format!("the server of the witness cannot be reached ({error})")))
         }
+    }
+}
+
+/// Returns the pause after one more failure: each doubles the pause, between the shortest and the longest one.
+fn next_pause(pause: Duration) -> Duration {
+    (pause * 2).clamp(RETRY_PAUSES.0, RETRY_PAUSES.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first failure, also the first after a success, is followed by the shortest pause.
+    #[test]
+    fn pauses_grow_from_the_shortest_to_the_longest() {
+        let pauses: Vec<Duration> =
+            std::iter::successors(Some(Duration::ZERO), |pause| Some(next_pause(*pause)))
+                .skip(1)
+                .take(9)
+                .collect();
+        let millis = [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
+        assert_eq!(pauses, millis.map(Duration::from_millis));
     }
 }

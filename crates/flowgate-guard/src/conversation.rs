@@ -31,6 +31,7 @@ mod outside_chat;
 mod pending_step;
 mod phase;
 mod postpone;
+mod redeclared;
 mod replay;
 mod respelled_calls;
 mod running_turn;

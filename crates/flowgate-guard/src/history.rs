@@ -132,6 +132,11 @@ impl HistoryMessage {
         Self { is_written: true, ..self }
     }
 
+    /// Returns whether a sent message with this digest has the content of this one.
+    pub(crate) fn has_digest(&self, digest: &MessageDigest) -> bool {
+        self.digest == *digest
+    }
+
     /// Returns a copy of the message whose items end before the index `until` of the conversation's items.
     pub(crate) fn with_end(&self, until: usize) -> Self {
         Self { until, ..self.clone() }
@@ -206,6 +211,14 @@ impl History {
     /// Returns the messages that the client holds, in order.
     pub(crate) fn messages(&self) -> &[HistoryMessage] {
         &self.messages
+    }
+
+    /// Returns the digests of the messages that meet the condition.
+    pub(crate) fn digests_where(
+        &self,
+        condition: impl Fn(&HistoryMessage) -> bool,
+    ) -> HashSet<MessageDigest> {
+        self.messages.iter().filter(|message| condition(message)).map(|message| message.digest).collect()
     }
 
     /// Replaces all messages, and recomputes the digests of the prefixes.

@@ -154,9 +154,12 @@ pub(super) fn find_ids(bytes: &[u8]) -> Vec<RequestId> {
         // of the message.
         Err(_) => {
             let head = String::from_utf8_lossy(bytes.get(..1024).unwrap_or(bytes)).into_owned();
-            let rest = head.split_once("\"id\":").map(|(_, rest)| rest.trim_start());
-            let mut values =
-                serde_json::Deserializer::from_str(rest.unwrap_or_default()).into_iter::<Value>();
+            // JSON allows white space before and after the colon. A string `"id"` without a colon is no key.
+            let mut keys = head.match_indices("\"id\"").filter_map(|(at, key)| {
+                head.get(at + key.len()..)?.trim_start().strip_prefix(':').map(str::trim_start)
+            });
+            let rest = keys.next().unwrap_or_default();
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
             values.next().and_then(Result::ok).as_ref().and_then(RequestId::from_value).into_iter().collect()
         }
     }
@@ -202,6 +205,25 @@ mod tests {
             Err(error) => format!("{} {:?}", error.why, error.ids),
         };
         assert_eq!(shown, expected, "{text}");
+    }
+
+    /// The beginning of a message that was cut off.
+    #[test]
+    fn the_id_of_a_truncated_message_is_found_in_every_spelling() {
+        let check = |text: &str, expected: &[&str]| {
+            let found: Vec<String> = find_ids(text.as_bytes()).into_iter().map(|id| id.0).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        for id in [r#""id":7,"#, r#""id" :7,"#, r#""id": 7,"#, "\"id\"\t:\r\n 7 ,", r#""id":7}"#] {
+            check(&format!(r#"{{"jsonrpc":"2.0",{id}"result":{{"te"#), &["7"]);
+        }
+        check(r#"{"method":"id","id" : "x","params":{"te"#, &["\"x\""]);
+        check(r#"{"tags":["id"],"id":3,"result":{"te"#, &["3"]);
+        for none in
+            [r#"{"jsonrpc":"2.0","result":{"te"#, r#"{"id" "#, r#"{"id" :"#, r#"{"id": nul"#, r#"["id","a"#]
+        {
+            check(none, &[]);
+        }
     }
 
     #[test]

@@ -317,4 +317,63 @@ mod gateway {
         assert_eq!(code, Some(1));
         assert!(said.contains("upstreams.m cannot be reached: there is no connection"), "{said}");
     }
+
+    /// A running gateway, killed on drop.
+    struct RunningGateway(std::process::Child);
+
+    impl Drop for RunningGateway {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// The certificate of a model's server is checked by its `ca-file`, as the gateway does it. Here, the server is a
+    /// gateway with a certificate of its own.
+    #[test]
+    fn servers_with_a_certificate_of_their_own() {
+        use std::io::{BufRead as _, BufReader};
+        let folder = folder("doctor-ca-file");
+        std::fs::copy(POLICY, folder.join("p.flow")).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(folder.join("server.pem"), parameters.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(folder.join("server.key"), key.serialize_pem()).unwrap();
+        let config = |url: &str, ca_file: &str, more: &str| {
+            format!(
+                "[upstreams.m]\nurl = \"{url}\"\n{ca_file}\n[clients.a]\nkey-from = \"AGENT_KEY\"\nupstream = \"m\"\n\
+                 policy = \"p.flow\"\n[store]\nurl = \"memory\"\n{more}"
+            )
+        };
+        let tls = "[tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\n";
+        let server = folder.join("server.toml");
+        std::fs::write(&server, config("http://127.0.0.1:1/v1", "", tls)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config", name(&server)]);
+        command.env("AGENT_KEY", "a-key-of-the-agent").env_remove("FLOWGATE_TOKEN");
+        let mut process = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let _running = RunningGateway(process);
+        let address = lines.find_map(|line| {
+            let (_, rest) = line.split_once("listening on https://")?;
+            Some(rest.split(';').next()?.to_owned())
+        });
+        let url = format!("https://{}/v1", address.unwrap());
+        let keys = [("AGENT_KEY", "a-key-of-the-agent")];
+        for (ca_file, expected) in [
+            ("ca-file = \"server.pem\"", "upstreams.m can be reached (status "),
+            (
+                "",
+                "upstreams.m cannot be reached: the certificate of the server is not trusted; see `ca-file`",
+            ),
+            (
+                "ca-file = \"none.pem\"",
+                "upstreams.m: its server was not asked, since `ca-file` cannot be used: ",
+            ),
+        ] {
+            std::fs::write(folder.join("gateway.toml"), config(&url, ca_file, "")).unwrap();
+            let (_, said) = doctor(&folder, &keys, &["--online"]);
+            assert!(said.contains(expected), "{ca_file}: {said}");
+        }
+    }
 }

@@ -24,6 +24,7 @@ impl ApprovalService {
             question_changes: Arc::clone(&self.question_changes),
             sessions: Arc::clone(&self.sessions),
             login_failures: Arc::clone(&self.login_failures),
+            refused_codes: Arc::clone(&self.refused_codes),
             login_links: Arc::clone(&self.login_links),
             logins: Arc::clone(&self.logins),
             is_replaced: AtomicBool::new(false),

@@ -106,26 +106,28 @@ impl ClientState {
         // the profile of these settings.
         let (aged, generation) = (Instant::now(), 0);
         let history = ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged, generation };
-        Self::with_settings(spec, Arc::new(tokio::sync::Mutex::new(history)), Arc::default(), Arc::default())
+        let (history, quota) =
+            (Arc::new(tokio::sync::Mutex::new(history)), RequestQuota::new(spec.requests_per_minute));
+        Self::with_settings(spec, history, quota, (Arc::default(), Arc::default()))
     }
 
-    /// Creates the state of this client under reloaded settings. It shares its counters and the texts that the client
-    /// was shown with the earlier state, which requests still use that began under it.
+    /// Creates the state of this client under reloaded settings. It shares its counters, what is used of its quota, and
+    /// the texts that the client was shown with the earlier state, which requests still use that began under it.
     fn reconfigured(&self, spec: ClientSettings) -> Self {
         let (listening, counters) = (Arc::clone(&self.listening), Arc::clone(&self.counters));
-        Self::with_settings(spec, Arc::clone(&self.history), listening, counters)
+        let quota = self.quota.reconfigured(spec.requests_per_minute);
+        Self::with_settings(spec, Arc::clone(&self.history), quota, (listening, counters))
     }
 
-    /// Creates the state of a client with these settings, and a full quota. The other arguments are the parts of the
-    /// state that outlive a reload: `history`, the texts that the client was shown, `listening`, the number of its
+    /// Creates the state of a client with these settings. The other arguments are the parts of the state that outlive a
+    /// reload: `history`, the texts that the client was shown, its `quota` of requests, `listening`, the number of its
     /// listening streams, and its other `counters`.
     fn with_settings(
         spec: ClientSettings,
         history: Arc<tokio::sync::Mutex<ClientHistory>>,
-        listening: Arc<AtomicUsize>,
-        counters: Arc<ClientCounters>,
+        quota: RequestQuota,
+        (listening, counters): (Arc<AtomicUsize>, Arc<ClientCounters>),
     ) -> Self {
-        let quota = RequestQuota::new(spec.requests_per_minute);
         // The parts of requests that the client may send although its upstream does not receive them.
         let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
         let mut options = dropped.unwrap_or_default();

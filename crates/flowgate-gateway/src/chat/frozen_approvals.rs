@@ -18,13 +18,14 @@ pub(super) struct StandingApprovals {
     has_grants: bool,
     /// What is frozen or withdrawn.
     frozen: FrozenApprovals,
-    /// Whether calls that an earlier request permitted may depend on approvals that were withdrawn when the turn began.
-    pub(super) has_stale_permits: bool,
+    /// Whether approvals were withdrawn from the conversation when the turn began.
+    was_withdrawn: bool,
+    /// Whether the turn continues one that waited for a person. Its earlier calls were permitted by earlier requests.
+    pub(super) is_resumed: bool,
 }
 
 impl StandingApprovals {
-    /// Reads what is frozen or withdrawn for the conversation `name`, and withdraws it from the conversation. Also
-    /// returns whether something was withdrawn from it.
+    /// Reads what is frozen or withdrawn for the conversation `name`, and withdraws it from the conversation.
     ///
     /// # Errors
     /// If the database fails.
@@ -33,12 +34,12 @@ impl StandingApprovals {
         client: &ClientSettings,
         name: &str,
         session: &mut ConversationState,
-    ) -> Result<(Self, bool), DatabaseError> {
+    ) -> Result<Self, DatabaseError> {
         let has_grants = !session.conversation.monitor().session_grants().is_empty();
         let frozen = frozen_approvals(approvals, client, name, has_grants).await?;
         let withdrawn_from = (&mut session.conversation, &mut session.removed_grants);
         let was_withdrawn = approvals.withdraw_frozen(client, name, withdrawn_from).await?;
-        Ok((Self { has_grants, frozen, has_stale_permits: false }, was_withdrawn))
+        Ok(Self { has_grants, frozen, was_withdrawn, is_resumed: false })
     }
 
     /// Returns whether calls that were permitted since then may depend on what is no longer in force.
@@ -52,7 +53,7 @@ impl StandingApprovals {
         name: &str,
     ) -> Result<bool, DatabaseError> {
         let frozen = frozen_approvals(approvals, client, name, self.has_grants).await?;
-        Ok(self.has_stale_permits || frozen != self.frozen)
+        Ok(self.is_resumed && self.was_withdrawn || frozen != self.frozen)
     }
 }
 
@@ -78,4 +79,24 @@ async fn frozen_approvals(
         false => Vec::new(),
     };
     Ok((approvals.frozen_consents(client).await?, are_frozen, withdrawn))
+}
+
+/// Returns whether a lasting grant by which calls were allowed was withdrawn since, although their approvals count as
+/// used: a turn that waits for a person is stored with the approvals of its earlier calls, and these calls are sent when
+/// it continues. `digests` are the digests of the approved calls of the conversation `name`, which has `turns` persisted
+/// turns.
+pub(super) async fn is_grant_of_calls_withdrawn(
+    approvals: &ApprovalService,
+    (client, name): (&ClientSettings, &str),
+    digests: impl Iterator<Item = &str>,
+    turns: i64,
+) -> Result<bool, DatabaseError> {
+    let mut questions = Vec::new();
+    for digest in digests {
+        // The newest question about the call: earlier ones are about calls of earlier messages of the model.
+        let through_this_turn = turns.saturating_add(1);
+        let question = approvals.store.find_question((&client.name, name), digest, through_this_turn).await?;
+        questions.extend(question.map(|question| question.id));
+    }
+    approvals.store.is_answering_grant_withdrawn(&questions).await
 }

@@ -67,17 +67,36 @@ impl<'a> PersonApprover<'a> {
         all.filter(|(asked, _)| asked.covers_further_calls()).collect()
     }
 
-    /// Returns the answer to an equal question of the turn that covers this call as well, and uses it; `None` if a
-    /// person has to be asked.
-    fn take_answer(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
+    /// Returns the answer to an equal question of the turn that covers this call as well, with the id of the question,
+    /// and uses it; `None` if a person has to be asked.
+    fn take_answer(&mut self, ask: &ApprovalRequest) -> Option<(String, Decision)> {
         // First the answers that the turn has used or received, then those of earlier requests about the same message.
-        if let Some(decision) = self.used.take_equal_call(ask) {
-            return Some(decision);
+        if let Some(answer) = self.used.take_equal_call(ask) {
+            return Some(answer);
         }
-        if self.refused.iter_mut().any(|asked| asked.take_equal_call(ask)) {
-            return Some(Decision::Deny);
+        if let Some(asked) =
+            self.refused.iter_mut().find_map(|asked| asked.take_equal_call(ask).then_some(asked))
+        {
+            return Some((asked.id.clone(), Decision::Deny));
         }
         take_from(&mut self.earlier, ask)
+    }
+
+    /// Returns `decision`, the answer to the question `id` that covers a further call, as far as it still holds: if it
+    /// was given by a lasting grant that was withdrawn since, the further call has no answer, and does not run.
+    async fn still_valid(&mut self, id: String, decision: Decision) -> Decision {
+        if !decision.allows() {
+            return decision;
+        }
+        match self.approvals.store.is_answering_grant_withdrawn(&[id]).await {
+            Ok(false) => decision,
+            Ok(true) => Decision::Unanswered,
+            Err(error) => {
+                self.failure = Some(error);
+                // The turn returns the error, and nothing of the turn is stored.
+                Decision::Undecided
+            }
+        }
     }
 
     /// Returns the question `ask` without those of its upcoming questions (about later calls in the same message of the
@@ -92,9 +111,15 @@ impl<'a> PersonApprover<'a> {
 }
 
 /// Takes one call from the first of these answers that covers this call, so that the answer covers one call fewer, and
-/// returns its decision; `None` if no answer covers the call.
-fn take_from(answers: &mut [(ApprovalReference, Decision)], ask: &ApprovalRequest) -> Option<Decision> {
-    answers.iter_mut().find_map(|(asked, decision)| asked.take_equal_call(ask).then_some(*decision))
+/// returns the id of its question and its decision; `None` if no answer covers the call.
+fn take_from(
+    answers: &mut [(ApprovalReference, Decision)],
+    ask: &ApprovalRequest,
+) -> Option<(String, Decision)> {
+    let taken = |(asked, decision): &mut (ApprovalReference, Decision)| {
+        asked.take_equal_call(ask).then(|| (asked.id.clone(), *decision))
+    };
+    answers.iter_mut().find_map(taken)
 }
 
 impl Approver for PersonApprover<'_> {
@@ -104,8 +129,8 @@ impl Approver for PersonApprover<'_> {
     /// with which the turn has to fail.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
-            if let Some(decision) = self.take_answer(ask) {
-                return decision;
+            if let Some((id, decision)) = self.take_answer(ask) {
+                return self.still_valid(id, decision).await;
             }
             // Questions about later calls that are answered already are not stored again.
             let ask = &self.without_answered(ask);

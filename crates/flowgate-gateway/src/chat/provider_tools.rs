@@ -8,8 +8,9 @@
 //! may declare; `turn` runs them.
 //!
 //! A turn that a person's decision continues has the tools of the request that began it. The request that continues it
-//! may leave a tool of the provider out, or declare a function of the client with the same name. A call runs where the
-//! model's tool ran when the turn began, or not at all: the client never receives a call of a tool of the provider.
+//! may leave a tool of the provider out, declare it with other restrictions, or declare a function of the client with the
+//! same name. A call runs where the model's tool ran when the turn began and with the same restrictions, or not at all:
+//! the client never receives a call of a tool of the provider.
 
 use flowgate::monitor::{AuthorizedCall, Monitor};
 use flowgate::trace::Tool;
@@ -28,9 +29,8 @@ use crate::config::ClientSettings;
 /// that server's tool. A client without an upstream may declare none.
 pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
     let Some(upstream) = &client.upstream else { return Vec::new() };
-    // In watch mode, the policy of the client is the one whose verdicts are recorded.
-    let policy = client.watch.as_ref().map_or(&client.policy, |watch| &watch.policy);
-    let monitor = Monitor::new(Arc::clone(policy));
+    // In watch mode, the own policy of the client is the one whose verdicts are recorded.
+    let monitor = Monitor::new(Arc::clone(client.own_policy()));
     let is_accepted = |tool: &ProviderTool| {
         let named = client.tool_of(tool.name());
         upstream.api.runs_provider_tool(*tool)
@@ -95,9 +95,12 @@ impl ProviderCallLimits {
 
 /// The tools of the provider that a request declares, each with the model whose server runs it.
 pub(super) struct ProviderTools<M> {
-    tools: Vec<(Tool, ProviderTool, M)>,
+    tools: Vec<(Tool, ProviderToolUse, M)>,
     /// The tools of the provider that the turn has, and that the request does not declare.
     undeclared: Vec<Tool>,
+    /// The tools of the provider that the turn has with other restrictions than those that the request declares, such
+    /// as `allowed_domains`.
+    restricted_otherwise: Vec<Tool>,
 }
 
 impl<M: ChatModel> ProviderTools<M> {
@@ -107,39 +110,54 @@ impl<M: ChatModel> ProviderTools<M> {
         wanted: &[ProviderToolUse],
         models: impl Iterator<Item = M>,
     ) -> Self {
-        let named =
-            |(wanted, model): (&ProviderToolUse, M)| (client.tool_of(wanted.tool.name()), wanted.tool, model);
-        Self { tools: wanted.iter().zip(models).map(named).collect(), undeclared: Vec::new() }
+        let named = |(wanted, model): (&ProviderToolUse, M)| {
+            (client.tool_of(wanted.tool.name()), wanted.clone(), model)
+        };
+        let tools = wanted.iter().zip(models).map(named).collect();
+        // Filled by `compare_with_offer`.
+        Self { tools, undeclared: Vec::new(), restricted_otherwise: Vec::new() }
     }
 
     /// Compares the tools with those that the model has in `conversation`. A tool that it has as a function of the
     /// client is one of the client, whatever this request declares; a tool of the provider that this request does not
-    /// declare does not run.
+    /// declare, or declares with other restrictions, does not run.
     pub(super) fn compare_with_offer(&mut self, client: &ClientSettings, conversation: &Conversation) {
         // A tool that is not on offer counts as one of the provider: its calls do not reach the client.
         let is_clients = |identity: &Tool, tool: ProviderTool| {
-            let spec = tool.spec();
             conversation.offered_tool(identity).is_some_and(|offered| {
-                offered.description != spec.description || offered.parameters != spec.parameters
+                !ProviderToolUse::is_offer_of(tool, &offered.description, &offered.parameters)
             })
         };
-        self.tools.retain(|(identity, tool, _)| !is_clients(identity, *tool));
+        self.tools.retain(|(identity, wanted, _)| !is_clients(identity, wanted.tool));
+        let differs = |(identity, wanted, _): &mut (Tool, ProviderToolUse, M)| {
+            let offered = conversation.offered_tool(identity);
+            offered.is_some_and(|offered| offered.description != wanted.spec().description)
+        };
+        self.restricted_otherwise =
+            self.tools.extract_if(.., differs).map(|(identity, ..)| identity).collect();
         let identified = ProviderTool::ALL.into_iter().map(|tool| (client.tool_of(tool.name()), tool));
-        let is_declared = |identity: &Tool| self.tools.iter().any(|(known, ..)| known == identity);
+        let is_declared = |identity: &Tool| {
+            self.tools.iter().any(|(known, ..)| known == identity)
+                || self.restricted_otherwise.contains(identity)
+        };
         self.undeclared = identified
             .filter(|(identity, tool)| !is_declared(identity) && !is_clients(identity, *tool))
             .map(|(identity, _)| identity)
             .collect();
     }
 
-    /// Returns why calls of `tool` do not run: it is a tool of the provider that the request does not declare.
+    /// Returns why calls of `tool` do not run: it is a tool of the provider that the request does not declare, or
+    /// declares with other restrictions than the request that began the turn.
     pub(super) fn refusal(&self, tool: &Tool) -> Option<String> {
-        self.undeclared.contains(tool).then(|| {
-            format!(
-                "the provider runs `{tool}`, and the request that continues the turn does not declare it: declare it in \
-                 every request of the chat"
-            )
-        })
+        let fault = if self.undeclared.contains(tool) {
+            "does not declare it: declare it in every request of the chat"
+        } else if self.restricted_otherwise.contains(tool) {
+            "declares it with other restrictions than the one that began the turn: declare it in the same way in every \
+             request of the chat"
+        } else {
+            return None;
+        };
+        Some(format!("the provider runs `{tool}`, and the request that continues the turn {fault}"))
     }
 
     /// Has the provider run a call of `tool`.
@@ -151,10 +169,10 @@ impl<M: ChatModel> ProviderTools<M> {
             return Ok(ToolAnswer::error(format!("the call did not run: {why}")));
         }
         let found = self.tools.iter().find(|(tool, ..)| *tool == call.call().tool);
-        let (Some((_, tool, model)), Ok(arguments)) = (found, &call.call().arguments) else {
+        let (Some((_, wanted, model)), Ok(arguments)) = (found, &call.call().arguments) else {
             return Ok(ToolAnswer::error("the call did not run: its arguments are invalid"));
         };
-        let request = match tool.request(arguments) {
+        let request = match wanted.tool.request(arguments) {
             Ok(request) => request,
             Err(problem) => return Ok(ToolAnswer::error(format!("the call did not run: {problem}"))),
         };
@@ -171,7 +189,9 @@ impl<M: ChatModel> ProviderTools<M> {
 
 impl<M: ChatModel> ProviderToolRunner for ProviderTools<M> {
     fn runs(&self, tool: &Tool) -> bool {
-        self.tools.iter().any(|(known, ..)| known == tool) || self.undeclared.contains(tool)
+        self.tools.iter().any(|(known, ..)| known == tool)
+            || self.undeclared.contains(tool)
+            || self.restricted_otherwise.contains(tool)
     }
 
     fn call(&self, call: AuthorizedCall) -> BoxFuture<'_, Result<ToolAnswer, Error>> {

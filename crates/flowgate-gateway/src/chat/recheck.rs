@@ -73,27 +73,46 @@ pub struct LoggedVerdicts {
     verdicts: HashMap<(String, String), Vec<VerdictsOfLog>>,
     /// The hash of the first line of each log, which identifies the log.
     logs: Vec<LineHash>,
+    /// For each policy, how often the log that was begun last has loaded a configuration without it.
+    replacements: HashMap<String, u64>,
 }
 
-/// The verdicts on one conversation in one log, each with the digest of its policy.
-type VerdictsOfLog = Vec<(String, VerdictRow)>;
+/// A verdict in a log.
+#[derive(Debug, Clone)]
+struct LoggedVerdict {
+    /// The digest of the policy.
+    policy: String,
+    /// How often the log had loaded a configuration without the policy before.
+    replacements: u64,
+    /// Whether it loaded one after the verdict: the conversation may have been carried over to that configuration, and
+    /// back again.
+    is_replaced: bool,
+    row: VerdictRow,
+}
+
+/// The verdicts on one conversation in one log.
+type VerdictsOfLog = Vec<LoggedVerdict>;
 
 impl LoggedVerdicts {
     /// Begins the log with this first line: the records that are added next belong to it.
     pub fn begin(&mut self, log: LineHash) {
+        self.end_log();
         self.logs.push(log);
     }
 
-    /// Adds a record, if it is a verdict, to the verdicts of the log that was begun last; ignores other records.
+    /// Adds a record, if it is a verdict, to the verdicts of the log that was begun last. A record of a configuration
+    /// says which policies are in force from there on; other records are ignored.
     pub fn add(&mut self, record: &AuditRecord) {
-        if record.kind != RecordKind::Judged {
-            return;
+        match record.kind {
+            RecordKind::ConfigurationLoaded => return self.note_configuration(record),
+            RecordKind::Judged => {}
+            _ => return,
         }
         let text =
             |name: &str| record.object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         // A record without a number is damaged, and equals no replayed verdict.
         let event = record.object.get("event").and_then(Value::as_u64).unwrap_or(u64::MAX);
-        let verdict = (event, text("tool"), text("verdict"), text("digest"));
+        let row = (event, text("tool"), text("verdict"), text("digest"));
         // A record before any `begin` belongs to a first log without a known id.
         let log_count = self.logs.len().max(1);
         let logs = self.verdicts.entry((text("client"), text("conversation"))).or_default();
@@ -102,7 +121,31 @@ impl LoggedVerdicts {
             logs.resize_with(log_count, Vec::new);
         }
         if let Some(log) = logs.last_mut() {
-            log.push((text("policy"), verdict));
+            let policy = text("policy");
+            let replacements = *self.replacements.entry(policy.clone()).or_default();
+            log.push(LoggedVerdict { policy, replacements, is_replaced: false, row });
+        }
+    }
+
+    /// Counts a configuration for each known policy that it does not have.
+    fn note_configuration(&mut self, record: &AuditRecord) {
+        // A list that was cut says nothing about the policies that it does not show.
+        let policies = record.object.get("policies").and_then(Value::as_array);
+        let Some(policies) = policies.filter(|_| !record.object.contains_key("cut")) else { return };
+        for (policy, count) in &mut self.replacements {
+            *count += u64::from(!policies.iter().any(|listed| listed.as_str() == Some(policy.as_str())));
+        }
+    }
+
+    /// Ends the log that was begun last: marks its verdicts whose policy was replaced after them.
+    fn end_log(&mut self) {
+        let replacements = std::mem::take(&mut self.replacements);
+        let log_count = self.logs.len().max(1);
+        // Conversations without verdicts in this log have a shorter list.
+        let of_log = self.verdicts.values_mut().filter(|logs| logs.len() == log_count);
+        for verdict in of_log.filter_map(|logs| logs.last_mut()).flatten() {
+            verdict.is_replaced =
+                replacements.get(&verdict.policy).is_some_and(|count| *count > verdict.replacements);
         }
     }
 }
@@ -165,6 +208,7 @@ async fn recheck_conversations(
     snapshot: DatabaseSnapshot,
     mut logged: LoggedVerdicts,
 ) -> Result<RecheckReport, DatabaseError> {
+    logged.end_log();
     let clients = Clients::new(config.clients);
     let mut report = RecheckReport::default();
     // Without an anchor of the log, a conversation may be older than the log.
@@ -193,17 +237,17 @@ async fn recheck_conversations(
         // Turns that were stored after the snapshot may be missing in the logs that were read.
         journal.inputs.truncate(usize::try_from(turns).unwrap_or(usize::MAX));
         // Verdicts under another policy belong to an earlier conversation of the same name.
-        let verdicts_under_policy = |log: VerdictsOfLog| -> Vec<VerdictRow> {
-            let same = log.into_iter().filter(|(policy, _)| *policy == journal.config_fingerprint);
-            same.map(|(_, verdict)| verdict).collect()
+        let verdicts_under_policy = |log: VerdictsOfLog| -> VerdictsOfLog {
+            log.into_iter().filter(|verdict| verdict.policy == journal.config_fingerprint).collect()
         };
-        let logs: Vec<Vec<VerdictRow>> = logs.into_iter().map(verdicts_under_policy).collect();
+        let logs: Vec<VerdictsOfLog> = logs.into_iter().map(verdicts_under_policy).collect();
         let of_this_policy = count(logs.iter().map(Vec::len).sum());
         report.gone += logged_count.saturating_sub(of_this_policy);
         match replay_verdicts(&client, &journal).and_then(|judged| compare(&logs, &judged, is_older)) {
-            Ok(ComparisonCounts { same, unsent, earlier }) => {
+            Ok(ComparisonCounts { same, unsent, replaced, earlier }) => {
                 report.same += same;
                 report.unsent += unsent;
+                report.gone += replaced;
                 report.earlier += earlier;
             }
             Err(what) => report.differ.push(ReplayDifference { client: name, conversation, what }),
@@ -237,28 +281,37 @@ fn replay_verdicts(
 struct ComparisonCounts {
     same: u64,
     unsent: u64,
+    /// Verdicts that no replay gives, and after which another policy was in force for a time.
+    replaced: u64,
     earlier: u64,
 }
 
-/// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log; further verdicts
-/// in a log belong to turns that were not stored, and count as `unsent`. The first verdicts of a conversation that
-/// `is_older` than the log may be missing; they count as `earlier`. A conversation may have verdicts in several logs,
-/// such as those of gateways that share a database.
+/// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log. Further verdicts in
+/// a log belong to turns that were not stored, and count as `unsent`; or, if another policy was in force after them, to
+/// the time before the conversation was carried over to it and back, and count as `replaced`. The first verdicts of a
+/// conversation that `is_older` than the log may be missing; they count as `earlier`. A conversation may have verdicts
+/// in several logs, such as those of gateways that share a database.
 ///
 /// # Errors
 /// The description of the first replayed verdict that is in no log.
 fn compare(
-    logs: &[Vec<VerdictRow>],
+    logs: &[VerdictsOfLog],
     replayed: &[VerdictRow],
     is_older: bool,
 ) -> Result<ComparisonCounts, String> {
     let mut unmatched: Vec<_> = logs.iter().map(|log| log.iter()).collect();
-    let (mut same, mut earlier) = (0, 0);
+    let (mut same, mut unsent, mut replaced, mut earlier) = (0, 0, 0, 0);
+    let mut skip = |logged: &LoggedVerdict| match logged.is_replaced {
+        true => replaced += 1,
+        false => unsent += 1,
+    };
     for verdict in replayed {
-        let log = unmatched.iter_mut().find(|remaining| remaining.as_slice().contains(verdict));
-        if let Some(remaining) = log {
-            // Consumes the log up to and including this verdict; skipped verdicts are of turns that were not stored.
-            let _ = remaining.any(|logged_verdict| logged_verdict == verdict);
+        let has_verdict = |remaining: &&mut std::slice::Iter<'_, LoggedVerdict>| {
+            remaining.as_slice().iter().any(|logged| logged.row == *verdict)
+        };
+        if let Some(remaining) = unmatched.iter_mut().find(has_verdict) {
+            // Consumes the log up to and including this verdict.
+            remaining.by_ref().take_while(|logged| logged.row != *verdict).for_each(&mut skip);
             same += 1;
         } else if is_older && same == 0 {
             earlier += 1;
@@ -270,8 +323,8 @@ fn compare(
             ));
         }
     }
-    let logged: usize = logs.iter().map(Vec::len).sum();
-    Ok(ComparisonCounts { same, unsent: count(logged).saturating_sub(same), earlier })
+    unmatched.into_iter().flatten().for_each(skip);
+    Ok(ComparisonCounts { same, unsent, replaced, earlier })
 }
 
 /// Converts a number of verdicts or events; one that does not fit becomes the maximum.
@@ -295,9 +348,20 @@ mod tests {
             let all = |list: VerdictTuples<'_>| -> Vec<VerdictRow> {
                 list.iter().map(|(e, o)| verdict(*e, o)).collect()
             };
-            let logged: Vec<Vec<VerdictRow>> = logs.iter().map(|log| all(log)).collect();
+            let logged: Vec<VerdictsOfLog> = logs
+                .iter()
+                .map(|log| {
+                    let (policy, replacements, is_replaced) = (String::new(), 0, false);
+                    let logged =
+                        |row| LoggedVerdict { policy: policy.clone(), replacements, is_replaced, row };
+                    all(log).into_iter().map(logged).collect()
+                })
+                .collect();
             let found = compare(&logged, &all(again), is_older);
-            let found = found.map(|ComparisonCounts { same, unsent, earlier }| [same, unsent, earlier]);
+            let found = found.map(|ComparisonCounts { same, unsent, replaced, earlier }| {
+                assert_eq!(replaced, 0);
+                [same, unsent, earlier]
+            });
             match (&found, &expected) {
                 (Err(found), Err(beginning)) => assert!(found.starts_with(beginning), "{found}"),
                 _ => assert_eq!(found.as_ref().ok(), expected.as_ref().ok(), "{logs:?} {again:?}"),

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use flowgate_audit::ConfigurationCause;
 use tokio_util::sync::CancellationToken;
 
 use super::{ModelRoutes, announce_clients, maintenance};
@@ -29,16 +30,20 @@ pub(crate) struct ReloadSummary {
 }
 
 impl ModelRoutes {
-    /// Creates the routes under a reloaded configuration, and records in the audit log that it takes effect. The caller
-    /// then serves them instead of these, and calls [`Self::replace_by`].
+    /// Creates the routes under a reloaded configuration, and records in the audit log that it takes effect because of
+    /// `cause`. The caller then serves them instead of these, and calls [`Self::replace_by`].
     ///
     /// # Errors
     /// If the reload cannot be recorded, or the log of a client in watch mode cannot be opened. These routes are
     /// unchanged then.
-    pub(crate) fn reconfigured(&self, config: GatewayConfig) -> Result<Self, DatabaseError> {
+    pub(crate) fn reconfigured(
+        &self,
+        config: GatewayConfig,
+        cause: ConfigurationCause,
+    ) -> Result<Self, DatabaseError> {
         announce_clients(&config, &self.log)?;
         let GatewayConfig { clients, people, login, keys, .. } = config;
-        self.recorder.reconfigure(&clients, &keys)?;
+        self.recorder.reconfigure(&clients, &keys, cause)?;
         let people = People::new(people, login, &clients);
         let approvals = Arc::new(self.approvals.reconfigured(people, &clients));
         maintenance::spawn_expiry(&approvals, self.retention);

@@ -3,47 +3,54 @@
 //! Gateways that share a database count [in the database](crate::database::Database::take_request) as well; the count
 //! here then refuses requests that exceed the quota at this gateway alone, without a query.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The quota of a client: a token bucket (its tokens are requests) that refills completely over one minute.
+/// The quota of a client: a leaky bucket that holds the requests of a minute, and drains them steadily.
 #[derive(Debug)]
 pub(super) struct RequestQuota {
     per_minute: f64,
-    state: Mutex<QuotaState>,
+    /// Shared with the quotas of the same client under earlier and later configurations.
+    state: Arc<Mutex<QuotaState>>,
 }
 
-/// The level of the token bucket.
+/// The level of the bucket.
 #[derive(Debug)]
 struct QuotaState {
-    /// The number of requests that were still allowed at `since`; it may be fractional.
-    left: f64,
+    /// The number of requests that counted at `since`; it may be fractional.
+    used: f64,
     /// The time of the last request, or of the creation of the quota.
     since: Instant,
 }
 
 impl RequestQuota {
-    /// Creates a full quota of `per_minute` requests.
+    /// Creates an unused quota of `per_minute` requests.
     pub(super) fn new(per_minute: u32) -> Self {
-        let per_minute = f64::from(per_minute);
-        Self { per_minute, state: Mutex::new(QuotaState { left: per_minute, since: Instant::now() }) }
+        let state = QuotaState { used: 0.0, since: Instant::now() };
+        Self { per_minute: f64::from(per_minute), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Takes one request from the quota, which refills steadily up to the requests of one minute (a token bucket).
+    /// Returns this quota under a reloaded configuration, which allows `per_minute` requests: what was used counts on.
+    pub(super) fn reconfigured(&self, per_minute: u32) -> Self {
+        Self { per_minute: f64::from(per_minute), state: Arc::clone(&self.state) }
+    }
+
+    /// Takes one request from the quota. Within a minute, a quota that was used up is unused again.
     ///
     /// # Errors
     /// If the quota is exhausted: the number of whole seconds until the next request is allowed, plus one for the
     /// fraction of a second that is cut off.
     pub(super) fn take(&self, now: Instant) -> Result<(), u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let filled = now.saturating_duration_since(state.since).as_secs_f64() * self.per_minute / 60.0;
-        state.left = (state.left + filled).min(self.per_minute);
+        let drained = now.saturating_duration_since(state.since).as_secs_f64() * self.per_minute / 60.0;
+        // A reload may have lowered the quota: what was used beyond it does not count longer than a minute.
+        state.used = (state.used.min(self.per_minute) - drained).max(0.0);
         state.since = now;
-        if state.left >= 1.0 {
-            state.left -= 1.0;
+        if state.used + 1.0 <= self.per_minute {
+            state.used += 1.0;
             return Ok(());
         }
-        let wait = Duration::from_secs_f64((1.0 - state.left) * 60.0 / self.per_minute);
+        let wait = Duration::from_secs_f64((state.used + 1.0 - self.per_minute) * 60.0 / self.per_minute);
         Err(wait.as_secs() + 1)
     }
 }
@@ -68,5 +75,20 @@ mod tests {
         check(3600, Ok(()));
         check(3600, Ok(()));
         check(3600, Err(31));
+    }
+    /// A reload gives no client its quota back.
+    #[test]
+    fn a_reload_keeps_what_was_used() {
+        let start = Instant::now() + Duration::from_secs(1);
+        let check = |later: u32, expected: [Result<(), u64>; 3]| {
+            let quota = RequestQuota::new(2);
+            assert_eq!([(); 2].map(|()| quota.take(start)), [Ok(()); 2]);
+            let reloaded = quota.reconfigured(later);
+            let taken = [0, 60, 60].map(|seconds| reloaded.take(start + Duration::from_secs(seconds)));
+            assert_eq!(taken, expected, "{later}");
+        };
+        check(2, [Err(31), Ok(()), Ok(())]);
+        check(1, [Err(61), Ok(()), Err(61)]);
+        check(4, [Ok(()), Ok(()), Ok(())]);
     }
 }

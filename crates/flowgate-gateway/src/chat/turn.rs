@@ -63,8 +63,7 @@ pub(crate) async fn run(
         provider_models.iter().map(|model| UpstreamModel::new(model, presence, &upstream_micros));
     let mut provider_tools = ProviderTools::new(&client.spec, &decoded.provider_tools, provider_models);
 
-    let (mut standing, was_withdrawn) =
-        StandingApprovals::read(approvals, &client.spec, name, session).await?;
+    let mut standing = StandingApprovals::read(approvals, &client.spec, name, session).await?;
     let turns = session.turns();
     let origin = QuestionOrigin::Chat { turns, since: turns };
     let context = ApprovalContext { client: &client.spec, conversation: name, origin, presence, key };
@@ -73,8 +72,7 @@ pub(crate) async fn run(
     let voided = match turn_start::begin(&turn, session, &mut person, report).await? {
         TurnStart::Waits(completion) => return Ok(completion),
         TurnStart::Resumes => {
-            // The calls of the message were permitted by an earlier request.
-            standing.has_stale_permits = was_withdrawn;
+            standing.is_resumed = true;
             Vec::new()
         }
         TurnStart::Begins(voided) => voided,

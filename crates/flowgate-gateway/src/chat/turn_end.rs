@@ -10,7 +10,7 @@ use flowgate_lm::chat::{Completion, Message};
 
 use super::clients::ClientState;
 use super::conversations::ConversationState;
-use super::frozen_approvals::{CHANGED, StandingApprovals};
+use super::frozen_approvals::{CHANGED, StandingApprovals, is_grant_of_calls_withdrawn};
 use super::handed_calls::HandedLabel;
 use super::model_error::model_error;
 use super::report::RequestReport;
@@ -178,7 +178,14 @@ impl ConversationState {
         }
         // Calls that were permitted before a person was asked depend on the standing consents and the approvals in
         // force then; if these have changed, the calls are withheld.
-        let has_changed = match standing.has_changed(approvals, &client.spec, name).await {
+        let mut has_changed = standing.has_changed(approvals, &client.spec, name).await;
+        if standing.is_resumed && has_changed == Ok(false) {
+            // Earlier requests of a continued turn may have used approvals of lasting grants.
+            let approved = turn.calls.iter().filter_map(|call| call.approved.as_deref());
+            let turns = self.turns();
+            has_changed = is_grant_of_calls_withdrawn(approvals, (&client.spec, name), approved, turns).await;
+        }
+        let has_changed = match has_changed {
             Ok(has_changed) => has_changed,
             Err(error) => {
                 self.withhold_calls(client, name, turn, "the turn failed");

@@ -63,12 +63,23 @@ pub(super) struct TurnObserver<'a> {
 impl TurnObserver<'_> {
     /// Returns why a call that the provider is about to run must not run: a consent or an approval on which it may
     /// depend has been frozen or withdrawn since it was permitted. Calls that the client runs are checked at the end of
-    /// the turn instead, before the client receives them.
-    async fn stale_permit(&self) -> Result<(), String> {
-        match self.standing.has_changed(self.approvals, &self.client.spec, self.name).await {
-            Ok(false) => Ok(()),
-            Ok(true) => Err(CHANGED.to_owned()),
-            Err(error) => Err(error.client_message().to_owned()),
+    /// the turn instead, before the client receives them. `has_grants` says whether the conversation has grants now.
+    async fn stale_permit(&self, has_grants: bool) -> Result<(), String> {
+        let for_agent = |error: DatabaseError| error.client_message().to_owned();
+        let has_changed = self.standing.has_changed(self.approvals, &self.client.spec, self.name).await;
+        let has_changed = has_changed.map_err(for_agent)?;
+        // A grant that a person has given during this turn is not among those that were compared.
+        let is_withdrawn = match has_grants {
+            false => false,
+            true => {
+                let questions: Vec<String> = self.used.all().into_iter().map(|asked| asked.id).collect();
+                let store = &self.approvals.store;
+                store.is_conversation_grant_withdrawn(&questions).await.map_err(for_agent)?
+            }
+        };
+        match has_changed || is_withdrawn {
+            true => Err(CHANGED.to_owned()),
+            false => Ok(()),
         }
     }
 
@@ -209,7 +220,8 @@ impl Observer for TurnObserver<'_> {
                 return Ok(());
             }
             self.provider_calls.take(tool)?;
-            self.stale_permit().await?;
+            let has_grants = !conversation.monitor().session_grants().is_empty();
+            self.stale_permit(has_grants).await?;
             self.commit_run(conversation, call).await.map_err(|error| error.client_message().to_owned())
         })
     }

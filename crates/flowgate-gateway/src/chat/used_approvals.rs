@@ -33,11 +33,14 @@ impl UsedApprovals {
     }
 
     /// Takes one call from an approval of several calls equal to this one, so that it covers one call fewer. Returns
-    /// the decision of the approval; `None` if no approval of the turn covers the call.
-    pub(super) fn take_equal_call(&self, ask: &ApprovalRequest) -> Option<Decision> {
+    /// the id and the decision of the approval; `None` if no approval of the turn covers the call.
+    pub(super) fn take_equal_call(&self, ask: &ApprovalRequest) -> Option<(String, Decision)> {
         let Approvals { pending, committed } = &mut *self.lock();
         let mut approvals = pending.iter_mut().chain(committed);
-        approvals.find_map(|asked| asked.take_equal_call(ask).then(|| asked.allowing_decision()))
+        let taken = |asked: &mut ApprovalReference| {
+            asked.take_equal_call(ask).then(|| (asked.id.clone(), asked.allowing_decision()))
+        };
+        approvals.find_map(taken)
     }
 
     /// Returns all approvals of the turn.

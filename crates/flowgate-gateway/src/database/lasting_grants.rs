@@ -192,6 +192,28 @@ impl Database {
         .await
     }
 
+    /// Returns whether the lasting grant that answered one of the questions with these ids was withdrawn since. An
+    /// approval that is used already stays used, also if it covers further calls that have not run yet.
+    pub(crate) async fn is_answering_grant_withdrawn(
+        &self,
+        questions: &[String],
+    ) -> Result<bool, DatabaseError> {
+        let questions = questions.to_vec();
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                let sql = "SELECT 1 FROM questions WHERE id = ?1 AND lasting_grant <> '' AND NOT EXISTS \
+                           (SELECT 1 FROM lasting_grants WHERE lasting_grants.id = questions.lasting_grant)";
+                for id in &questions {
+                    if !tx.query(sql, &[id.into()]).await?.is_empty() {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            })
+        })
+        .await
+    }
+
     /// Withdraws the grant with this id. Returns false if there is none. An approval that the grant has given already
     /// and that is not used yet becomes void.
     pub(crate) async fn withdraw_lasting_grant(&self, id: &str) -> Result<bool, DatabaseError> {
@@ -459,6 +481,13 @@ mod tests {
         assert!(store.withdraw_lasting_grant("grant 1").await.unwrap());
         let state = async |id: &str| store.question(id).await.unwrap().unwrap().state;
         assert_eq!((state("2").await, state("3").await), (QuestionState::Void, QuestionState::Open));
+        // Used approvals, such as one for several calls, are found by the grant that is gone.
+        let is_withdrawn = async |ids: &[&str]| {
+            let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+            store.is_answering_grant_withdrawn(&ids).await.unwrap()
+        };
+        assert!(is_withdrawn(&["3", "2"]).await);
+        assert!(!is_withdrawn(&["1", "3", "none"]).await && !is_withdrawn(&[]).await);
         // What the person decided about the granted question itself stays.
         assert_eq!(state("1").await, QuestionState::Allowed);
         assert_eq!(answer(&store, "c", "3", "m", 0).await, None);

@@ -480,7 +480,9 @@ async fn lock_tenant(
     open_record(tenant, record, cipher)
 }
 
-/// Decrypts the stored record of a tenant's stores; `None` if it is empty, since the tenant then has no record.
+/// Decrypts the stored record of a tenant's stores; `None` if it is empty: then nothing was written to the stores yet, as
+/// if there were no row. [`lock_tenant`] stores such records, and no other record is empty. An empty record needs no
+/// encryption, since a principal that can write it can delete the row as well.
 fn open_record(
     tenant: &str,
     record: String,

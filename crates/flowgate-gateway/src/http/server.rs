@@ -147,6 +147,7 @@ impl HttpServer {
     /// ends the process as usual.
     #[cfg(unix)]
     fn reload_on_hangup(&self) -> io::Result<()> {
+        use flowgate_audit::ConfigurationCause;
         use tokio::signal::unix::{SignalKind, signal};
         if !self.service.can_reload() {
             return Ok(());
@@ -157,7 +158,7 @@ impl HttpServer {
             while hangups.recv().await.is_some() {
                 let Some(service) = service.upgrade() else { return };
                 // The service logs the outcome.
-                let _ = service.reload("SIGHUP").await;
+                let _ = service.reload(ConfigurationCause::Signal).await;
             }
         });
         Ok(())

@@ -491,8 +491,8 @@ impl GatewayService {
                 let reply = HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, &detail)
                     .header(header::RETRY_AFTER, "5");
                 let bound = GatewayBound {
-                    what: "seconds for an answer of the policy API",
-                    effect: "a request was refused with 503",
+                    what: "seconds for an evaluation",
+                    effect: "a request to the policy API, for a conversation on the page or for an evaluation of a policy was refused with 503",
                     setting: Some("--answer-time"),
                     advice: None,
                     most: usize::try_from(limit.as_secs()).unwrap_or(usize::MAX),

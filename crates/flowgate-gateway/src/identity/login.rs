@@ -33,6 +33,8 @@ pub(crate) enum LoginFailure {
     Request(&'static str),
     /// The issuer cannot be reached, or its answer is not acceptable. The sentence is for the operator's log.
     Issuer(String),
+    /// The issuer has refused the code. The sentence is for the operator's log.
+    Code(String),
     /// The system of the gateway returned no random bytes.
     Random,
 }
@@ -42,7 +44,7 @@ impl LoginFailure {
     pub(crate) fn sentence(&self) -> &str {
         match self {
             Self::Request(why) => why,
-            Self::Issuer(why) => why,
+            Self::Issuer(why) | Self::Code(why) => why,
             Self::Random => "the operating system of the gateway returned no random bytes: try again",
         }
     }
@@ -216,9 +218,12 @@ impl LoginSettings {
         });
         let (status, text) = answered.map_err(LoginFailure::Issuer)?;
         if status != 200 {
-            return Err(LoginFailure::Issuer(format!(
+            let why = format!(
                 "the issuer answered to the code with the HTTP status {status}: check `client-id`, the secret and `redirect`"
-            )));
+            );
+            // A refusal of the code (RFC 6749, section 5.2), in contrast to a failure of the issuer.
+            let is_refused = (400..500).contains(&status);
+            return Err(if is_refused { LoginFailure::Code(why) } else { LoginFailure::Issuer(why) });
         }
         let answer = json::parse(&text, Numbers::Any).ok();
         let token = answer.as_ref().and_then(|answer| answer.get("id_token")).and_then(Value::as_str);

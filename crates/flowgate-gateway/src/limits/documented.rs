@@ -57,8 +57,12 @@ fn documented_defaults_are_those_of_the_code() {
             crate::http::open_requests::MAX_CANCELLED.to_string(),
         ),
         ("failed logins of one address in a minute", crate::page::login_failures::MAX_FAILURES.to_string()),
+        (
+            "codes from one address that the issuer has refused in a minute",
+            crate::page::login_failures::MAX_FAILURES.to_string(),
+        ),
         ("evaluations that wait for a worker", limits.queue.to_string()),
-        ("seconds for an answer of the policy API", seconds(limits.answer_time)),
+        ("seconds for an evaluation", seconds(limits.answer_time)),
         ("turns of agents at the same time", limits.turns.to_string()),
         ("messages to MCP servers at the same time", limits.exchanges.to_string()),
         ("streams of MCP servers at the same time", limits.streams.to_string()),

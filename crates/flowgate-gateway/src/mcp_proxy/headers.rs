@@ -64,11 +64,19 @@ impl McpHeaders {
         Ok(Self { version, method: single_value(METHOD)?, name: single_value(NAME)?, arguments })
     }
 
-    /// Checks that the headers for the method and the name, if the client sent them, agree with the message.
+    /// Checks that the headers for the method and the name, if the client sent them, agree with the message, and that
+    /// base64 in a header can be decoded.
     ///
     /// # Errors
-    /// If one of them differs, or the message does not have its field.
+    /// If one of them differs or cannot be decoded, or the message does not have its field.
     pub(super) fn check(&self, message: &Value) -> Result<(), String> {
+        let arguments = self.arguments.iter().map(|(name, value)| (name.as_str(), value));
+        let mut all = self.name.iter().map(|value| (NAME, value)).chain(arguments);
+        if let Some((name, _)) = all.find(|(_, value)| decoded(value).is_none()) {
+            return Err(format!(
+                "the header `{name}` is not valid base64 of UTF-8 between `=?base64?` and `?=`: encode it again"
+            ));
+        }
         let mismatch = |name: &str| {
             format!("the header `{name}` differs from the same field of the message: send equal values")
         };
@@ -218,6 +226,17 @@ mod tests {
             &[(NAME, "pay"), (NAME, "read")],
             Err("the request has the header `mcp-name` twice: send it once"),
         );
+        let not_base64 = "is not valid base64 of UTF-8 between `=?base64?` and `?=`: encode it again";
+        for (name, value) in
+            [(NAME, "=?base64?cGF5"), (NAME, "=?base64?c?="), ("mcp-param-to", "=?base64?/w==?=")]
+        {
+            let expected = format!("the header `{name}` {not_base64}");
+            // Without its end, the value is a plain text.
+            let is_framed = value.ends_with("?=");
+            let differs =
+                "the header `mcp-name` differs from the same field of the message: send equal values";
+            check(&[(name, value)], Err(if is_framed { &expected } else { differs }));
+        }
         check(
             &[(VERSION, "latest")],
             Err(

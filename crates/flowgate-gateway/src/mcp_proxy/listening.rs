@@ -113,13 +113,10 @@ impl McpExchange<'_> {
     ) -> Result<MessageOutcome, RequestError> {
         self.received += 1;
         if self.received > MAX_UNSOLICITED {
-            return Ok((Vec::new(), Some(TOO_MANY_MESSAGES)));
+            return Ok((Vec::new(), Some(TOO_MANY_MESSAGES.into())));
         }
-        if self.routes.freeze_of_server(self.request).await.is_some() {
-            return Ok((
-                Vec::new(),
-                Some("an admin has frozen the MCP server, or the client or the conversation of the stream"),
-            ));
+        if let Some(why) = self.routes.freeze_of_server(self.request).await {
+            return Ok((Vec::new(), Some(format!("the stream of the MCP server is stopped: {why}").into())));
         }
         let subscription = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
         let is_of_subscription = subscription == Some(id) && message.get("id").is_none();

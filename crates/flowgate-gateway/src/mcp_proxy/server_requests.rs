@@ -1,6 +1,7 @@
 //! Sends a message to an MCP server, and reads and labels everything that the server answers. `exchange` calls it for
 //! the actions that the proxy returns.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -38,7 +39,7 @@ const NOTIFICATION_GRACE: Duration = Duration::from_secs(1);
 
 /// The actions that result from a server's message, and the problem, if one ends the request. The problem is for the
 /// operator's log: the client receives the same message for all problems, since the server can choose which one occurs.
-pub(super) type MessageOutcome = (Vec<ProxyAction>, Option<&'static str>);
+pub(super) type MessageOutcome = (Vec<ProxyAction>, Option<Cow<'static, str>>);
 
 impl ModelRoutes {
     /// Cancels the request with this server-side id or, if it has not begun, remembers the cancellation. Logs if the
@@ -117,7 +118,7 @@ impl<'e> McpExchange<'e> {
         headers.extend(span.trace_parent().map(|value| (TRACE_PARENT.to_owned(), value)));
         let (mut actions, problem) = match upstream.send(text, &headers, &mut stop).await {
             Ok(answer) => self.handle_answer(&message, id, answer, &mut stop).await?,
-            Err(why) => (Vec::new(), Some(why)),
+            Err(why) => (Vec::new(), Some(why.into())),
         };
         drop(running);
         // A notification or a question does not count as the answer.
@@ -126,8 +127,8 @@ impl<'e> McpExchange<'e> {
         // A client that still waits for an answer receives an error.
         if !is_answered {
             span.fail("no_answer");
-            let why =
-                problem.unwrap_or("the MCP server did not answer: check the log of that server").to_owned();
+            let no_answer = "the MCP server did not answer: check the log of that server";
+            let why = problem.map_or_else(|| no_answer.to_owned(), Cow::into_owned);
             let McpRequest { client, server, conversation, .. } = self.request;
             let fields =
                 vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];
@@ -170,12 +171,12 @@ impl<'e> McpExchange<'e> {
             ServerAnswerBody::Message(answer) => match self.reserve_memory(&answer) {
                 // The memory is reserved until the message has been handled.
                 Ok(_share) => self.handle_server_message(id, answer).await?,
-                Err(why) => (Vec::new(), Some(why)),
+                Err(why) => (Vec::new(), Some(why.into())),
             },
             ServerAnswerBody::SessionUnknown => {
                 self.reply.status = StatusCode::NOT_FOUND;
                 let why = "the server no longer has this MCP session: begin a new one with `initialize`";
-                (Vec::new(), Some(why))
+                (Vec::new(), Some(why.into()))
             }
             ServerAnswerBody::Stream(events) => {
                 self.read_stream(id, *events, session.as_deref(), stop).await?
@@ -205,12 +206,12 @@ impl<'e> McpExchange<'e> {
                     continue;
                 }
                 Ok(None) => return Ok((Vec::new(), None)),
-                Err(why) => return Ok((Vec::new(), Some(why))),
+                Err(why) => return Ok((Vec::new(), Some(why.into()))),
             };
             // The memory is reserved until the event has been handled.
             let _share = match self.reserve_memory(&event) {
                 Ok(share) => share,
-                Err(why) => return Ok((Vec::new(), Some(why))),
+                Err(why) => return Ok((Vec::new(), Some(why.into()))),
             };
             // A text that is not JSON becomes `null`, and is dropped like the answer to another request.
             let message: Value = serde_json::from_str(&event).unwrap_or_default();
@@ -230,7 +231,7 @@ impl<'e> McpExchange<'e> {
             }
             self.perform_actions(actions).await?;
             if stop.is_over().await || self.reply.is_lost {
-                return Ok((Vec::new(), Some(NOT_AWAITED)));
+                return Ok((Vec::new(), Some(NOT_AWAITED.into())));
             }
         }
     }
@@ -275,18 +276,21 @@ impl<'e> McpExchange<'e> {
         if text.len() > ProxyLimits::default().message {
             return Ok((
                 Vec::new(),
-                Some("the answer of the MCP server is larger than 4 MiB: let the agent ask for less"),
+                Some("the answer of the MCP server is larger than 4 MiB: let the agent ask for less".into()),
             ));
         }
         if self.received > MAX_SERVER_MESSAGES {
-            return Ok((Vec::new(), Some(TOO_MANY_MESSAGES)));
+            return Ok((Vec::new(), Some(TOO_MANY_MESSAGES.into())));
         }
         // A text that is not JSON becomes `null`, which is no response to the request.
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         if message.get("method").is_none() && message.get("id") != Some(id) {
             return Ok((
                 Vec::new(),
-                Some("the MCP server ended its answer without a response to the request: check that server"),
+                Some(
+                    "the MCP server ended its answer without a response to the request: check that server"
+                        .into(),
+                ),
             ));
         }
         // The methods that the message requests of the client; a freeze can stop each by its name, like a tool.
@@ -294,12 +298,11 @@ impl<'e> McpExchange<'e> {
             server_request_methods().filter(|method| is_requested_method(&message, method)).collect();
         // `self.called` is the tool or the method of the request that the server answers.
         for name in std::iter::once(self.called.as_str()).chain(asked) {
-            if self.routes.freeze_of(self.request, name).await.is_some() {
+            // The reason is a freeze, a key that is no longer valid, or a database that cannot be read.
+            if let Some(why) = self.routes.freeze_of(self.request, name).await {
                 return Ok((
                     Vec::new(),
-                    Some(
-                        "an admin has frozen the MCP server, or the tool, the client or the conversation of the request",
-                    ),
+                    Some(format!("the answer of the MCP server is stopped: {why}").into()),
                 ));
             }
         }

@@ -1,5 +1,5 @@
-//! Limits the failed logins of one IP address, so that nobody can try many keys. `session_routes` calls it at each
-//! login.
+//! Limits the failed logins of one IP address, so that nobody can try many keys (`session_routes`), or have an issuer
+//! asked about many invented codes (`login_routes`). Each of both has counts of its own.
 //!
 //! While an address is refused, a login with a valid key fails too: otherwise the answers would reveal which key is
 //! valid. Other requests with a session or a key are not affected.

@@ -5,11 +5,13 @@
 //! the token of its session. By these steps, no address contains the token. No route redirects to another site than the
 //! issuer.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use axum::http::{HeaderMap, StatusCode, header};
 
 use super::assets::CONTENT_SECURITY_POLICY;
+use super::login_failures::MAX_FAILURES;
 use super::query::Query;
 use super::sessions::named_cookie;
 use crate::approvals::ApprovalService;
@@ -18,10 +20,13 @@ use crate::http::reply::HttpReply;
 use crate::identity::login::{LoginFailure, ReturnedLogin};
 use crate::identity::login_identity::LoginIdentity;
 use crate::identity::pending_logins::LOGIN_TIME;
-use crate::log::LogEvent;
+use crate::log::{Limit, LogEvent};
 
-/// The name of the cookie that shows which browser has begun a login.
+/// The name of the cookie that shows which browser has begun a login, without TLS.
 const COOKIE: &str = "flowgate-login";
+/// The name of that cookie over TLS. By the prefix, a browser accepts the cookie only from this host and over TLS:
+/// another host of the domain cannot plant the cookie of its own login, by which a person would log in as another one.
+const HOST_COOKIE: &str = "__Host-flowgate-login";
 /// The header by which the page requests the session of a completed login. Only scripts of the page's origin can send
 /// it.
 pub(crate) const CLAIM_HEADER: &str = "x-flowgate-login";
@@ -30,6 +35,7 @@ pub(crate) const CLAIM_HEADER: &str = "x-flowgate-login";
 const FAILED: &str = "Not logged in: the login was not begun in this browser, took too long, or was refused by the identity provider. Begin again.";
 const UNAVAILABLE: &str = "Not logged in: the gateway and the identity provider could not complete the login. \
     The log of the gateway has the reason: ask its operator.";
+const TOO_MANY: &str = "Not logged in: too many logins from your address have failed. Try again in a minute.";
 const NO_ROLE: &str = "Not logged in: your account has no role at this gateway. Ask its operator to add you, or one of your groups.";
 
 impl ApprovalService {
@@ -45,7 +51,8 @@ impl ApprovalService {
     }
 
     /// Completes a login with the query that the issuer has added to the address, and returns the reply that redirects
-    /// the browser to the page.
+    /// the browser to the page. `address` is the address of the connection: one from which the issuer has been sent many
+    /// invented codes is refused before the issuer is asked again.
     ///
     /// # Errors
     /// The page to show if the login failed, or the person has no role.
@@ -53,6 +60,7 @@ impl ApprovalService {
         &self,
         headers: &HeaderMap,
         query: Option<&str>,
+        address: IpAddr,
     ) -> Result<HttpReply, HttpReply> {
         let login = self.people.login().ok_or_else(no_login_reply)?;
         let failed = |why: &LoginFailure| self.failed_login(why);
@@ -67,12 +75,18 @@ impl ApprovalService {
             .collect();
         let query = Query::read(Some(&pairs.join("&")), &known).map_err(|_| failed(&malformed))?;
         let state = query.text("state").ok_or_else(|| failed(&malformed))?;
-        let cookie = named_cookie(headers, COOKIE).unwrap_or_default();
+        let cookie = named_cookie(headers, cookie_name(login)).unwrap_or_default();
         // A code beside an error is not used: the issuer has refused the login.
         let code = query.text("code").filter(|_| query.text("error").is_none());
         let returned = ReturnedLogin { state, code, issuer: query.text("iss") };
-        let identity =
-            login.complete(&self.logins, cookie, returned, &self.log).await.map_err(|why| failed(&why))?;
+        self.check_refused_codes(address)?;
+        let identity = login.complete(&self.logins, cookie, returned, &self.log).await;
+        let identity = identity.map_err(|why| {
+            if matches!(why, LoginFailure::Code(_)) {
+                self.refused_codes.count(address, Instant::now());
+            }
+            failed(&why)
+        })?;
         if let Err(why) = self.people.find_logged_in(&identity) {
             self.log_login(&why);
             return Err(failure_page(StatusCode::FORBIDDEN, NO_ROLE));
@@ -84,20 +98,48 @@ impl ApprovalService {
         Ok(reply.with_header("set-cookie", &login_cookie(login, &new_cookie)))
     }
 
+    /// Checks that the issuer has not refused too many codes from an address. Anybody can begin a login and invent a
+    /// code, and each costs a request to the issuer. Nobody else can cause such a request, since it needs the cookie and
+    /// the state of a login. These failures are counted apart from those of keys: a wrong secret of the gateway, by which
+    /// the issuer refuses all codes, does not lock out people with keys.
+    ///
+    /// # Errors
+    /// The page to show if it has.
+    fn check_refused_codes(&self, address: IpAddr) -> Result<(), HttpReply> {
+        if !self.refused_codes.is_refused(address, Instant::now()) {
+            return Ok(());
+        }
+        self.log.limit(&Limit {
+            what: "codes from one address that the issuer has refused in a minute",
+            effect: "a login was refused with 429",
+            setting: None,
+            advice: Some(
+                "find out who invents codes from this address, or check the client secret in [login.oidc]",
+            ),
+            most: MAX_FAILURES.into(),
+            // No client is concerned: people log in.
+            client: "",
+            conversation: None,
+        });
+        Err(failure_page(StatusCode::TOO_MANY_REQUESTS, TOO_MANY).header(header::RETRY_AFTER, "60"))
+    }
+
     /// Takes the completed login of the browser that sends a request, once. `None` if the request has no
     /// [`CLAIM_HEADER`], or the browser has no completed login.
     pub(super) fn take_login(&self, headers: &HeaderMap) -> Option<LoginIdentity> {
         headers.get(CLAIM_HEADER)?;
-        self.logins.take_complete(named_cookie(headers, COOKIE)?, Instant::now())
+        let name = cookie_name(self.people.login()?);
+        self.logins.take_complete(named_cookie(headers, name)?, Instant::now())
     }
 
     /// Logs why a login failed, and returns the page to show. The failure does not count towards the limit on failed
-    /// logins of the address: a state cannot be guessed, and a web page of another site can cause such requests.
+    /// logins of the address: a state cannot be guessed, and a web page of another site can cause such requests. Codes
+    /// that the issuer refuses have a [limit of their own](Self::check_refused_codes).
     fn failed_login(&self, why: &LoginFailure) -> HttpReply {
         self.log_login(why.sentence());
         match why {
             LoginFailure::Request(_) => failure_page(StatusCode::BAD_REQUEST, FAILED),
-            LoginFailure::Issuer(_) | LoginFailure::Random => {
+            LoginFailure::Issuer(_) | LoginFailure::Code(_) | LoginFailure::Random => {
                 failure_page(StatusCode::BAD_GATEWAY, UNAVAILABLE)
             }
         }
@@ -110,12 +152,23 @@ impl ApprovalService {
     }
 }
 
+/// Returns whether people reach the page over TLS, by the address to which the issuer sends them back.
+fn is_over_tls(login: &LoginSettings) -> bool {
+    login.redirect.starts_with("https://")
+}
+
+/// Returns the name of the cookie of a login.
+fn cookie_name(login: &LoginSettings) -> &'static str {
+    if is_over_tls(login) { HOST_COOKIE } else { COOKIE }
+}
+
 /// Returns the value of `Set-Cookie` for a login. `SameSite` is `Lax`, since the browser has to send the cookie when
 /// the issuer, another site, redirects it back.
 fn login_cookie(login: &LoginSettings, value: &str) -> String {
-    let secure = if login.redirect.starts_with("https://") { "; Secure" } else { "" };
-    let seconds = LOGIN_TIME.as_secs();
-    format!("{COOKIE}={value}; Path=/ui; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}")
+    // The prefix of the name demands the path `/`.
+    let (path, secure) = if is_over_tls(login) { ("/", "; Secure") } else { ("/ui", "") };
+    let (name, seconds) = (cookie_name(login), LOGIN_TIME.as_secs());
+    format!("{name}={value}; Path={path}; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}")
 }
 
 /// Returns the reply if the configuration has no `[login.oidc]`.

@@ -110,7 +110,8 @@ impl ApprovalService {
         lifetime: Duration,
         headers: &HeaderMap,
     ) -> Result<HttpReply, HttpReply> {
-        let secrets = self.sessions.begin(holder, Instant::now(), lifetime).map_err(|_| {
+        let is_over_tls = browser_origin::is_over_tls(headers);
+        let secrets = self.sessions.begin(holder, Instant::now(), lifetime, is_over_tls).map_err(|_| {
             let message =
                 "no session was begun, since the operating system of the gateway returned no random bytes: try again";
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
@@ -119,7 +120,7 @@ impl ApprovalService {
         if let Some(fields) = reply.as_object_mut() {
             fields.insert("token".to_owned(), secrets.token.as_str().into());
         }
-        let cookie = secrets.set_cookie(browser_origin::is_over_tls(headers));
+        let cookie = secrets.set_cookie();
         Ok(HttpReply::json(StatusCode::OK, &reply).with_header("set-cookie", &cookie))
     }
 

@@ -17,8 +17,11 @@ use super::browser_origin;
 use crate::identity::login_identity::LoginIdentity;
 use crate::random::{self, RandomError};
 
-/// The name of the cookie.
+/// The name of the cookie without TLS.
 const COOKIE: &str = "flowgate-session";
+/// The name of the cookie over TLS. By the prefix, a browser accepts the cookie only from this host and over TLS: neither
+/// another host of the domain nor a page that was sent without TLS can set or replace it.
+const HOST_COOKIE: &str = "__Host-flowgate-session";
 /// The header with the token of the session.
 const TOKEN_HEADER: &str = "x-flowgate-page";
 /// The time after which a session ends.
@@ -39,6 +42,8 @@ struct PageSession {
     holder: SessionHolder,
     /// The digest of the token.
     token: [u8; 32],
+    /// The name of its cookie.
+    cookie_name: &'static str,
     begun: Instant,
     ends: Instant,
 }
@@ -71,6 +76,7 @@ impl SessionHolder {
 #[derive(Debug)]
 pub(crate) struct SessionSecrets {
     cookie: String,
+    is_over_tls: bool,
     /// How long the session lasts.
     lifetime: Duration,
     /// The token, which the page sends with each request.
@@ -80,8 +86,8 @@ pub(crate) struct SessionSecrets {
 impl SessionSecrets {
     /// Returns the value of `Set-Cookie` that begins the session. A cookie that a browser received over TLS is sent
     /// over TLS only.
-    pub(crate) fn set_cookie(&self, is_over_tls: bool) -> String {
-        cookie(&self.cookie, self.lifetime.as_secs(), is_over_tls)
+    pub(crate) fn set_cookie(&self) -> String {
+        cookie(&self.cookie, self.lifetime.as_secs(), self.is_over_tls)
     }
 }
 
@@ -93,12 +99,18 @@ pub(crate) fn delete_cookie(is_over_tls: bool) -> String {
 /// Returns the value of `Set-Cookie` for the cookie of a session with this value. The browser deletes the cookie
 /// after `max_age` seconds and, with `is_over_tls`, sends it over TLS only.
 fn cookie(value: &str, max_age: u64, is_over_tls: bool) -> String {
-    let secure = if is_over_tls { "; Secure" } else { "" };
-    format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}")
+    let (name, secure) = (cookie_name(is_over_tls), if is_over_tls { "; Secure" } else { "" });
+    format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}")
+}
+
+/// Returns the name of the cookie of a session. Only over TLS can a browser be told whose cookie it is.
+fn cookie_name(is_over_tls: bool) -> &'static str {
+    if is_over_tls { HOST_COOKIE } else { COOKIE }
 }
 
 impl PageSessions {
-    /// Begins a session of a person at `now`, which lasts for `lifetime`, and no longer than [`LIFETIME`].
+    /// Begins a session of a person at `now`, which lasts for `lifetime`, and no longer than [`LIFETIME`]. `is_over_tls`
+    /// says whether the browser has reached the page over TLS.
     ///
     /// # Errors
     /// If the system returned no random bytes.
@@ -107,10 +119,11 @@ impl PageSessions {
         holder: SessionHolder,
         now: Instant,
         lifetime: Duration,
+        is_over_tls: bool,
     ) -> Result<SessionSecrets, RandomError> {
         let secret = || random::bytes::<32>().map(|bytes| random::hex(&bytes));
         let lifetime = lifetime.min(LIFETIME);
-        let secrets = SessionSecrets { cookie: secret()?, lifetime, token: secret()? };
+        let secrets = SessionSecrets { cookie: secret()?, is_over_tls, lifetime, token: secret()? };
         let mut sessions = self.sessions();
         sessions.retain(|_, session| !session.is_over(now));
         // At the limit, a person's oldest session makes room for the new one.
@@ -121,25 +134,30 @@ impl PageSessions {
             sessions.remove(&oldest);
         }
         let ends = now + lifetime;
-        let session = PageSession { holder, token: digest(&secrets.token), begun: now, ends };
+        let (token, cookie_name) = (digest(&secrets.token), cookie_name(is_over_tls));
+        let session = PageSession { holder, token, cookie_name, begun: now, ends };
         sessions.insert(digest(&secrets.cookie), session);
         Ok(secrets)
     }
 
     /// Returns the session whose cookie and token a request carries, and the person who has it. `None` if the cookie or
-    /// the token is missing, wrong or sent twice, the session is over at `now`, or the request comes from a web page of
-    /// another site.
+    /// the token is missing, wrong or sent twice, the cookie has the name of sessions that began in the other way, the
+    /// session is over at `now`, or the request comes from a web page of another site.
     pub(crate) fn find(&self, headers: &HeaderMap, now: Instant) -> Option<(SessionId, SessionHolder)> {
         if browser_origin::is_foreign(headers) {
             return None;
         }
         let mut tokens = headers.get_all(TOKEN_HEADER).iter();
         let (token, None) = (tokens.next()?, tokens.next()) else { return None };
-        let (id, token) = (digest(cookie_of(headers)?), digest(token.to_str().ok()?));
+        let token = digest(token.to_str().ok()?);
         let sessions = self.sessions();
-        // Digests are compared, and nobody can guess a secret by parts of its digest: the time reveals nothing.
-        let session = sessions.get(&id).filter(|session| session.token == token && !session.is_over(now))?;
-        Some((id, session.holder.clone()))
+        // A browser that has reached the page in both ways has two cookies.
+        [HOST_COOKIE, COOKIE].into_iter().find_map(|name| {
+            let id = digest(named_cookie(headers, name)?);
+            // Digests are compared, and nobody can guess a secret by parts of its digest: the time reveals nothing.
+            let session = sessions.get(&id).filter(|session| session.cookie_name == name)?;
+            (session.token == token && !session.is_over(now)).then(|| (id, session.holder.clone()))
+        })
     }
 
     /// Returns whether the session has not ended yet.
@@ -176,11 +194,6 @@ fn digest(secret: &str) -> [u8; 32] {
     Sha256::digest(secret).into()
 }
 
-/// Returns the value of the session's cookie in a request; `None` if the request has no such cookie, or several.
-fn cookie_of(headers: &HeaderMap) -> Option<&str> {
-    named_cookie(headers, COOKIE)
-}
-
 /// Returns the value of a cookie; `None` if the request has no such cookie, or several.
 pub(super) fn named_cookie<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
@@ -205,7 +218,7 @@ mod tests {
     }
 
     fn begin(sessions: &PageSessions, name: &str, now: Instant) -> SessionSecrets {
-        sessions.begin(SessionHolder::Person(name.to_owned()), now, LIFETIME).unwrap()
+        sessions.begin(SessionHolder::Person(name.to_owned()), now, LIFETIME, false).unwrap()
     }
 
     /// A session lasts no longer than what it was begun with, and no longer than any.
@@ -213,7 +226,8 @@ mod tests {
     fn sessions_are_bounded() {
         let (sessions, now) = (PageSessions::default(), Instant::now());
         let check = |lifetime: Duration, expected: Duration| {
-            let secrets = sessions.begin(SessionHolder::Person("ann".to_owned()), now, lifetime).unwrap();
+            let holder = SessionHolder::Person("ann".to_owned());
+            let secrets = sessions.begin(holder, now, lifetime, false).unwrap();
             let headers = headers(&format!("{COOKIE}={}", secrets.cookie), &secrets.token);
             let second = Duration::from_secs(1);
             assert!(sessions.find(&headers, now + expected - second).is_some(), "{lifetime:?}");
@@ -284,10 +298,39 @@ mod tests {
 
     #[test]
     fn the_cookie_is_for_the_browser_alone() {
-        let secrets = SessionSecrets { cookie: "c".to_owned(), lifetime: LIFETIME, token: "t".to_owned() };
+        let set_cookie = |is_over_tls: bool| {
+            let (cookie, token) = ("c".to_owned(), "t".to_owned());
+            SessionSecrets { cookie, is_over_tls, lifetime: LIFETIME, token }.set_cookie()
+        };
         let expected = "flowgate-session=c; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200";
-        assert_eq!(secrets.set_cookie(false), expected);
-        assert_eq!(secrets.set_cookie(true), format!("{expected}; Secure"));
-        assert_eq!(delete_cookie(false), "flowgate-session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
+        assert_eq!(set_cookie(false), expected);
+        // A browser accepts the prefix only with `Secure`, with `Path=/` and without `Domain`.
+        assert_eq!(set_cookie(true), format!("__Host-{expected}; Secure"));
+        let deleted = "flowgate-session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0";
+        assert_eq!(delete_cookie(false), deleted);
+        assert_eq!(delete_cookie(true), format!("__Host-{deleted}; Secure"));
+    }
+
+    /// Another host of the domain can set a cookie without the prefix, and not one with it.
+    #[test]
+    fn a_session_over_tls_has_a_cookie_of_its_host() {
+        let (sessions, now) = (PageSessions::default(), Instant::now());
+        let begin = |name: &str, is_over_tls: bool| {
+            sessions.begin(SessionHolder::Person(name.to_owned()), now, LIFETIME, is_over_tls).unwrap()
+        };
+        let (tls, plain) = (begin("ann", true), begin("bob", false));
+        let check = |cookies: &[(&str, &str)], token: &str, expected: Option<&str>| {
+            let line = cookies.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
+            let found = sessions.find(&headers(&line.join("; "), token), now).map(|(_, holder)| holder);
+            let expected = expected.map(|name| SessionHolder::Person(name.to_owned()));
+            assert_eq!(found, expected, "{cookies:?}");
+        };
+        check(&[(HOST_COOKIE, &tls.cookie)], &tls.token, Some("ann"));
+        check(&[(COOKIE, &tls.cookie)], &tls.token, None);
+        check(&[(HOST_COOKIE, &plain.cookie)], &plain.token, None);
+        // Both cookies of one browser.
+        for (secrets, name) in [(&tls, "ann"), (&plain, "bob")] {
+            check(&[(COOKIE, &plain.cookie), (HOST_COOKIE, &tls.cookie)], &secrets.token, Some(name));
+        }
     }
 }

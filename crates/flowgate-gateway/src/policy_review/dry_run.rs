@@ -18,9 +18,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::policy_view::ended_reply;
+use super::reads_everything;
 use super::review_runs::{EndOnDrop, ReviewRun};
 use super::stored_conversations::{ConversationCounts, StoredConversations, read_last};
-use super::{own_policy, reads_everything};
 use crate::chat::ModelRoutes;
 use crate::chat::clients::ClientState;
 use crate::config::Role;
@@ -101,7 +101,7 @@ impl RequestedDryRun {
     /// the request no longer waits for the answer: its client has disconnected, or the time for an answer is over.
     pub(crate) fn run(self) -> HttpReply {
         let Self { client, text, conversations, review_run } = self;
-        let own = own_policy(&client);
+        let own = client.spec.own_policy();
         let edited = match own.with_own_text(&text) {
             Ok(edited) => Arc::new(edited),
             Err(InvalidPolicy { source, diagnostics }) => {

@@ -11,9 +11,9 @@ use flowgate::statement_hits::{HitCounter, StatementHits};
 use flowgate::trace::Tool;
 use serde_json::{Value, json};
 
+use super::reads_everything;
 use super::review_runs::{EndOnDrop, ReviewRun};
 use super::stored_conversations::{StoredConversations, read_last};
-use super::{own_policy, reads_everything};
 use crate::chat::ModelRoutes;
 use crate::chat::clients::ClientState;
 use crate::config::Role;
@@ -90,7 +90,7 @@ impl RequestedPolicy {
     /// Counts how often each statement of the policy applied, and returns the reply with the policy and the counts.
     /// Stops early if the request no longer waits for the answer.
     pub(crate) fn show(self) -> HttpReply {
-        let policy = own_policy(&self.client);
+        let policy = self.client.spec.own_policy();
         let mut counter = HitCounter::new(policy);
         // The number of judged calls, and how many conversations could be replayed (`None` without a count).
         let (mut calls, mut counts) = (0, None);

@@ -4,13 +4,14 @@
 //!
 //! Statements are removed from the text of the policy, before it is parsed, by Python's rules for lines: a statement
 //! begins at the outermost indentation, outside brackets and quotes. [`load`] verifies the result: if a requirement, a
-//! clearance of the model, or a rule that may stop replies is left, that is an error of the configuration.
+//! clearance of the model, or a rule that stops or asks is left, that is an error of the configuration.
 
 use std::sync::Arc;
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
-use flowgate::policy::{Dialect, InvalidPolicy, Policy};
+use flowgate::policy::{Action, Dialect, InvalidPolicy, Policy};
+use flowgate::statement_hits::{HitCounter, StatementHitKind};
 use flowgate::trace::Tool;
 
 /// The first words of the statements that are removed. They require, stop, ask or log something, or grant an exemption
@@ -73,15 +74,23 @@ fn unwatchable(invalid: &InvalidPolicy) -> String {
 }
 
 /// Returns whether the policy `permissive` still requires something of a call, limits what the model may be shown, or
-/// can stop a reply. `policy` is the client's own policy, which names the tools to check.
+/// has a rule that stops something or asks a person. `policy` is the client's own policy, which names the tools to check.
 fn stops_something(permissive: &Arc<Policy>, policy: &Policy) -> bool {
+    // The only requirement that may be there is the one that permits every call, which the checks below cover.
+    let counter = HitCounter::new(permissive);
+    let is_rule =
+        |kind: StatementHitKind| matches!(kind, StatementHitKind::Rule(action) if action != Action::Log);
+    let of_kind = |is_counted: &dyn Fn(StatementHitKind) -> bool| {
+        counter.hits().iter().filter(|statement| is_counted(statement.kind)).count()
+    };
+    if of_kind(&is_rule) > 0 || of_kind(&|kind| kind == StatementHitKind::Require) > 1 {
+        return true;
+    }
     let monitor = Monitor::new(Arc::clone(permissive));
     let mut tools = policy.named_tools();
     // An example of the tools that the policy does not name.
     tools.push(Tool::local("flowgate-unnamed-tool"));
-    monitor.strictest_requirement(&tools) != permissive.space().top()
-        || monitor.clearance("model").is_some()
-        || monitor.may_stop_replies()
+    monitor.strictest_requirement(&tools) != permissive.space().top() || monitor.clearance("model").is_some()
 }
 
 /// Returns the text of a policy without the statements that begin with a word of [`LEFT_OUT`]. `replacement` is written
@@ -234,12 +243,21 @@ mod tests {
             ),
             Ok(()),
         );
-        for stops in [
-            &format!("{lattice}require trusted if:\n    (call: ToolCall)\n"),
-            "raise \"no\" if:\n    (m: Message)\n    m.role == \"assistant\"\n",
-        ] {
-            let policy = Arc::new(Policy::parse(stops).unwrap());
-            assert!(stops_something(&policy, &policy), "{stops}");
+        // Statements that were left over, beside the one that permits every call.
+        let check_left = |left: &str, stops: bool| {
+            let source = format!("{lattice}{left}{PERMITS_EVERYTHING}");
+            let policy = Arc::new(Policy::parse(&source).unwrap());
+            assert_eq!(stops_something(&policy, &policy), stops, "{left}");
+        };
+        check_left("", false);
+        check_left("require trusted if:\n    (call: ToolCall)\n", true);
+        check_left("require trusted for call.arguments.to if:\n    (call: ToolCall) is tool:send\n", true);
+        check_left("require trusted if:\n    (call: ToolCall) is tool:flowgate/model\n", true);
+        check_left("log \"seen\" if:\n    (call: ToolCall)\n", false);
+        for event in ["call: ToolCall", "out: ToolOutput", "tool: Tool", "m: Message"] {
+            check_left(&format!("raise \"no\" if:\n    ({event})\n"), true);
         }
+        check_left("raise \"no\" if:\n    (m: Message)\n    m.role == \"user\"\n", true);
+        check_left("ask \"sure?\" if:\n    (call: ToolCall) is tool:send\n", true);
     }
 }

@@ -111,6 +111,44 @@ fn a_request_waits_for_a_decision() {
     }
 }
 
+/// A conversation that begins anew under its name counts its turns from 0 again. An approval in the earlier one does not
+/// fit an equal call of the new one.
+#[test]
+fn an_approval_does_not_fit_a_recreated_conversation() {
+    let upstream = UpstreamDouble::new(|_| calls(&[("send", MAIL)]));
+    let home = home(&upstream, 0);
+    let ask = |gateway: &TestGateway, texts: &[&str]| {
+        let role = |at: usize| if at.is_multiple_of(2) { "user" } else { "assistant" };
+        let messages: Vec<Value> =
+            texts.iter().enumerate().map(|(at, text)| json!({"role": role(at), "content": text})).collect();
+        let tools =
+            json!([{"type": "function", "function": {"name": "send", "parameters": {"type": "object"}}}]);
+        let body = json!({"model": "double", "messages": messages, "tools": tools}).to_string();
+        let headers = [("authorization", &*format!("Bearer {KEY}")), ("x-flowgate-conversation", "one")];
+        let (status, body) = gateway.post("/v1/chat/completions", &headers, &body);
+        assert_eq!(status, 200, "{body}");
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        let message = &answer["choices"][0]["message"];
+        (message["content"].as_str().unwrap_or_default().to_owned(), message.get("tool_calls").is_some())
+    };
+    let gateway = home.start();
+    let (waits, _) = ask(&gateway, &["Mail Bob."]);
+    assert!(waits.contains("ay `continue`"), "{waits}");
+    let bob = PersonClient(&gateway, "bob");
+    let earlier = bob.first();
+    assert_eq!(bob.says(&earlier, "allow").0, 200);
+    gateway.stop();
+    assert_eq!(tables(&home, &["DELETE FROM conversations"]), 1);
+    let gateway = home.start();
+    let (waits, has_calls) = ask(&gateway, &["Mail Bob."]);
+    assert!(waits.contains("ay `continue`") && !has_calls, "{waits}");
+    let later = PersonClient(&gateway, "bob").first();
+    assert_eq!((&later["turn"], &later["call"]), (&earlier["turn"], &earlier["call"]));
+    assert_ne!(later["digest"], earlier["digest"]);
+    let (waits, has_calls) = ask(&gateway, &["Mail Bob.", &waits, "continue"]);
+    assert!(waits.contains("ay `continue`") && !has_calls, "{waits}");
+}
+
 /// While decisions cannot be read, the request waits, and the log says so once.
 #[test]
 fn a_decision_that_cannot_be_read_is_reported() {

@@ -189,6 +189,38 @@ fn verdicts_after_a_change_of_the_policy_are_compared() {
     assert_eq!(rechecked(&home, &records).differ.len(), 1);
 }
 
+/// A conversation that was carried over to another policy and back: the verdicts before the changes count as gone, not as
+/// verdicts on calls that were never sent, and a changed verdict is detected.
+#[test]
+fn verdicts_after_a_change_of_the_policy_and_back_are_compared() {
+    let other = POLICY.replace("no passwords", "no passwords, please");
+    // Whether the conversation continues under the other policy.
+    for continues in [true, false] {
+        let upstream = UpstreamDouble::new(gullible);
+        let home = home(&upstream, POLICY);
+        let mut chat = Vec::new();
+        for (policy, is_used) in [(POLICY, true), (&other, continues), (POLICY, true)] {
+            home.policy(policy);
+            let gateway = home.start();
+            let mut agent = TestAgent::new(&gateway, FORMS[0].0, true, KEY);
+            agent.chat = std::mem::take(&mut chat);
+            if is_used {
+                agent.says("Mail the page to Bob.");
+            }
+            chat = std::mem::take(&mut agent.chat);
+            gateway.stop();
+        }
+        let mut records = records(&home);
+        let judged = records.iter().filter(|record| record.kind == RecordKind::Judged).count() as u64;
+        let found = rechecked(&home, &records);
+        assert_eq!((found.same + found.gone, found.unsent, found.differ.len()), (judged, 0, 0), "{found:?}");
+        assert_eq!((found.same > 0, found.gone > 0), (true, continues), "{found:?}");
+        let changed = records.iter_mut().rfind(|record| record.kind == RecordKind::Judged).unwrap();
+        changed.object.insert("verdict".to_owned(), json!("deny"));
+        assert_eq!(rechecked(&home, &records).differ.len(), 1);
+    }
+}
+
 /// An event that cannot be recorded has no effect.
 #[test]
 fn nothing_is_done_that_cannot_be_recorded() {

@@ -17,6 +17,8 @@ struct StreamEnd {
     status: u16,
     answers: Vec<u8>,
     grpc: Option<String>,
+    /// The text beside the status of gRPC.
+    message: Option<String>,
 }
 
 /// Sends these pieces on a stream with a key, and ends it if `ends`.
@@ -52,9 +54,11 @@ async fn send(
         answers.extend_from_slice(&data);
     }
     let trailers = body.trailers().await.ok().flatten();
-    let grpc = trailers.and_then(|trailers| Some(trailers.get("grpc-status")?.to_str().unwrap().to_owned()));
+    let trailer =
+        |name: &str| trailers.as_ref().and_then(|all| Some(all.get(name)?.to_str().unwrap().to_owned()));
+    let (grpc, message) = (trailer("grpc-status"), trailer("grpc-message"));
     connection.abort();
-    StreamEnd { status, answers, grpc }
+    StreamEnd { status, answers, grpc, message }
 }
 
 /// Frames a message of gRPC.
@@ -110,6 +114,33 @@ fn a_tool_of_the_provider_is_refused() {
         let answers = String::from_utf8_lossy(&ended.answers).into_owned();
         let why = "the request declares a tool that the provider runs";
         assert_eq!(answers.contains(why), is_refused, "{tools}: {answers}");
+    }
+}
+
+/// A message that is too large is refused for good, and one for which there is no room now may be sent again. Envoy and
+/// the log learn which it was.
+#[test]
+fn a_message_without_room_is_not_one_that_is_too_large() {
+    let text = "[clients.agent]\nkey-from = \"KEY\"\npolicy = \"policy.flow\"\nguardrail = true\n\
+        [upstreams.double]\nurl = \"http://127.0.0.1:1/v1\"\n";
+    let home = GatewayHome::new(text, POLICY);
+    let run = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let large = vec![0, 0x7f, 0xff, 0xff, 0xff];
+    for (limits, piece, grpc, message, limit) in [
+        (ServerLimits::default(), large, "8", "a larger --max-body", "bytes of one body"),
+        (
+            ServerLimits { bodies: 8, ..ServerLimits::default() },
+            framed(&head()),
+            "14",
+            "no room for the message now",
+            "bytes of all bodies that are read or evaluated",
+        ),
+    ] {
+        let (gateway, mut log) = home.start_within(limits);
+        let ended = run.block_on(send(&gateway, KEY, "application/grpc", vec![piece], false));
+        assert_eq!((ended.status, ended.grpc.as_deref()), (200, Some(grpc)), "{ended:?}");
+        assert!(ended.answers.is_empty() && ended.message.unwrap().contains(message), "{limit}");
+        assert_eq!(log.next("limit")["limit"], limit);
     }
 }
 

@@ -114,6 +114,49 @@ fn a_lasting_grant_covers_equal_calls_of_all_conversations() {
     assert!(log.contains(&withdrawal), "{log}");
 }
 
+/// A call that a lasting grant has allowed waits until a person has decided about another call of the same message. The
+/// grant is withdrawn meanwhile: the call does not run.
+#[test]
+fn a_withdrawn_grant_stops_a_call_that_waits_for_another() {
+    for is_withdrawn in [false, true] {
+        let upstream = UpstreamDouble::new(|request| {
+            let last = request.messages.iter().rfind(|message| matches!(message, Message::User(_)));
+            let has_sent = matches!(request.messages.last(), Some(Message::Tool { .. }));
+            match format!("{last:?}").contains("both") {
+                true if has_sent => says("Done."),
+                true => {
+                    calls(&[("send", r#"{"amount":5,"to":"bob"}"#), ("send", r#"{"amount":7,"to":"eve"}"#)])
+                }
+                false => pays(request),
+            }
+        });
+        let home = home(&upstream, " grant always");
+        let gateway = home.start();
+        let bob = PersonClient(&gateway, "bob");
+        let mut first = agent(&gateway);
+        assert!(first.says("Pay Bob 5.").contains(ASKED));
+        assert_eq!(grant(&bob, &json!({"days": 0})).0, 200);
+        assert_eq!(first.says("continue"), "Done.");
+        let mut second = agent(&gateway);
+        assert!(second.says("Pay both.").contains(ASKED));
+        let question = bob.first();
+        assert_eq!(question["call"]["arguments"]["to"], "eve");
+        if is_withdrawn {
+            let path = format!("/api/v1/grants/{}", grants(&gateway, "bob")[0]["id"].as_str().unwrap());
+            assert_eq!(gateway.delete(&path, &bob.key()).0, 200);
+        }
+        assert_eq!(bob.says(&question, "allow").0, 200);
+        if is_withdrawn {
+            second.chat.push(Message::User(vec!["continue".into()]));
+            let error = second.try_ask().unwrap_err().to_string();
+            assert!(error.contains("409"), "{error}");
+        } else {
+            assert_eq!(second.says("continue"), "Done.");
+            assert_eq!(second.ran.len(), 2, "{:?}", second.ran);
+        }
+    }
+}
+
 #[test]
 fn a_change_of_the_policy_ends_a_lasting_grant() {
     let upstream = UpstreamDouble::new(pays);

@@ -391,6 +391,59 @@ fn a_login_leads_to_the_page_alone() {
     assert_eq!(Browser::new(&gateway).get("/ui/login").status, 303);
 }
 
+/// Over TLS, the cookies have names that only this host can set: another host of the domain cannot plant the login of an
+/// attacker.
+#[test]
+fn a_login_over_tls_has_a_cookie_of_its_host() {
+    let (upstream, issuer) = (UpstreamDouble::new(|_| says("Hello.")), IssuerDouble::new());
+    let mut home = home(&upstream, &issuer, "", POLICY);
+    home.edit("http://localhost:1/ui/login/callback", "https://gate.example/ui/login/callback");
+    let gateway = home.start();
+    let mut browser = Browser::new(&gateway);
+    let answer = browser.get("/ui/login");
+    let cookie = answer.header("set-cookie");
+    assert!(cookie.starts_with("__Host-flowgate-login=") && cookie.ends_with("; Secure"), "{cookie}");
+    assert!(cookie.contains("; Path=/; HttpOnly; SameSite=Lax") && !cookie.contains("Domain"), "{cookie}");
+    let address = answer.header("location").to_owned();
+    let claims = json!({"preferred_username": "dora", "groups": ["desk"]});
+    let code = issuer.log_in(&address, &claims);
+    // The same cookie without the prefix.
+    let mut planted = browser.copy();
+    planted.cookies.iter_mut().for_each(|(name, _)| *name = name.replace("__Host-", ""));
+    assert_eq!(planted.returns(&address, &code, "").status, 400);
+    assert_eq!(browser.returns(&address, &code, "").status, 303);
+    let mut planted = browser.copy();
+    planted.cookies.iter_mut().for_each(|(name, _)| *name = name.replace("__Host-", ""));
+    assert_eq!(planted.takes_session().status, 401);
+    let over_tls =
+        [("x-flowgate-login", "1"), ("origin", "https://gate.example"), ("sec-fetch-site", "same-origin")];
+    let answer = browser.send(Method::POST, SESSION, &over_tls, "");
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(answer.header("set-cookie").starts_with("__Host-flowgate-session="));
+    let session: Value = serde_json::from_str(&answer.body).unwrap();
+    browser.token = session["token"].as_str().unwrap().to_owned();
+    assert_eq!(browser.get(SESSION).status, 200);
+}
+
+/// Anybody can begin logins and return with invented codes: after some of them, the issuer is not asked any more. People
+/// with keys still log in.
+#[test]
+fn invented_codes_are_refused_before_the_issuer_is_asked() {
+    let (upstream, issuer) = (UpstreamDouble::new(|_| says("Hello.")), IssuerDouble::new());
+    let (gateway, mut log) = home(&upstream, &issuer, "", POLICY).start_with_log();
+    let invents = || {
+        let mut browser = Browser::new(&gateway);
+        let address = browser.begins();
+        browser.returns(&address, "invented", "").status
+    };
+    let statuses: Vec<u16> = (0..12).map(|_| invents()).collect();
+    assert_eq!(statuses, [[502; 10].as_slice(), &[429; 2]].concat());
+    assert_eq!(issuer.exchanges().len(), 10);
+    assert!(log.next("limit").to_string().contains("codes from one address that the issuer has refused"));
+    let key = [("authorization", "Bearer key-of-the-person-vic")];
+    assert_eq!(Browser::new(&gateway).send(Method::POST, SESSION, &key, "").status, 200);
+}
+
 /// A reload takes effect for sessions that have begun: a person whose group has no role any more is out.
 #[test]
 fn a_reload_ends_sessions_of_people_without_a_role() {

@@ -2,6 +2,7 @@
 //! judged, runs in a request of its own, and its output has the label of the policy.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use flowgate_lm::chat::{Completion, Message, Request};
@@ -579,6 +580,137 @@ fn an_approved_search_runs_where_it_was_declared_or_not_at_all() {
                 assert!(audit.contains("does not declare it: declare it in every request"), "{at}: {audit}");
                 assert!(answer.contains("Done."), "{at}: {answer}");
             }
+        }
+    }
+}
+
+/// A person decides about a search, and the request that continues the turn permits pages of other domains: the search
+/// runs with the restrictions of the request that began the turn, or not at all.
+#[test]
+fn an_approved_search_keeps_its_restrictions() {
+    const ASK: &str = "ask \"searches are confirmed\" if:\n    (call: ToolCall) is tool:web_search\n";
+    let (one, other) = (Some("a.example"), Some("b.example"));
+    // The only domain that the first and the second request permit, and whether the search runs.
+    let rows =
+        [(one, one, true), (one, None, false), (one, other, false), (None, one, false), (None, None, true)];
+    for (api, name) in APIS {
+        for (first, second, runs) in rows {
+            let at = format!("{name}: {first:?}, then {second:?}");
+            // Gemini's form has no field for it.
+            if api == Api::GenerateContent && (first, second) != (None, None) {
+                continue;
+            }
+            let upstream = UpstreamDouble::new(searches);
+            let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n\
+                 [audit]\nfile = \"audit.jsonl\"\n";
+            let home = GatewayHome::new(
+                &(config(&upstream.url, name, MORE) + people),
+                &format!("{POLICY}{SEARCH}{ASK}"),
+            );
+            let gateway = home.start();
+            let key = format!("Bearer {KEY}");
+            let send = |texts: &[&str], domain: Option<&str>| {
+                let (path, body) = body(api, texts);
+                let mut body: Value = serde_json::from_str(&body).unwrap();
+                let domains = domain.map(|domain| json!([domain]));
+                match (api, domains) {
+                    (_, None) => {}
+                    (Api::Messages, Some(domains)) => body["tools"][0]["allowed_domains"] = domains,
+                    (_, Some(domains)) => body["tools"][0]["filters"] = json!({"allowed_domains": domains}),
+                }
+                gateway.post(path, &[("authorization", &key)], &body.to_string())
+            };
+            let (status, answer) = send(&["Search."], first);
+            assert!(status == 200 && answer.contains("ay `continue`"), "{at}: {answer}");
+            let bob = PersonClient(&gateway, "bob");
+            assert_eq!(bob.says(&bob.first(), "allow").0, 200, "{at}");
+            let (status, answer) = send(&["Search.", &answer_text(api, &answer), "continue"], second);
+            assert!(status == 200 && answer.contains("Done."), "{at}: {answer}");
+            assert!(!answer.contains("web_search"), "{at}: {answer}");
+            let bodies = upstream.bodies();
+            let ran: Vec<&String> = bodies.iter().filter(|body| declares_search(body)).collect();
+            assert_eq!(ran.len(), usize::from(runs), "{at}: {bodies:#?}");
+            assert!(
+                ran.iter().all(|body| first.is_none_or(|domain| body.contains(domain))),
+                "{at}: {ran:#?}"
+            );
+            let audit = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
+            assert_eq!(audit.contains("with other restrictions than"), !runs, "{at}: {audit}");
+        }
+    }
+}
+
+/// Searches twice for the same in one message, and tells `withdraw` when the first search runs.
+fn searches_twice(withdraw: impl Fn() + Send + Sync + 'static) -> UpstreamDouble {
+    UpstreamDouble::new(move |request| {
+        if text_of(request).contains("Search the web") {
+            withdraw();
+            return says("Otters are back.");
+        }
+        match request.messages.iter().any(|message| matches!(message, Message::Tool { .. })) {
+            true => says("Done."),
+            false => calls(&[("web_search", r#"{"query": "otters"}"#); 2]),
+        }
+    })
+}
+
+/// Withdraws all grants in the name of bob.
+fn withdraw_all(gateway: &TestGateway) {
+    let bob = PersonClient(gateway, "bob");
+    let (status, body) = gateway.get("/api/v1/grants", &bob.key());
+    assert_eq!(status, 200, "{body}");
+    let listed: Value = serde_json::from_str(&body).unwrap();
+    for grant in listed["grants"].as_array().unwrap() {
+        let path = format!("/api/v1/grants/{}", grant["id"].as_str().unwrap());
+        assert_eq!(gateway.delete(&path, &bob.key()).0, 200);
+    }
+}
+
+/// One grant allows two equal searches of one message. It is withdrawn while the first one runs: the second does not.
+#[test]
+fn a_search_does_not_run_after_its_grant_is_withdrawn() {
+    for (scope, decision) in [("always", "grant-lasting"), ("conversation", "grant")] {
+        for is_withdrawn in [false, true] {
+            let at = format!("{scope}, withdrawn {is_withdrawn}");
+            let gateway = Arc::new(OnceLock::<TestGateway>::new());
+            let (running, is_granted) = (Arc::clone(&gateway), Arc::new(AtomicBool::new(false)));
+            let is_due = Arc::clone(&is_granted);
+            let upstream = searches_twice(move || {
+                if is_withdrawn && is_due.load(Ordering::Relaxed) {
+                    withdraw_all(running.get().unwrap());
+                }
+            });
+            let people =
+                "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n";
+            let ask_rule = format!(
+                "store web: written by web_search\n\
+                 ask \"searches are confirmed\" grant {scope} if:\n    (call: ToolCall) is tool:web_search\n"
+            );
+            let home = GatewayHome::new(
+                &(config(&upstream.url, "messages", MORE) + people),
+                &format!("{POLICY}{SEARCH}{ask_rule}"),
+            );
+            let gateway = gateway.get_or_init(|| home.start());
+            let searches = || upstream.bodies().iter().filter(|body| declares_search(body)).count();
+            let (status, answer) = ask(gateway, Api::Messages, &["Search."]);
+            assert!(status == 200 && answer.contains("ay `continue`"), "{at}: {answer}");
+            let waits = answer_text(Api::Messages, &answer);
+            let bob = PersonClient(gateway, "bob");
+            assert_eq!(bob.says(&bob.first(), decision).0, 200, "{at}");
+            // A grant for the conversation is given in this turn, a lasting one answers in the next conversation.
+            is_granted.store(scope == "conversation", Ordering::Relaxed);
+            let (status, answer) = ask(gateway, Api::Messages, &["Search.", &waits, "continue"]);
+            assert!(status == 200 && answer.contains("Done."), "{at}: {answer}");
+            let mut before = 0;
+            if scope == "always" {
+                before = searches();
+                assert_eq!(before, 2, "{at}: {:#?}", upstream.shown());
+                is_granted.store(true, Ordering::Relaxed);
+                let (status, answer) = ask(gateway, Api::Messages, &["Search again, please."]);
+                assert!(status == 200 && answer.contains("Done."), "{at}: {answer}");
+            }
+            let expected = if is_withdrawn { 1 } else { 2 };
+            assert_eq!(searches() - before, expected, "{at}: {:#?}", upstream.shown());
         }
     }
 }

@@ -4,9 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
+use flowgate_audit::RecordKind;
 use serde_json::{Value, json};
 
 use crate::approvals::{PersonClient, home, mails};
+use crate::audit_log::records;
 use crate::gateway::{GatewayHome, KEY, LogLines, OTHER_KEY, POLICY, TestAgent, TestGateway, config, until};
 use crate::mcp::{AnswerForm, McpServerDouble};
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
@@ -50,6 +52,42 @@ fn a_changed_policy_is_in_force_after_a_reload() {
     let (_, summary) = reload(&gateway);
     assert_eq!(summary["changed"], json!([]));
     assert_eq!(agent.says("And again."), "Done.");
+}
+
+/// The audit log says who ordered a reload.
+#[test]
+fn a_reload_is_recorded_with_its_author() {
+    let upstream = UpstreamDouble::new(mails);
+    let mut home = home(&upstream, 0);
+    home.edit("[approvals]", "[audit]\nfile = \"audit.jsonl\"\n[approvals]");
+    let (gateway, _lines) = home.start_reloadable();
+    assert_eq!(reload(&gateway).0, 200);
+    gateway.stop();
+    let loaded: Vec<(Value, Option<Value>)> = records(&home)
+        .into_iter()
+        .filter(|record| record.kind == RecordKind::ConfigurationLoaded)
+        .map(|record| (record.object["cause"].clone(), record.object.get("who").cloned()))
+        .collect();
+    assert_eq!(loaded, [(json!("start"), None), (json!("api"), Some(json!("bob")))]);
+}
+
+/// A reload does not give a client its requests back, also if it changes their number.
+#[test]
+fn a_reload_keeps_the_used_quota() {
+    let upstream = UpstreamDouble::new(|_| says("Hello."));
+    let mut home = home(&upstream, 0);
+    home.edit("[clients.agent]\n", "[clients.agent]\nrequests-per-minute = 1\n");
+    let (gateway, _lines) = home.start_reloadable();
+    let body = json!({"model": "double", "messages": [{"role": "user", "content": "Hi"}]}).to_string();
+    let ask = || {
+        let headers = [("authorization", &*format!("Bearer {KEY}"))];
+        gateway.post("/v1/chat/completions", &headers, &body).0
+    };
+    assert_eq!([ask(), ask()], [200, 429]);
+    home.edit("role = \"viewer\"", "role = \"approver\"");
+    home.save();
+    assert_eq!(reload(&gateway).0, 200);
+    assert_eq!(ask(), 429);
 }
 
 /// A conversation whose policy has changed continues, and the new policy labels its earlier messages: after a reload, after

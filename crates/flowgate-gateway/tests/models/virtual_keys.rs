@@ -1,6 +1,8 @@
 //! Tests of virtual keys: who may make and revoke them, what they may be used for, and that the conversations of two of
 //! them are separate.
 
+use std::sync::{Arc, OnceLock};
+
 use flowgate_lm::chat::Usage;
 use serde_json::{Value, json};
 
@@ -8,7 +10,7 @@ use crate::FORMS;
 use crate::approvals::{PersonClient, home, mails};
 use crate::audit_log::records;
 use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway, until};
-use crate::mcp::AnswerForm;
+use crate::mcp::{self, AnswerForm, McpServerDouble, McpTestClient};
 use crate::persisted_turns::tables;
 use crate::servers::{self, bank, web};
 use crate::upstream::{UpstreamDouble, calls, says};
@@ -63,6 +65,43 @@ fn greeting() -> (UpstreamDouble, GatewayHome) {
     let upstream = UpstreamDouble::new(|_| says("Hello."));
     let home = home(&upstream, 0);
     (upstream, home)
+}
+
+/// An answer of a server is stopped while it arrives: the log says why, and does not say that a freeze did it if none did.
+#[test]
+fn the_log_says_why_an_answer_is_stopped() {
+    for (is_revoked, expected) in [
+        (
+            true,
+            "the answer of the MCP server is stopped: the key of this conversation was revoked, or has expired",
+        ),
+        (false, "the answer of the MCP server is stopped: an admin has frozen this server"),
+    ] {
+        let running = Arc::new(OnceLock::<(TestGateway, MadeKey)>::new());
+        let of_server = Arc::clone(&running);
+        let bank = McpServerDouble::new(AnswerForm::Json, &["balance"], move |_, _| {
+            let (gateway, made) = of_server.get().unwrap();
+            if is_revoked {
+                assert_eq!(revoke(gateway, "bob", &made.id), 200);
+            } else {
+                let freeze = json!({"kind": "server", "what": "bank", "frozen": true});
+                assert_eq!(PersonClient(gateway, "bob").post("/api/v1/freezes", &freeze).0, 200);
+            }
+            mcp::text("100")
+        });
+        let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n";
+        let web = web(AnswerForm::Json);
+        let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], people, servers::POLICY);
+        let (gateway, mut log) = home.start_with_log();
+        let made = make(&gateway, "ci", &json!({}));
+        let key: &'static str = Box::leak(made.key.clone().into_boxed_str());
+        let (gateway, _) = running.get_or_init(|| (gateway, made));
+        let mut one = McpTestClient { gateway, key, conversation: "one", next: 0 };
+        one.begin("bank");
+        assert_ne!(one.call("bank", "balance", &json!({})), "100");
+        let line = log.next("upstream");
+        assert!(line["message"].as_str().unwrap().starts_with(expected), "{line}");
+    }
 }
 
 /// A key works in every API, streamed or not, also after a restart, until it is revoked.

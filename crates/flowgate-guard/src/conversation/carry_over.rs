@@ -21,6 +21,7 @@ use flowgate::trace::{Call, EventId, Tool, TraceEntry};
 use flowgate_lm::chat::{Message, OutputFormat, Sources, ToolCall};
 
 use super::apply::{InputContext, InputOutcome};
+use super::redeclared::SentMessages;
 use super::{Conversation, ConversationPhase, ToolAnswer};
 use crate::history::lookup::{QuotationLookup, TextQuotations};
 use crate::history::{ClientProfile, History, HistoryMessage};
@@ -160,8 +161,8 @@ impl Conversation {
         (rest, sources, seen): (&[Message], &Sources, &[TextQuotations]),
     ) -> Result<(), CarryOverError> {
         let digests = history.digests_with(kept, rest);
-        let found =
-            self.align_chat(history, (&digests, certain), |count| rest.get(count.checked_sub(kept)?..));
+        let chat = SentMessages { digests: &digests, certain, messages: rest, sources };
+        let found = self.align_chat(history, &chat, client);
         // The history is the one that the earlier conversation had, so the same messages are unchanged.
         if digests.len() != kept + rest.len() || found.same != kept {
             return Err(CarryOverError::Inconsistent);

@@ -12,6 +12,7 @@ use flowgate_lm::chat::{self, Completion, OutputFormat, Sampling};
 use serde_json::{Map, Value};
 
 use super::apply::{InputContext, InputOutcome};
+use super::redeclared::SentMessages;
 use super::{Conversation, Need, ToolAnswer, Turn};
 use crate::approve::Decision;
 use crate::catalogue::OfferedTool;
@@ -221,7 +222,8 @@ impl Conversation {
         chat: &SentChat<'_>,
     ) -> Result<Option<MergeSummary>, PushError> {
         let certain = chat.certain_count();
-        let found = self.align_chat(history, (chat.digests(), certain), |count| chat.messages_after(count));
+        let declared = chat.sources_after(chat.digest_only_count());
+        let found = self.align_chat(history, &SentMessages::of(chat, &declared), client);
         // The input leaves out only the messages with the digests of the history. It contains messages that differ from
         // the history in the spelling of their calls alone, so that a replay recognises them as well.
         let kept = found.same;

@@ -5,6 +5,7 @@
 
 use flowgate_lm::chat::{Message, Part};
 
+use super::redeclared::SentMessages;
 use super::{Conversation, ConversationPhase, Turn};
 use crate::history::{History, HistoryMessage, SentChat};
 
@@ -63,7 +64,10 @@ impl Conversation {
             return None;
         }
         let length = history.messages().len();
-        let found = history.align(chat.digests(), chat.certain_count());
+        // `None`: a request that is sent again declares as little as before.
+        let declared = chat.sources_after(chat.digest_only_count());
+        let digests = self.compared_digests(history, &SentMessages::of(chat, &declared), None);
+        let found = history.align(&digests, chat.certain_count());
         match chat.messages_after(found.unchanged)? {
             // The same request as before, with or without the message that a person was asked.
             [] if found.unchanged + 1 == length || found.unchanged == length => Some((found.unchanged, None)),

@@ -8,6 +8,7 @@ use std::fmt;
 use flowgate::monitor::AuthorizedCall;
 
 use super::apply::{InputContext, InputOutcome};
+use super::redeclared::SentMessages;
 use super::{CallVerdict, Conversation, Need};
 use crate::history::lookup::QuotationLookup;
 use crate::history::{ClientProfile, History};
@@ -74,10 +75,10 @@ impl Conversation {
     fn replay_input(&mut self, state: &mut ReplayState<'_>, input: &Input) -> Option<()> {
         let ReplayState { client, history, call, judged } = state;
         let outcome = match input {
-            Input::Sent { kept, certain, rest, seen, .. } => {
+            Input::Sent { kept, certain, rest, seen, sources } => {
                 let digests = history.digests_with(*kept, rest);
-                let found = self
-                    .align_chat(history, (&digests, *certain), |count| rest.get(count.checked_sub(*kept)?..));
+                let chat = SentMessages { digests: &digests, certain: *certain, messages: rest, sources };
+                let found = self.align_chat(history, &chat, client);
                 // The history is the one of the original run, so the same messages are unchanged.
                 if found.same != *kept {
                     return None;

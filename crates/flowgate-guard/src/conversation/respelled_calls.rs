@@ -14,7 +14,8 @@ use flowgate_lm::chat::{self, ToolCall};
 use serde_json::{Map, Value};
 
 use super::Conversation;
-use crate::history::{Alignment, History, MessageDigest};
+use super::redeclared::SentMessages;
+use crate::history::{Alignment, ClientProfile, History};
 use crate::view::CallOutcome;
 
 /// A sent chat, compared with the history.
@@ -29,22 +30,23 @@ pub(super) struct AlignedChat {
 
 impl Conversation {
     /// Compares a sent chat with the history. The history takes on the digests of respelled messages: later chats and
-    /// [prefixes](History::prefixes) with this spelling then match at once. `digests` are the digests of the sent
-    /// messages, of which the first `certain` are known by their positions; `messages_after(n)` returns the messages
-    /// after the first n, or `None` if not all of them are at hand.
-    pub(super) fn align_chat<'m>(
+    /// [prefixes](History::prefixes) with this spelling then match at once. [Redeclared](super::redeclared) messages
+    /// count as changed; `client` says which messages are trusted.
+    pub(super) fn align_chat(
         &self,
         history: &mut History,
-        (digests, certain): (&[MessageDigest], usize),
-        messages_after: impl Fn(usize) -> Option<&'m [chat::Message]>,
+        chat: &SentMessages<'_>,
+        client: &ClientProfile,
     ) -> AlignedChat {
-        let mut alignment = history.align(digests, certain);
+        let digests = &*self.compared_digests(history, chat, Some(client));
+        let mut alignment = history.align(digests, chat.certain);
         // The number of messages that have the same spelling in the history.
         let same = alignment.unchanged;
         // Each round recognises at least one more message.
-        while let Some([message, ..]) = messages_after(alignment.unchanged)
+        while let Some([message, ..]) = chat.messages_after(alignment.unchanged)
             && let Some(recorded) = self.recorded_spelling(message)
-            && let Some(next) = history.respell(alignment.unchanged, &recorded, message, (digests, certain))
+            && let Some(next) =
+                history.respell(alignment.unchanged, &recorded, message, (digests, chat.certain))
         {
             alignment = next;
         }

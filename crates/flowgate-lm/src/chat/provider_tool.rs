@@ -23,6 +23,9 @@ pub enum ProviderTool {
     CodeExecution,
 }
 
+/// The beginning of each restriction in the description of a tool.
+const RESTRICTION: &str = " Returns ";
+
 /// The most tokens of an answer with the output of a tool.
 const MAX_TOKENS: u32 = 8192;
 
@@ -131,6 +134,38 @@ pub struct ProviderToolUse {
     pub max_calls: Option<u64>,
 }
 
+impl ProviderToolUse {
+    /// Returns the tool as it is offered to the model. The description ends with the restrictions, so that offers with
+    /// different restrictions differ: see [`Self::is_offer_of`].
+    #[must_use]
+    pub fn spec(&self) -> ToolSpec {
+        let mut spec = self.tool.spec();
+        // As JSON lists, so that no name of a domain can imitate other names.
+        if !self.allowed_domains.is_empty() {
+            spec.description +=
+                &format!("{RESTRICTION}only pages of the domains {}.", json!(self.allowed_domains));
+        }
+        if !self.blocked_domains.is_empty() {
+            spec.description +=
+                &format!("{RESTRICTION}no pages of the domains {}.", json!(self.blocked_domains));
+        }
+        if self.is_offline {
+            spec.description += &format!("{RESTRICTION}only pages that the provider has stored.");
+        }
+        spec
+    }
+
+    /// Returns whether a function that is offered to the model with this description and these parameters is the tool
+    /// `tool` of the provider, with any restrictions.
+    #[must_use]
+    pub fn is_offer_of(tool: ProviderTool, description: &str, parameters: &Value) -> bool {
+        let spec = tool.spec();
+        let restrictions = description.strip_prefix(spec.description.as_str());
+        *parameters == *spec.parameters
+            && restrictions.is_some_and(|rest| rest.is_empty() || rest.starts_with(RESTRICTION))
+    }
+}
+
 impl From<ProviderTool> for ProviderToolUse {
     fn from(tool: ProviderTool) -> Self {
         Self {
@@ -146,6 +181,43 @@ impl From<ProviderTool> for ProviderToolUse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_offer_states_the_restrictions() {
+        let search = ProviderToolUse::from(ProviderTool::WebSearch);
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let check = |wanted: &ProviderToolUse, expected: &str| {
+            let spec = wanted.spec();
+            let plain = ProviderTool::WebSearch.spec();
+            assert_eq!(spec.description.strip_prefix(&*plain.description), Some(expected));
+            assert_eq!((&spec.name, &spec.parameters), (&plain.name, &plain.parameters));
+            for tool in ProviderTool::ALL {
+                let is_offer = ProviderToolUse::is_offer_of(tool, &spec.description, &spec.parameters);
+                assert_eq!(is_offer, tool == ProviderTool::WebSearch, "{expected}");
+            }
+        };
+        check(&search, "");
+        let allowed =
+            ProviderToolUse { allowed_domains: texts(&["a.example", "b.example"]), ..search.clone() };
+        check(&allowed, r#" Returns only pages of the domains ["a.example","b.example"]."#);
+        // One name is not read as two.
+        let one = ProviderToolUse { allowed_domains: texts(&[r#"a.example","b.example"#]), ..search.clone() };
+        assert_ne!(one.spec().description, allowed.spec().description);
+        let blocked = ProviderToolUse { blocked_domains: texts(&["a.example"]), ..search.clone() };
+        check(&blocked, r#" Returns no pages of the domains ["a.example"]."#);
+        let offline = ProviderToolUse { is_offline: true, ..search.clone() };
+        check(&offline, " Returns only pages that the provider has stored.");
+        // The number of calls is counted where they run.
+        check(&ProviderToolUse { max_calls: Some(1), ..search.clone() }, "");
+        // Functions of a client.
+        let ToolSpec { description, parameters, .. } = search.spec();
+        let is_offer = |description: &str, parameters: &Value| {
+            ProviderToolUse::is_offer_of(ProviderTool::WebSearch, description, parameters)
+        };
+        assert!(!is_offer(&format!("{description} Of mine."), &parameters));
+        assert!(!is_offer("Searches.", &parameters));
+        assert!(!is_offer(&description, &json!({"type": "object"})));
+    }
 
     #[test]
     fn a_request_has_the_argument_and_nothing_else() {

@@ -85,7 +85,7 @@ pub(super) fn add_provider_tools(
     functions: &mut Vec<ToolSpec>,
     wanted: &[ProviderToolUse],
 ) -> Result<(), WireError> {
-    for spec in wanted.iter().map(|wanted| wanted.tool.spec()) {
+    for spec in wanted.iter().map(ProviderToolUse::spec) {
         if functions.iter().any(|function| function.name == spec.name) {
             return body.field_error(
                 "tools",

@@ -657,6 +657,30 @@ mod tests {
         }
     }
 
+    /// An output that is too large is shown as the tool wrote it, and as a smaller one would be.
+    #[test]
+    fn an_output_that_is_too_large_keeps_its_text() {
+        let deep = (0..70).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+        let block = |text: &str| serde_json::json!([{"type": "text", "text": text}]);
+        let spelled = deep.to_string();
+        let check = |content: Value, structured: Option<Value>, expected: &str| {
+            let (call_id, tool, is_error) = ("c".to_owned(), None, Some(false));
+            let output = Output { call_id, tool, content, structured, is_error };
+            let document = Document::new(&EventBody::Output(output), Label::BOTTOM);
+            assert!(document.is_oversize);
+            let content = document.key(0, "content").unwrap();
+            assert_eq!(document.to_value(content), expected);
+        };
+        for page in [Value::from("the \"page\""), block("the \"page\"")] {
+            check(page, Some(deep.clone()), &format!("the \"page\"\n{spelled}"));
+        }
+        // The text spells the structured form.
+        check(Value::from(spelled.as_str()), Some(deep.clone()), &spelled);
+        check(block(&spelled), Some(deep.clone()), &spelled);
+        check(deep.clone(), None, &spelled);
+        check(deep.clone(), Some(deep.clone()), &spelled);
+    }
+
     #[test]
     fn a_captured_part_is_a_piece_of_its_own() {
         let text = "{'Hotel': 'Rating: 4.2\\nReviews: nice', 'Inn': 'x'}";

@@ -8,11 +8,13 @@ use std::time::SystemTime;
 use flowgate_gateway::config::ClientSettings;
 use flowgate_gateway::{visibility, watching};
 use serde_json::Value;
+use ureq::tls::TlsConfig;
 
 use super::sample::SampleRequest;
 use super::{FindingState, Findings, online, permissions, report_policy};
 use crate::clients::config_file::ConfigText;
 use crate::command::serve::read_config;
+use crate::gateway_client::trusted_in;
 use crate::input::{InputError, read_short_text};
 
 /// The settings whose value is the name of an environment variable.
@@ -69,7 +71,7 @@ pub(super) fn examine(
         }
     }
     if is_online {
-        examine_upstreams(&document, &name, findings);
+        examine_upstreams(&document, folder, &name, findings);
     }
     Ok(())
 }
@@ -151,12 +153,24 @@ fn examine_client(
 }
 
 /// Asks the models' servers that the configuration `document` names. Any status below 500 shows that a server can be
-/// reached: the request has no key, so a refusal is expected. `name` is the file of the configuration. An upstream
-/// without an address is skipped.
-fn examine_upstreams(document: &Value, name: &str, findings: &mut Findings) {
+/// reached: the request has no key, so a refusal is expected. The certificate of a server is checked as the gateway
+/// checks it: by the authorities of its `ca-file`, if it has one. `name` is the file of the configuration, and `folder`
+/// the one in which relative paths begin. An upstream without an address is skipped.
+fn examine_upstreams(document: &Value, folder: &Path, name: &str, findings: &mut Findings) {
     for (upstream, section) in document.get("upstreams").and_then(Value::as_object).into_iter().flatten() {
         let Some(url) = section.get("url").and_then(Value::as_str) else { continue };
-        match online::status(url) {
+        let trusted = match section.get("ca-file").and_then(Value::as_str) {
+            None => Ok(TlsConfig::default()),
+            Some(file) => trusted_in(&folder.join(file)),
+        };
+        let trusted = match trusted {
+            Ok(trusted) => trusted,
+            Err(InputError(why)) => {
+                findings.wrong(format!("{name}: upstreams.{upstream}: its server was not asked, since `ca-file` cannot be used: {why}"));
+                continue;
+            }
+        };
+        match online::status(url, trusted) {
             Ok(status @ 500..) => findings
                 .wrong(format!("{name}: upstreams.{upstream}: its server fails with the status {status}; see the log of that server")),
             Ok(status) => findings

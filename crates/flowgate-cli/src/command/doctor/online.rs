@@ -3,19 +3,23 @@
 
 use std::time::Duration;
 
+use ureq::tls::TlsConfig;
+
 /// The time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends a GET request to a URL, and returns the HTTP status of the answer.
+/// Sends a GET request to a URL, and returns the HTTP status of the answer. `tls` says which certificates of the server
+/// are trusted.
 ///
 /// # Errors
 /// Returns why there is no answer: a clause without the address, which may have a secret.
-pub(super) fn status(url: &str) -> Result<u16, &'static str> {
+pub(super) fn status(url: &str, tls: TlsConfig) -> Result<u16, &'static str> {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         // A redirect is an answer as well: it shows that the server can be reached.
         .max_redirects(0)
         .proxy(None)
+        .tls_config(tls)
         .timeout_global(Some(TIMEOUT))
         .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
         .build();

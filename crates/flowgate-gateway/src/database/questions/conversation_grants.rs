@@ -138,6 +138,26 @@ impl Database {
         })
         .await
     }
+
+    /// Returns whether a conversation grant that one of the questions with these ids has given was withdrawn since.
+    pub(crate) async fn is_conversation_grant_withdrawn(
+        &self,
+        questions: &[String],
+    ) -> Result<bool, DatabaseError> {
+        let questions = questions.to_vec();
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                let sql = "SELECT 1 FROM questions WHERE id = ?1 AND granted IN (?2, ?3)";
+                for id in &questions {
+                    if !tx.query(sql, &[id.into(), WITHDRAWN.into(), REMOVED.into()]).await?.is_empty() {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            })
+        })
+        .await
+    }
 }
 
 /// Marks a withdrawn grant as removed from its conversation, in the transaction that persists the turn without it. `id`

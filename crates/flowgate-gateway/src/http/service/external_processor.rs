@@ -19,7 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-use super::{GatewayService, certificate_of, protect_connection};
+use super::{GatewayBound, GatewayService, certificate_of, protect_connection};
 use crate::chat::ModelRoutes;
 use crate::chat::guardrail;
 use crate::chat::guardrail::ext_proc::ExtProcStream;
@@ -39,20 +39,40 @@ const QUEUE_CAPACITY: usize = 4;
 enum StreamFailure {
     /// A message is malformed, or compressed.
     Malformed,
-    /// A message is too large, or there is no room for it now.
+    /// A message is larger than the gateway accepts, so sending it again does not help.
     TooLarge,
+    /// There is no room for a message now.
+    NoRoom,
     /// A message did not arrive in time, or the gateway is overloaded.
     Unavailable,
 }
 
 impl StreamFailure {
     /// Returns the status of gRPC, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`. It is never 0 (`OK`),
-    /// which would let Envoy continue.
+    /// which would let Envoy continue. `UNAVAILABLE` alone says that the same message may be accepted later.
     fn status(self) -> &'static str {
         match self {
             Self::Malformed => "3",
             Self::TooLarge => "8",
-            Self::Unavailable => "14",
+            Self::NoRoom | Self::Unavailable => "14",
+        }
+    }
+
+    /// Returns the text that the end of the stream has for the log of Envoy. It has no character that gRPC escapes.
+    fn message(self) -> &'static str {
+        match self {
+            Self::Malformed => {
+                "the stream has a message that is malformed or compressed: send the messages of ext_proc v3 without compression"
+            }
+            Self::TooLarge => {
+                "the message is larger than the gateway accepts: send a smaller body, or start the gateway with a larger --max-body"
+            }
+            Self::NoRoom => {
+                "the gateway has no room for the message now: try again in a second, or start the gateway with a larger --max-bodies"
+            }
+            Self::Unavailable => {
+                "the message did not arrive or was not judged in time, or the gateway is overloaded: try again in a second"
+            }
         }
     }
 }
@@ -82,12 +102,13 @@ impl GatewayService {
                 GrpcReader { body, bytes: Vec::new(), limit: service.limits.body + MAX_MESSAGE_OVERHEAD };
             let stream = ExtProcStream::new(received);
             let ended = timeout(limit, service.answer_messages(&routes, stream, messages, &sender)).await;
-            let status = match ended.unwrap_or(Err(StreamFailure::Unavailable)) {
-                // The status OK of gRPC.
-                Ok(()) => "0",
-                Err(failure) => failure.status(),
-            };
             let mut trailers = HeaderMap::new();
+            // The status OK of gRPC.
+            let mut status = "0";
+            if let Err(failure) = ended.unwrap_or(Err(StreamFailure::Unavailable)) {
+                status = failure.status();
+                trailers.insert("grpc-message", HeaderValue::from_static(failure.message()));
+            }
             trailers.insert("grpc-status", HeaderValue::from_static(status));
             // Envoy may have ended the stream.
             let _ = sender.send(Frame::trailers(trailers)).await;
@@ -187,11 +208,27 @@ impl GrpcReader {
         let length = u32::from_be_bytes(length);
         let end = usize::try_from(length).unwrap_or(usize::MAX).saturating_add(PREFIX);
         if end > self.limit {
+            service.note_bound(&GatewayBound {
+                what: "bytes of one body",
+                effect: "a stream of Envoy was ended with the status 8 of gRPC",
+                setting: Some("--max-body"),
+                advice: None,
+                most: service.limits.body,
+            });
             return Err(StreamFailure::TooLarge);
         }
         // The share of the message is taken before its bytes are read.
         let held = Arc::clone(&service.bodies).try_acquire_many_owned(length);
-        let held = held.map_err(|_| StreamFailure::TooLarge)?;
+        let held = held.map_err(|_| {
+            service.note_bound(&GatewayBound {
+                what: "bytes of all bodies that are read or evaluated",
+                effect: "a stream of Envoy was ended with the status 14 of gRPC",
+                setting: Some("--max-bodies"),
+                advice: None,
+                most: service.limits.bodies,
+            });
+            StreamFailure::NoRoom
+        })?;
         while self.bytes.len() < end {
             self.read_more().await?;
         }

@@ -44,7 +44,8 @@ impl GatewayService {
             // A login shows no valid key or session, so it does not protect its connection.
             ServiceRoute::BeginLogin => return approvals.begin_login().await,
             ServiceRoute::CompleteLogin => {
-                return approvals.complete_login(headers, request.uri().query()).await;
+                let address = address_of(extensions);
+                return approvals.complete_login(headers, request.uri().query(), address).await;
             }
             ServiceRoute::Conversations => {
                 self.routes_of_people()?.list_conversations(headers, request.uri().query()).await

@@ -23,11 +23,16 @@ pub(super) struct GatewayBound {
 
 impl GatewayService {
     /// Reports in the operator's log that a bound on all clients together was reached, so the line names no client.
-    /// Returns `reply`, the rejection, marked as logged already.
-    pub(super) fn refuse(&self, bound: &GatewayBound, reply: HttpReply) -> HttpReply {
+    pub(super) fn note_bound(&self, bound: &GatewayBound) {
         let GatewayBound { what, effect, setting, advice, most } = *bound;
         let most = u64::try_from(most).unwrap_or(u64::MAX);
         self.log.limit(&Limit { what, effect, setting, advice, most, client: "", conversation: None });
+    }
+
+    /// Reports a bound that was reached, as [`Self::note_bound`] does. Returns `reply`, the rejection, marked as logged
+    /// already.
+    pub(super) fn refuse(&self, bound: &GatewayBound, reply: HttpReply) -> HttpReply {
+        self.note_bound(bound);
         reply.mark_logged()
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::StatusCode;
+use flowgate_audit::ConfigurationCause;
 use serde_json::json;
 
 use super::GatewayService;
@@ -20,13 +21,13 @@ impl GatewayService {
     }
 
     /// Reads the configuration again, and serves it from now on. Writes to the operator's log what has changed, or why
-    /// the present configuration stays in force. `by` is the person who ordered it, or the signal. One reload at a
-    /// time.
+    /// the present configuration stays in force. `cause` is the order of a person, or the signal. One reload at a time.
     ///
     /// # Errors
     /// Why the present configuration stays in force.
-    pub(crate) async fn reload(&self, by: &str) -> Result<ReloadSummary, String> {
-        let outcome = self.reload_unlogged().await;
+    pub(crate) async fn reload(&self, cause: ConfigurationCause) -> Result<ReloadSummary, String> {
+        let by = cause.person().unwrap_or("SIGHUP").to_owned();
+        let outcome = self.reload_unlogged(cause).await;
         match &outcome {
             Ok(summary) => {
                 let fields = vec![
@@ -59,7 +60,7 @@ impl GatewayService {
     ///
     /// # Errors
     /// Why the present configuration stays in force.
-    async fn reload_unlogged(&self) -> Result<ReloadSummary, String> {
+    async fn reload_unlogged(&self, cause: ConfigurationCause) -> Result<ReloadSummary, String> {
         // The second part is checked again below: the gateway may stop while the configuration is read.
         let (Some(loader), Some(_)) = (&self.loader, self.models()) else {
             return Err(
@@ -76,7 +77,7 @@ impl GatewayService {
             return Err("the gateway is stopping: start it again".to_owned());
         };
         let summary = models.compare(&config);
-        let later = Arc::new(models.reconfigured(config).map_err(|error| error.to_string())?);
+        let later = Arc::new(models.reconfigured(config, cause).map_err(|error| error.to_string())?);
         self.set_models(Arc::clone(&later));
         models.replace_by(&later);
         Ok(summary)
@@ -95,8 +96,8 @@ impl GatewayService {
         // From now on, the connection is not closed to make room for another one: the person is authenticated.
         super::protect_connection(request.extensions());
         let service = Arc::clone(self);
-        let by = person.name.clone();
-        let reloaded = self.orders.spawn(async move { service.reload(&by).await });
+        let cause = ConfigurationCause::Order(person.name.clone());
+        let reloaded = self.orders.spawn(async move { service.reload(cause).await });
         match reloaded.await.map_err(|_| super::failed_order_reply())? {
             Ok(summary) => Ok(HttpReply::json(StatusCode::OK, &json!(summary))),
             Err(why) => Err(HttpReply::detail(StatusCode::CONFLICT, &why)),

@@ -170,7 +170,7 @@ pub(super) fn read_part_with(
 #[cfg(test)]
 mod tests {
     use super::super::super::DecodeOptions;
-    use super::super::decode_request;
+    use super::super::{decode_request, encode_request};
     use super::*;
     use crate::chat::{Message, Source};
 
@@ -207,6 +207,23 @@ mod tests {
         let image = r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA"}}"#;
         check("", image, &[("AA", None)]);
         check(r#","flowgate":{"source":"typed"}"#, image, &[("AA", typed)]);
+    }
+
+    /// An empty text is a text: the provider decides whether it accepts the message, and receives it as it was sent.
+    #[test]
+    fn an_empty_content_is_passed_on() {
+        for messages in [
+            r#"[{"role":"user","content":""}]"#,
+            r#"[{"role":"user","content":"a"},{"role":"assistant","content":""}]"#,
+            r#"[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":""}]}]"#,
+            r#"[{"role":"user","content":[]}]"#,
+        ] {
+            let text = format!(r#"{{"model":"m","max_tokens":1,"system":"","messages":{messages}}}"#);
+            let body = serde_json::from_str(&text).unwrap();
+            let read = decode_request(&Json::from(&body), &DecodeOptions::default()).unwrap();
+            let sent = encode_request(&read.request, "m", false);
+            assert_eq!((&sent["system"], sent["messages"].to_string()), (&"".into(), messages.to_owned()));
+        }
     }
 
     #[test]

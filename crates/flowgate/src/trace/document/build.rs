@@ -85,12 +85,7 @@ impl Document {
         // The content as one text, under the key of the field that it replaces.
         let (content, key) = match body {
             EventBody::Message(message) => (message.content.clone(), "content"),
-            EventBody::Output(output) => match &output.structured {
-                Some(structured) => {
-                    (Value::Array(vec![output.content.clone(), structured.clone()]), "content")
-                }
-                None => (output.content.clone(), "content"),
-            },
+            EventBody::Output(output) => (Value::String(undivided_text(output)), "content"),
             EventBody::Call(call) => (Value::Object(call.arguments.clone().unwrap_or_default()), "arguments"),
             EventBody::Tool(tool) => {
                 let mut text = format!("{}\n{}", tool.description, tool.input_schema);
@@ -304,6 +299,20 @@ impl Document {
             node.span = Some(source.span.clone());
         }
         id
+    }
+}
+
+/// Returns the text of an output that is not divided into fields: as in a tree of full size, the text as it is, followed
+/// by the structured form if the text does not spell that.
+fn undivided_text(output: &Output) -> String {
+    let content = sole_text(&output.content).unwrap_or(&output.content);
+    let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
+    let is_spelled = |twin: &Value| {
+        content == twin || serde_json::from_str::<Value>(&text).is_ok_and(|spelled| spelled == *twin)
+    };
+    match output.structured.as_ref().filter(|twin| !is_spelled(twin)) {
+        Some(structured) => format!("{text}\n{structured}"),
+        None => text,
     }
 }
 

@@ -1,0 +1,108 @@
+//! Recognises *redeclared* messages: messages of the user that a caller sends again, and that are distrusted as it sends
+//! them now, although the history has them with a lower label. A caller that drops the end of a chat, for example, may
+//! continue it with a page that was retrieved and that has the very words which a person typed there before.
+//!
+//! Chats are compared by the contents of their messages, and the declared provenance is no part of the content. Without
+//! this file, such a message would count as unchanged, and keep the label of the words of the person. With it, the message
+//! is new: it is labelled as it is sent, and carries the labels of what it replaces. [`Conversation::align_chat`] and the
+//! resumption of turns use this file before they compare a chat with the history.
+//!
+//! A message of a chat that was sent again as a whole counts as before if nothing is declared about it: many callers
+//! declare the provenance of new messages only. A caller that names the answer that it continues sends new messages
+//! only, so there a missing declaration counts as for any new message.
+//!
+//! [`Conversation::align_chat`]: super::Conversation::align_chat
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use flowgate_lm::chat::{Message, Part, Source, Sources};
+use sha2::{Digest as _, Sha256};
+
+use super::Conversation;
+use crate::history::{ClientProfile, History, MessageDigest, SentChat};
+
+/// A sent chat, as far as its messages are at hand.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SentMessages<'c> {
+    /// The digests of all messages.
+    pub(super) digests: &'c [MessageDigest],
+    /// How many of the first messages are known by their positions, because the caller names the answer that it
+    /// continues; 0 if it sends its whole chat.
+    pub(super) certain: usize,
+    /// The last messages, in full.
+    pub(super) messages: &'c [Message],
+    /// The declared provenance of the parts of `messages`.
+    pub(super) sources: &'c Sources,
+}
+
+impl<'c> SentMessages<'c> {
+    /// Returns the messages of `chat`, whose full messages have the declared provenance `sources`.
+    pub(super) fn of(chat: &'c SentChat<'_>, sources: &'c Sources) -> Self {
+        let (digests, certain, messages) = (chat.digests(), chat.certain_count(), chat.full_messages());
+        Self { digests, certain, messages, sources }
+    }
+
+    /// Returns the messages after the first `count`; `None` if not all of them are at hand.
+    pub(super) fn messages_after(&self, count: usize) -> Option<&'c [Message]> {
+        self.messages.get(count.checked_sub(self.offset())?..)
+    }
+
+    /// Returns the number of messages before those that are at hand.
+    fn offset(&self) -> usize {
+        self.digests.len().saturating_sub(self.messages.len())
+    }
+
+    /// Returns the indices of the messages of the user in the chat of which a part is distrusted as it is sent. Without
+    /// `client`, only what is declared counts.
+    fn distrusted(&self, client: Option<&ClientProfile>) -> impl Iterator<Item = usize> {
+        let messages = self.messages.iter().enumerate();
+        messages.filter_map(move |(number, message)| {
+            let Message::User(parts) = message else { return None };
+            let index = self.offset() + number;
+            // Only what is sent after the named answer is certainly new.
+            let client = client.filter(|_| self.certain > 0 && index >= self.certain);
+            let is_distrusted = |(at, part): (usize, &Part)| match self.sources.of(number, at) {
+                // A declaration as anything but typed is believed of every client.
+                Some(source) if source != Source::Typed => true,
+                source => client.is_some_and(|client| !client.trusts(source) && !is_pinned(client, part)),
+            };
+            parts.iter().enumerate().any(is_distrusted).then_some(index)
+        })
+    }
+}
+
+/// Returns whether the operator knows the text of a part verbatim, except for its holes, which are labelled apart.
+fn is_pinned(client: &ClientProfile, part: &Part) -> bool {
+    matches!(part, Part::Text(text) if client.pinned.iter().any(|form| form.holes(text).is_some()))
+}
+
+impl Conversation {
+    /// Returns the digests by which a sent chat is compared with the history: those of its messages, except that a
+    /// redeclared message has one that no message of the history has. Without `client`, only what is declared counts.
+    pub(super) fn compared_digests<'c>(
+        &self,
+        history: &History,
+        chat: &SentMessages<'c>,
+        client: Option<&ClientProfile>,
+    ) -> Cow<'c, [MessageDigest]> {
+        let mut digests = Cow::Borrowed(chat.digests);
+        let top = self.monitor.policy().space().top();
+        // The digests of the messages below top, computed if there is a distrusted message.
+        let mut below_top: Option<HashSet<MessageDigest>> = None;
+        for index in chat.distrusted(client) {
+            let Some(digest) = chat.digests.get(index) else { continue };
+            let is_lower = match history.messages().get(index).filter(|known| known.has_digest(digest)) {
+                Some(known) => known.label != top,
+                // The message was perhaps moved.
+                None => below_top
+                    .get_or_insert_with(|| history.digests_where(|known| known.label != top))
+                    .contains(digest),
+            };
+            if is_lower && let Some(compared) = digests.to_mut().get_mut(index) {
+                *compared = Sha256::new().chain_update("redeclared ").chain_update(digest).finalize().into();
+            }
+        }
+        digests
+    }
+}
