@@ -179,7 +179,7 @@ impl ConversationState {
         // Calls that were permitted before a person was asked depend on the standing consents and the approvals in
         // force then; if these have changed, the calls are withheld.
         let mut has_changed = standing.has_changed(approvals, &client.spec, name).await;
-        if standing.is_resumed && has_changed == Ok(false) {
+        if standing.is_resumed && matches!(has_changed, Ok(false)) {
             // Earlier requests of a continued turn may have used approvals of lasting grants.
             let approved = turn.calls.iter().filter_map(|call| call.approved.as_deref());
             let turns = self.turns();
