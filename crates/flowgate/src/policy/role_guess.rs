@@ -143,7 +143,7 @@ fn role_of_last_word(words: &[String]) -> Option<ArgumentRole> {
         "key" | "keys" if follows(SECRET_KEYS) => ArgumentRole::Credential,
         "token" if follows(LIST_TOKENS) => return None,
         // The plural `tokens` is a count, such as that of the tokens of a model.
-        "apikey" | "otp" | "passcode" | "passwd" | "pin" | "pwd" | "token" => ArgumentRole::Credential,
+        "apikey" | "otp" | "passwd" | "pin" | "pwd" | "token" => ArgumentRole::Credential,
         "guid" | "guids" | "id" | "ids" | "key" | "keys" | "number" | "numbers" | "uuid" | "uuids" => {
             ArgumentRole::Selector
         }
