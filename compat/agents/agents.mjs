@@ -1,11 +1,24 @@
-// The agents: how each is started, what form its requests have for the model, and what a model has to call to do the task.
+// The agents: how each is started, what form its requests have for the model, and what a model has to call to do the task. `servers` are the MCP
+// servers of an agent, each with its command and arguments.
 
+import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
 
 const { CLAUDE, CODEX, GEMINI, PYTHON, SDK, VERCEL } = process.env;
 export const KEY = "the-key-of-this-agent";
 const TASK = "Fix the failing test";
+
+// Otherwise Claude Code offers these tools only after a search, and begins before its servers do.
+export const AT_ONCE = { ENABLE_TOOL_SEARCH: "false", MCP_CONNECTION_NONBLOCKING: "false" };
+
+function codex(home, url, model, servers = {}, settings = "") {
+  const provider = `[model_providers.gateway]\nname = "gateway"\nbase_url = "${url}/v1"\nwire_api = "responses"\nenv_key = "GATEWAY_KEY"\n`;
+  const tables = Object.entries(servers).map(([name, { command, args }]) => `[mcp_servers.${name}]\ncommand = ${JSON.stringify(command)}\nargs = ${JSON.stringify(args)}\n`);
+  fs.mkdirSync(path.join(home, ".codex"), { recursive: true });
+  fs.writeFileSync(path.join(home, ".codex/config.toml"), `${settings}model = "${model}"\nmodel_provider = "gateway"\n${provider}${tables.join("")}`);
+  return { command: CODEX, args: ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK], env: { GATEWAY_KEY: KEY } };
+}
 
 export const AGENTS = {
   "Claude Code": {
@@ -14,6 +27,7 @@ export const AGENTS = {
     client: "claude-code",
     upstream: "https://api.anthropic.com",
     shell: (command) => ["Bash", { command }],
+    ofServer: (server, tool) => `mcp__${server}__${tool}`,
     // Claude Code writes these commands and edits in its own way before it runs them, and sends them back so.
     plan: (project, how) => [
       ["Read", { file_path: `${project}/calc.mjs` }],
@@ -21,9 +35,11 @@ export const AGENTS = {
       ["Edit", { file_path: `${project}/calc.mjs`, old_string: "a - b", new_string: "a + b" }],
       ["Bash", { command: "node --test calc.test.mjs", description: "Runs the test" }],
     ],
-    start(home, url, isAuto) {
+    start(home, url, { isAuto, servers }) {
       const env = { ANTHROPIC_BASE_URL: url, ANTHROPIC_API_KEY: KEY, CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", DISABLE_AUTOUPDATER: "1", IS_SANDBOX: "1" };
-      return { command: CLAUDE, args: ["-p", TASK, "--permission-mode", isAuto ? "auto" : "bypassPermissions", "--model", "claude-sonnet-5"], env };
+      const args = ["-p", TASK, "--permission-mode", isAuto ? "auto" : "bypassPermissions", "--model", "claude-sonnet-5"];
+      if (!servers) return { command: CLAUDE, args, env };
+      return { command: CLAUDE, args: [...args, "--mcp-config", JSON.stringify({ mcpServers: servers }), "--strict-mcp-config"], env: { ...env, ...AT_ONCE } };
     },
   },
   Codex: {
@@ -32,18 +48,15 @@ export const AGENTS = {
     client: "codex",
     upstream: "https://api.openai.com",
     shell: (cmd) => ["exec_command", { cmd }],
+    // The gateway names a tool in a namespace so.
+    ofServer: (server, tool) => `mcp__${server}__${tool}`,
     plan: (_project, how) => [
       ["exec_command", { cmd: "cat calc.mjs" }],
-      ...how.map((step) => (step === "look" ? step : ["exec_command", { cmd: step }])),
+      ...how.map((step) => (step === "look" || Array.isArray(step) ? step : ["exec_command", { cmd: step }])),
       ["exec_command", { cmd: "sed -i 's/a - b/a + b/' calc.mjs" }],
       ["exec_command", { cmd: "node --test calc.test.mjs" }],
     ],
-    start(home, url) {
-      const provider = `[model_providers.gateway]\nname = "gateway"\nbase_url = "${url}/v1"\nwire_api = "responses"\nenv_key = "GATEWAY_KEY"\n`;
-      fs.mkdirSync(path.join(home, ".codex"), { recursive: true });
-      fs.writeFileSync(path.join(home, ".codex/config.toml"), `model = "gpt-5"\nmodel_provider = "gateway"\n${provider}`);
-      return { command: CODEX, args: ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK], env: { GATEWAY_KEY: KEY } };
-    },
+    start: (home, url, { servers }) => codex(home, url, "gpt-5", servers),
   },
   "Gemini CLI": {
     name: "gemini-cli",
@@ -51,19 +64,40 @@ export const AGENTS = {
     client: "gemini-cli",
     upstream: "https://generativelanguage.googleapis.com",
     shell: (command) => ["run_shell_command", { command }],
+    ofServer: (server, tool) => `mcp_${server}_${tool}`,
     plan: (_project, how) => [
       ["read_file", { file_path: "calc.mjs" }],
-      ...how.map((step) => (step === "look" ? step : ["run_shell_command", { command: step }])),
+      ...how.map((step) => (step === "look" || Array.isArray(step) ? step : ["run_shell_command", { command: step }])),
       ["replace", { file_path: "calc.mjs", instruction: "add", old_string: "a - b", new_string: "a + b" }],
       ["run_shell_command", { command: "node --test calc.test.mjs", description: "Runs the test" }],
     ],
-    start(home, url) {
-      const settings = { security: { auth: { selectedType: "gemini-api-key" } }, privacy: { usageStatisticsEnabled: false }, telemetry: { enabled: false } };
+    start(home, url, { servers }) {
+      const settings = { ...(servers && { mcpServers: servers }), security: { auth: { selectedType: "gemini-api-key" } }, privacy: { usageStatisticsEnabled: false }, telemetry: { enabled: false } };
       fs.mkdirSync(path.join(home, ".gemini"), { recursive: true });
       fs.writeFileSync(path.join(home, ".gemini/settings.json"), JSON.stringify(settings));
       const args = [GEMINI, "--skip-trust", "--yolo", "-m", "gemini-2.5-flash", "-p", TASK];
       return { command: process.execPath, args, env: { GEMINI_API_KEY: KEY, GOOGLE_GEMINI_BASE_URL: url } };
     },
+  },
+};
+
+// The models that Codex knows edit by patches: the tool has no JSON arguments. Without another catalogue, they would write programs that call the tools (see
+// examples/coding/README.md).
+const PATCH = "*** Begin Patch\n*** Update File: calc.mjs\n@@\n-export const sum = (a, b) => a - b;\n+export const sum = (a, b) => a + b;\n*** End Patch\n";
+AGENTS["Codex with patches"] = {
+  ...AGENTS.Codex,
+  name: "codex-patch",
+  isShort: true,
+  plan: (project, how) => AGENTS.Codex.plan(project, how).map((step) => (step[1]?.cmd?.startsWith("sed") ? ["apply_patch", { input: PATCH }] : step)),
+  start(home, url, { servers }) {
+    const { models } = JSON.parse(execFileSync(CODEX, ["debug", "models", "--bundled"], { env: { PATH: process.env.PATH, HOME: home }, stdio: ["ignore", "pipe", "ignore"] }));
+    for (const model of models) {
+      delete model.tool_mode;
+      Object.assign(model, { use_responses_lite: false, supports_search_tool: false });
+    }
+    const catalogue = path.join(home, "models.json");
+    fs.writeFileSync(catalogue, JSON.stringify({ models }));
+    return codex(home, url, "gpt-6.2-sol", servers, `model_catalog_json = "${catalogue}"\n`);
   },
 };
 
@@ -76,6 +110,8 @@ const SDKS = {
   "Anthropic's client": ["anthropic", "claude-code"],
   "Google's client": ["google-genai", "gemini-cli"],
   "Vercel's AI SDK": ["vercel", "claude-code"],
+  // As long as it is told nothing else, the SDK refers to its earlier answers in place of sending them.
+  "Vercel's AI SDK on Responses": ["vercel-responses", "codex"],
 };
 for (const [title, [name, client]] of Object.entries(SDKS)) {
   const { form, upstream } = Object.values(AGENTS).find((agent) => agent.client === client);
@@ -84,7 +120,8 @@ for (const [title, [name, client]] of Object.entries(SDKS)) {
     client,
     form,
     upstream,
-    isOnlyClient: title.endsWith("client"),
+    // The clients alone do less: the gateway sees no difference between them and the SDKs above them.
+    isShort: title.endsWith("client"),
     shell: (command) => ["run_shell_command", { command }],
     plan: (_project, how) => [
       ["read_file", { file_path: "calc.mjs" }],
@@ -93,7 +130,7 @@ for (const [title, [name, client]] of Object.entries(SDKS)) {
       ["run_shell_command", { command: "node --test calc.test.mjs" }],
     ],
     start(_home, url) {
-      const [command, ...args] = name === "vercel" ? [process.execPath, VERCEL] : [PYTHON, SDK, name];
+      const [command, ...args] = name.startsWith("vercel") ? [process.execPath, VERCEL, name] : [PYTHON, SDK, name];
       return { command, args: [...args, TASK], env: { GATEWAY_URL: url, GATEWAY_KEY: KEY } };
     },
   };

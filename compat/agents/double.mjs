@@ -19,9 +19,9 @@ const SEAL = Buffer.from("a seal").toString("base64");
 /** Whether a call was made: one of this tool whose arguments have these values, and perhaps others. */
 const isMade = (calls, [name, args]) => calls.some((call) => planned(call.name) === name && Object.entries(args).every(([key, value]) => JSON.stringify(call.args[key]) === JSON.stringify(value)));
 
-/** Returns the next call, or `null` if the plan is done. `view` has the calls so far and all texts. */
-function next(view, plan, shell) {
-  const order = ORDER.exec(view.text)?.[1];
+/** Returns the next call, or `null` if the plan is done. `view` has the calls so far and all texts, and `offer` the descriptions of tools. */
+function next(view, offer, plan, shell) {
+  const order = (ORDER.exec(view.text) ?? ORDER.exec(offer))?.[1];
   if (order && !isMade(view.calls, shell(order))) return shell(order);
   for (const step of plan) {
     if (step === "look") {
@@ -112,11 +112,12 @@ const FORMS = {
 
 /**
  * Starts a double of this form. `plan` are calls, each a name and the arguments, or `"look"`: to look at the newest text
- * that is hidden; `shell` makes a call out of a command. `views` has the texts that the model was shown, request by request, and
- * `steps` what it answered.
+ * that is hidden; `shell` makes a call out of a command. `views` has the texts that the model was shown, request by request, `offers` the
+ * tools that it was offered, and `steps` what it answered.
  */
 export function start(form, plan, shell) {
   const views = [];
+  const offers = [];
   const steps = [];
   const server = http.createServer((request, response) => {
     let body = "";
@@ -128,9 +129,11 @@ export function start(form, plan, shell) {
       }
       const asked = JSON.parse(body);
       const view = FORMS[form].read(asked);
+      const offer = JSON.stringify(asked.tools ?? []);
       views.push(view.text);
+      offers.push(offer);
       // A request without tools is for a title, or the like.
-      const step = view.hasTools ? next(view, plan, shell) : null;
+      const step = view.hasTools ? next(view, offer, plan, shell) : null;
       const offered = step && asked.tools.find((tool) => planned(tool.name ?? "") === step[0]);
       const call = step && [offered?.name ?? step[0], step[1]];
       // A model without tools that is shown an order sums it up.
@@ -147,5 +150,5 @@ export function start(form, plan, shell) {
       response.end(events.map((event) => `${named(event)}data: ${JSON.stringify(event)}\n\n`).join(""));
     });
   });
-  return new Promise((done) => server.listen(0, "127.0.0.1", () => done({ server, views, steps, url: `http://127.0.0.1:${server.address().port}` })));
+  return new Promise((done) => server.listen(0, "127.0.0.1", () => done({ server, views, offers, steps, url: `http://127.0.0.1:${server.address().port}` })));
 }

@@ -1,9 +1,10 @@
-// An MCP server over standard input and output with one tool, which returns the text of the file that it is started with.
+// An MCP server over standard input and output with one tool, which returns the text of the file that it is started with. A second argument is what
+// the tool says about itself.
 
 import fs from "node:fs";
 import readline from "node:readline";
 
-const TOOL = { name: "read_notes", description: "Returns the notes of the project.", inputSchema: { type: "object", properties: {} } };
+const TOOL = { name: "read_notes", description: process.argv[3] ?? "Returns the notes of the project.", inputSchema: { type: "object", properties: {} } };
 
 readline.createInterface({ input: process.stdin }).on("line", (line) => {
   const { id, method, params } = JSON.parse(line);

