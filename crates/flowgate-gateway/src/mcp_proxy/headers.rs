@@ -235,7 +235,7 @@ mod tests {
             let is_framed = value.ends_with("?=");
             let differs =
                 "the header `mcp-name` differs from the same field of the message: send equal values";
-            check(&[(name, value)], Err(if is_framed { &expected } else { differs }));
+            check(&[(name, value)], Err(if is_framed { expected.as_str() } else { differs }));
         }
         check(
             &[(VERSION, "latest")],

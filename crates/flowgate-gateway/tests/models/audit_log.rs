@@ -199,7 +199,7 @@ fn verdicts_after_a_change_of_the_policy_and_back_are_compared() {
         let upstream = UpstreamDouble::new(gullible);
         let home = home(&upstream, POLICY);
         let mut chat = Vec::new();
-        for (policy, is_used) in [(POLICY, true), (&other, continues), (POLICY, true)] {
+        for (policy, is_used) in [(POLICY, true), (other.as_str(), continues), (POLICY, true)] {
             home.policy(policy);
             let gateway = home.start();
             let mut agent = TestAgent::new(&gateway, FORMS[0].0, true, KEY);

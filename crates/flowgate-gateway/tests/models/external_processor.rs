@@ -123,7 +123,6 @@ fn a_tool_of_the_provider_is_refused() {
 fn a_message_without_room_is_not_one_that_is_too_large() {
     let text = "[clients.agent]\nkey-from = \"KEY\"\npolicy = \"policy.flow\"\nguardrail = true\n\
         [upstreams.double]\nurl = \"http://127.0.0.1:1/v1\"\n";
-    let home = GatewayHome::new(text, POLICY);
     let run = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let large = vec![0, 0x7f, 0xff, 0xff, 0xff];
     for (limits, piece, grpc, message, limit) in [
@@ -136,7 +135,7 @@ fn a_message_without_room_is_not_one_that_is_too_large() {
             "bytes of all bodies that are read or evaluated",
         ),
     ] {
-        let (gateway, mut log) = home.start_within(limits);
+        let (gateway, mut log) = GatewayHome::new(text, POLICY).start_within(limits);
         let ended = run.block_on(send(&gateway, KEY, "application/grpc", vec![piece], false));
         assert_eq!((ended.status, ended.grpc.as_deref()), (200, Some(grpc)), "{ended:?}");
         assert!(ended.answers.is_empty() && ended.message.unwrap().contains(message), "{limit}");

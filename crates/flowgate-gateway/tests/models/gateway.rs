@@ -535,15 +535,11 @@ impl TestAgent {
     }
 
     pub(crate) fn ask(&self) -> Completion {
-        self.try_ask().unwrap()
-    }
-
-    pub(crate) fn try_ask(&self) -> Result<Completion, flowgate_lm::Error> {
         let sampling = Sampling { max_tokens: Some(100), ..Sampling::default() };
         let (messages, choice, format) = (self.chat.clone(), ToolChoice::Auto, self.format.clone());
         let request =
             Request { messages: messages.into(), tools: self.tools.clone(), choice, sampling, format };
-        flowgate_lm::block_on(self.client.complete(&request, &mut flowgate_lm::ignore_deltas))
+        flowgate_lm::block_on(self.client.complete(&request, &mut flowgate_lm::ignore_deltas)).unwrap()
     }
 }
 

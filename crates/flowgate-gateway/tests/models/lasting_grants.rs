@@ -119,16 +119,9 @@ fn a_lasting_grant_covers_equal_calls_of_all_conversations() {
 #[test]
 fn a_withdrawn_grant_stops_a_call_that_waits_for_another() {
     for is_withdrawn in [false, true] {
-        let upstream = UpstreamDouble::new(|request| {
-            let last = request.messages.iter().rfind(|message| matches!(message, Message::User(_)));
-            let has_sent = matches!(request.messages.last(), Some(Message::Tool { .. }));
-            match format!("{last:?}").contains("both") {
-                true if has_sent => says("Done."),
-                true => {
-                    calls(&[("send", r#"{"amount":5,"to":"bob"}"#), ("send", r#"{"amount":7,"to":"eve"}"#)])
-                }
-                false => pays(request),
-            }
+        let upstream = UpstreamDouble::new(|request| match text_of(request).contains("Pay both.") {
+            true => calls(&[("send", r#"{"amount":5,"to":"bob"}"#), ("send", r#"{"amount":7,"to":"eve"}"#)]),
+            false => pays(request),
         });
         let home = home(&upstream, " grant always");
         let gateway = home.start();
@@ -137,22 +130,36 @@ fn a_withdrawn_grant_stops_a_call_that_waits_for_another() {
         assert!(first.says("Pay Bob 5.").contains(ASKED));
         assert_eq!(grant(&bob, &json!({"days": 0})).0, 200);
         assert_eq!(first.says("continue"), "Done.");
-        let mut second = agent(&gateway);
-        assert!(second.says("Pay both.").contains(ASKED));
-        let question = bob.first();
-        assert_eq!(question["call"]["arguments"]["to"], "eve");
+        let ask = |texts: &[&str]| {
+            let role = |at: usize| if at.is_multiple_of(2) { "user" } else { "assistant" };
+            let messages: Vec<Value> = texts
+                .iter()
+                .enumerate()
+                .map(|(at, text)| json!({"role": role(at), "content": text}))
+                .collect();
+            let tool =
+                json!({"type": "function", "function": {"name": "send", "parameters": {"type": "object"}}});
+            let body = json!({"model": "double", "messages": messages, "tools": [tool]}).to_string();
+            gateway.post("/v1/chat/completions", &[("authorization", &format!("Bearer {KEY}"))], &body)
+        };
+        let (status, answer) = ask(&["Pay both."]);
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let waits = answer["choices"][0]["message"]["content"].as_str().unwrap();
+        assert!(waits.contains(ASKED), "{waits}");
+        // The grant has answered the question about Bob.
+        let questions = bob.open();
+        assert_eq!(questions.len(), 1, "{questions:?}");
+        assert_eq!(questions[0]["call"]["arguments"]["to"], "eve");
         if is_withdrawn {
             let path = format!("/api/v1/grants/{}", grants(&gateway, "bob")[0]["id"].as_str().unwrap());
             assert_eq!(gateway.delete(&path, &bob.key()).0, 200);
         }
-        assert_eq!(bob.says(&question, "allow").0, 200);
-        if is_withdrawn {
-            second.chat.push(Message::User(vec!["continue".into()]));
-            let error = second.try_ask().unwrap_err().to_string();
-            assert!(error.contains("409"), "{error}");
-        } else {
-            assert_eq!(second.says("continue"), "Done.");
-            assert_eq!(second.ran.len(), 2, "{:?}", second.ran);
+        assert_eq!(bob.says(&questions[0], "allow").0, 200);
+        let (status, answer) = ask(&["Pay both.", waits, "continue"]);
+        assert_eq!(status, if is_withdrawn { 409 } else { 200 }, "{answer}");
+        for to in ["bob", "eve"] {
+            assert_eq!(answer.contains(to), !is_withdrawn, "{answer}");
         }
     }
 }

@@ -98,7 +98,9 @@ fn the_log_says_why_an_answer_is_stopped() {
         let (gateway, _) = running.get_or_init(|| (gateway, made));
         let mut one = McpTestClient { gateway, key, conversation: "one", next: 0 };
         one.begin("bank");
-        assert_ne!(one.call("bank", "balance", &json!({})), "100");
+        let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "balance"}});
+        let (_, messages) = one.send("bank", &call, &[]);
+        assert!(!format!("{messages:?}").contains("100"), "{messages:?}");
         let line = log.next("upstream");
         assert!(line["message"].as_str().unwrap().starts_with(expected), "{line}");
     }
