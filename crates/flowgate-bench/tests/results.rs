@@ -7,21 +7,56 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flowgate::policy::Policy;
+use flowgate_bench::agents::{self, Guard};
 use flowgate_bench::detectors::{self, learned};
 use flowgate_bench::games::adaptive::{SearchSettings, search};
-use flowgate_bench::games::{Defence, GameSuite, ModelDouble, Runner};
+use flowgate_bench::games::extended::{ExtendedGame, ExtendedSuite};
+use flowgate_bench::games::{Defence, GameSuite, ModelDouble, Runner, extended_manifest, manifest};
 use flowgate_bench::verify::{VerifySettings, verify};
 use serde_json::Value;
 
-/// Verifies the recorded run in a file of the folder.
-fn check(name: &str) {
+/// Returns the lines of the recorded run in a file of the folder.
+fn recorded(name: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results").join(name);
     let text = std::fs::read_to_string(&path).unwrap();
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Verifies the recorded run in a file of the folder.
+fn check(name: &str) {
+    let lines = recorded(name);
     let result = verify(&lines, VerifySettings::default()).unwrap();
     let advice = "record the run again, as results/README.md says";
     assert_eq!(result.differences, Vec::<String>::new(), "{name}: {advice}");
     assert!(result.repeated > 1, "{name}");
+}
+
+/// The digests of prompts and tasks in the manifests are those that this program computes. The tests below say so as well, but
+/// they repeat whole runs.
+#[test]
+fn the_manifests_have_the_digests_of_this_program() {
+    let (suite, standard) = (GameSuite::generate(1, 8), Defence::standard());
+    let extended = ExtendedSuite { seed: 1, seeds: 1, instances: 8 };
+    let (gullible, immune) = (ModelDouble::Gullible, ModelDouble::Immune);
+    let of_extended =
+        extended_manifest(&extended, &ExtendedGame::all(), &ExtendedSuite::defences(), &gullible);
+    let mut differences = Vec::new();
+    for (name, manifest) in [
+        ("games-gullible.jsonl", manifest(&suite, &standard, &gullible)),
+        ("games-immune.jsonl", manifest(&suite, &standard, &immune)),
+        ("games-search.jsonl", manifest(&suite, &standard, &gullible)),
+        ("extended.jsonl", of_extended),
+        ("agents.jsonl", agents::manifest(1, &Guard::ALL)),
+    ] {
+        let lines = recorded(name);
+        let sums = &lines.first().unwrap()["sha256"];
+        for field in ["prompts", "tasks", "policy"] {
+            if sums[field] != manifest["sha256"][field] {
+                differences.push(format!("{name}: {field} is now {}", manifest["sha256"][field]));
+            }
+        }
+    }
+    assert_eq!(differences, Vec::<String>::new());
 }
 
 #[test]
@@ -87,10 +122,9 @@ fn privacy_repeats() {
 
 /// Returns the lines of the recorded attack search.
 fn recorded_searches() -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/games-search.jsonl");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.filter(|line| line["type"] == "search").collect()
+    let mut lines = recorded("games-search.jsonl");
+    lines.retain(|line| line["type"] == "search");
+    lines
 }
 
 /// A thousand attempts on each task had no effect under any label defence, and the best attempts are part of the run.

@@ -481,8 +481,7 @@ mod tests {
             let settings = SearchSettings { queries: 20, author: Some(&author) };
             let labels = Defence::Labels(Method::NeverLook);
             search_extended(&suite, game, &runner, labels, settings, &mut || false).unwrap();
-            let tried = tried.lock().unwrap().clone();
-            tried
+            tried.lock().unwrap().clone()
         };
         let all = ["memory", "memory/base64", "file", "file/base64"].map(forms);
         for (index, one) in all.iter().enumerate() {

@@ -439,9 +439,11 @@ fn interval_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> 
         let cells = rates.map(|rate| format!("{} {}", counted(rate), interval_cell(rate)));
         [name(results), scope.name().to_owned()].into_iter().chain(cells).collect::<Vec<_>>()
     };
-    let rows = all.iter().flat_map(|results| scopes.iter().map(|scope| row(results, *scope)));
-    let title = format!("{title}: the same counts with intervals at 95 % (Wilson)");
-    table(&title, &header, &rows.collect::<Vec<_>>())
+    let mut rows = Vec::with_capacity(all.len() * scopes.len());
+    for results in all {
+        rows.extend(scopes.iter().map(|scope| row(results, *scope)));
+    }
+    table(&format!("{title}: the same counts with intervals at 95 % (Wilson)"), &header, &rows)
 }
 
 /// Returns the table of the comparisons with [`OURS`]; `None` if `OURS` was not measured, or if it differs from no

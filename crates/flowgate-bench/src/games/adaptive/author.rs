@@ -344,8 +344,8 @@ mod tests {
         }
         // The digest of the prompts covers what is said about each defence, and each game.
         let prompts = prompts();
-        let lines = Defence::standard().into_iter().chain(Defence::by_attention()).map(defence_line);
-        assert!(lines.into_iter().all(|line| prompts.contains(&line)));
+        let mut lines = Defence::standard().into_iter().chain(Defence::by_attention()).map(defence_line);
+        assert!(lines.all(|line| prompts.contains(&line)));
         assert!(prompts.iter().any(|prompt| prompt.contains("Session 2: Open the file")));
     }
 }
