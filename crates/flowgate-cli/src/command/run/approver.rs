@@ -478,7 +478,7 @@ send: allow this call once? [y/N/?] ";
         let [first, second, third, _] = cards.as_slice() else { panic!("{output}") };
         let question = |wants: &str, to: &str, times: &str| {
             format!(
-                "The model {wants} to call send\n    {{\n      \"to\": \"{to}\"\n    }}\nThis call of send sends to \"{to}\".\n{times}It carries no labels. Why you are asked:\n  - calls of send\n      │ p.flow:6  ask \"calls of send\" if:\n"
+                "The model {wants} to call send\n    {{\n      \"to\": \"{to}\"\n    }}\nThis call of send sends to \"{to}\". A rule of the policy asks: calls of send.\n{times}It carries untrusted. Why you are asked:\n  - calls of send\n      │ p.flow:6  ask \"calls of send\" if:\n"
             )
         };
         let twice = "It makes this call 2 times; the answer is for all of them.\n";
