@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowgate::monitor::Outcome;
+use flowgate::monitor::{Outcome, Reason};
 use flowgate::policy::{Action, Policy};
 use flowgate_guard::influence::everything::EverythingMethod;
 use flowgate_guard::method::MethodRegistry;
@@ -261,9 +261,9 @@ fn sarif(results: &[Value], is_interrupted: bool) -> Value {
 }
 
 /// Returns the reasons against calls and the findings of one run as results of SARIF, the format of code scanning
-/// services. What the policy denies is an error; a call that a person must confirm is a warning; any other finding
-/// is a note. Events that the monitor rejected are left out. `policy_name` is the file of the policy; the run begins at
-/// `line` of the file `trace`.
+/// services. What the policy denies is an error, and so is an event that the monitor refused; a call that a person must
+/// confirm is a warning; any other finding is a note. `policy_name` is the file of the policy; the run begins at `line`
+/// of the file `trace`.
 fn sarif_results(
     run: &ReplayedRun,
     policy: &Policy,
@@ -271,31 +271,30 @@ fn sarif_results(
     trace: &str,
     line: usize,
 ) -> Vec<Value> {
-    let result = |reason: &flowgate::monitor::Reason, level: &str, subject: String| {
-        let related: Vec<Value> = reason
-            .statement
-            .iter()
-            .map(|span| {
-                let (file, line) = statement_line(policy_name, policy, span);
-                json!({
-                    "physicalLocation": {
-                        "artifactLocation": {"uri": file},
-                        "region": {"startLine": line},
-                    },
-                    "message": {"text": policy.excerpt(span)},
-                })
-            })
-            .collect();
+    let result = |rule: &str, level: &str, subject: &str, kind: &str, message: &str, related: Vec<Value>| {
         json!({
-            "ruleId": reason.kind.name(),
+            "ruleId": rule,
             "level": level,
-            "message": {"text": format!("{subject}: {}", reason.message)},
+            "message": {"text": format!("{subject}: {message}")},
             "locations": [{
                 "physicalLocation": {"artifactLocation": {"uri": trace}, "region": {"startLine": line}},
-                "logicalLocations": [{"name": subject, "kind": "call"}],
+                "logicalLocations": [{"name": subject, "kind": kind}],
             }],
             "relatedLocations": related,
         })
+    };
+    let of_reason = |reason: &Reason, level: &str, subject: &str| {
+        let related = reason.statement.iter().map(|span| {
+            let (file, line) = statement_line(policy_name, policy, span);
+            json!({
+                "physicalLocation": {
+                    "artifactLocation": {"uri": file},
+                    "region": {"startLine": line},
+                },
+                "message": {"text": policy.excerpt(span)},
+            })
+        });
+        result(reason.kind.name(), level, subject, "call", &reason.message, related.collect())
     };
     let calls = run.calls.iter().flat_map(|call| {
         call.judgement.reasons.iter().map(move |reason| {
@@ -307,5 +306,10 @@ fn sarif_results(
         let level = if finding.reason.action == Action::Deny { "error" } else { "note" };
         (&finding.reason, level, finding.event.to_string())
     });
-    calls.chain(findings).map(|(reason, level, subject)| result(reason, level, subject)).collect()
+    let refused = run.refused.iter().map(|(entry, error)| {
+        let subject = format!("message {entry}");
+        result("refused", "error", &subject, "message", &error.to_string(), Vec::new())
+    });
+    let reasons = calls.chain(findings);
+    reasons.map(|(reason, level, subject)| of_reason(reason, level, &subject)).chain(refused).collect()
 }

@@ -5,6 +5,7 @@
 //! * `terminal` owns output, input and Ctrl-C; `activity_line` draws the line that shows the running activity.
 //! * `approver` asks the person whether a call may run.
 //! * `observer` prints and saves what happens while a turn runs.
+//! * `models` chooses the models.
 //! * `delegation` runs the agents to which the model delegates tasks.
 //! * `cancellable_model` lets Ctrl-C stop a model.
 //! * `notes` prints what the policy hides from the model.
@@ -14,6 +15,7 @@ mod approver;
 mod cancellable_model;
 mod chat;
 mod delegation;
+pub(super) mod models;
 mod notes;
 mod observer;
 mod terminal;
@@ -23,13 +25,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use flowgate::monitor::Monitor;
+use flowgate::monitor::{Monitor, PushError};
+use flowgate::policy::Policy;
+use flowgate::predicates::Predicates;
 use flowgate_guard::OfferedTool;
 use flowgate_guard::agent::Toolbox;
 use flowgate_guard::approve::DigestKey;
 use flowgate_guard::conversation::{Conversation, ConversationSettings};
-use flowgate_lm::recorded::{AnswerFileError, RecordingMode};
-use flowgate_lm::{ChatModel, RecordedModel, RemoteModel};
 
 use crate::args::RunArgs;
 use crate::escaping;
@@ -43,59 +45,37 @@ use approver::{EventSources, TerminalApprover};
 use cancellable_model::CancellableModel;
 use chat::TerminalChat;
 use delegation::{AgentSpec, DelegationContext};
+use models::ChatModels;
 use observer::{ChatObserver, SharedChatState};
 use terminal::ChatTerminal;
+
+/// Creates empty monitors of the policy: for the chat, for each delegated task, and to try something out.
+type MonitorFactory = Arc<dyn Fn() -> Monitor + Send + Sync>;
 
 /// Runs `flowgate run`: reads all files, starts the servers, creates the conversation, notes what the policy hides, and
 /// runs the chat or the one turn of the command line. Fails if the policy hides the user's own messages. Returns the
 /// exit code of the last turn.
 pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputError> {
+    // All files are read before a server is started.
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let predicates = options.answering.predicates(&policy, &name)?;
-    // The small model screens, and fills slots; without one, the model itself does.
-    let small = options.small_model.as_ref().map(|small| model(options, Some(small))).transpose()?;
-    let model = model(options, options.model.as_ref())?;
-    let small = small.unwrap_or_else(|| Arc::clone(&model));
-    let screener = screener(options, &small)?;
+    let models = ChatModels::of(options)?;
     let system = options.system.as_deref().map(read_instructions).transpose()?;
     // The MCP servers, and the agents to which the chat can delegate tasks.
     let (specs, members) = options.config.as_deref().map(read_servers).transpose()?.unwrap_or_default();
-    let trace = options
-        .trace
-        .as_deref()
-        // The trace of a chat has no limit of its own.
-        .map(|path| TraceFile::create(path, usize::MAX).map_err(|error| file_error(path, &error)));
-    let trace = trace.transpose()?;
+    // The trace of a chat has no limit of its own.
+    let create = |path: &Path| TraceFile::create(path, usize::MAX).map_err(|error| file_error(path, &error));
+    let trace = options.trace.as_deref().map(create).transpose()?;
     let stores = options.stores.as_deref().map(SharedStoreLabels::open).transpose()?.unwrap_or_default();
 
-    let parameters = options.parameters.iter().cloned().collect();
-    let monitor_policy = Arc::clone(&policy);
-    // Creates an empty monitor: for this chat, for each delegated task, and to try something out.
-    let monitor: Arc<dyn Fn() -> Monitor + Send + Sync> = Arc::new(move || {
-        let mut monitor = Monitor::new(Arc::clone(&monitor_policy));
-        monitor.set_parameters(&parameters);
-        // The empty list: no answers of predicates were recorded before.
-        monitor.set_predicates(predicates.clone(), Vec::new());
-        monitor
-    });
+    let monitor = monitor_factory(options, &policy, predicates);
     let terminal = Arc::new(ChatTerminal::standard(output.err_color(), output.progress()));
-    let runtime = AsyncRuntime::start().map_err(|error| {
-        InputError(format!(
-            "the threads for asynchronous work cannot be started: {error}; end other programs and try again"
-        ))
-    })?;
-    let runtime = Arc::new(runtime);
-    let interrupted_terminal = Arc::clone(&terminal);
-    runtime.on_interrupt(move || interrupted_terminal.handle_interrupt());
-    let limits = mcp::CallLimits {
-        time: Duration::from_secs(u64::from(options.call_time)),
-        answer: usize::try_from(options.max_answer).unwrap_or(usize::MAX).saturating_mul(1 << 20),
-    };
-    // The tools that the model is offered: those of the servers, and each agent as a tool.
-    let started = start_servers(specs, limits, &runtime, &terminal)?;
+    let runtime = start_runtime(&terminal)?;
+    let started = start_servers(specs, call_limits(options), &runtime, &terminal)?;
     let (servers, tools): (Vec<Arc<McpServerHandle>>, Vec<Vec<OfferedTool>>) = started.into_iter().unzip();
     let running = mcp::ServersGuard { servers, runtime: Arc::clone(&runtime) };
+    // The tools that the model is offered: those of the servers, and each agent as a tool.
     let mut offered = merge_tools(tools, &terminal);
     let mut toolbox = build_toolbox(&running.servers, &offered, &terminal);
     let shared = SharedChatState::new(stores);
@@ -104,53 +84,29 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         name: name.as_str().into(),
         monitor: Arc::clone(&monitor),
         method: options.method(),
-        model: Arc::clone(&model),
-        small: Arc::clone(&small),
-        screener: Arc::clone(&screener),
+        model: Arc::clone(&models.model),
+        small: Arc::clone(&models.small),
+        screener: Arc::clone(&models.screener),
         terminal: Arc::clone(&terminal),
         shared: shared.clone(),
         labels: options.labels,
     };
-    let agents: Vec<OfferedTool> = members.iter().map(AgentSpec::to_offered_tool).collect();
-    for member in members {
-        let (delegation, own) = (delegation.clone(), member.allowed_tools(&offered));
-        let tools = build_toolbox(&running.servers, &own, &terminal);
-        toolbox.add(member.to_offered_tool().tool, move |call: flowgate::monitor::AuthorizedCall| {
-            delegation.run_task(&member, &tools, &own, &call)
-        });
-    }
-    offered.extend(agents);
+    add_agents(members, &delegation, &running.servers, &mut toolbox, &mut offered);
 
-    // The key of the digests in this conversation. It is random, so that digests do not reveal guessable texts.
-    let mut key = [0_u8; 32];
-    getrandom::fill(&mut key)
-        .map_err(|error| InputError(format!("the random generator of the operating system failed, so the conversation has no key: {error}; try again")))?;
+    // The conversation, with what other processes stored of the labels of stores.
     let settings = ConversationSettings {
         step_labels: options.step_labels(),
-        ..ConversationSettings::new(options.method(), DigestKey::new(key))
+        ..ConversationSettings::new(options.method(), random_digest_key()?)
     };
-    let cannot_begin = |error| InputError(format!("the chat cannot begin: {error}"));
-    // The conversation, with what other processes stored of the labels of stores.
     let mut session = monitor();
     let stores_version = shared.stores().recall(&mut session)?;
     let mut conversation = Conversation::new(session, offered, settings).map_err(cannot_begin)?;
     let notes = notes::PolicyNotes { policy: &policy, method: options.method() };
     notes.report_hidden_tools(&conversation, &terminal);
-    if let Some(system) = &system {
-        if let Some(statement) = notes.suggest_statement(monitor(), "system", system, &conversation) {
-            terminal.note(&format!(
-                "the policy hides the instructions of --system from the lowest steps; to show them, add to {name}\n{statement}"
-            ));
-        }
-        conversation.add_system_message(system.clone().into()).map_err(cannot_begin)?;
+    if let Some(system) = system {
+        add_instructions(system, &mut conversation, &notes, (&name, &monitor), &terminal)?;
     }
-    // Policies usually label messages by role, so any other text shows as well whether the user's messages are hidden.
-    let first = options.prompt.as_deref().unwrap_or("Hello!");
-    if let Some(statement) = notes.suggest_statement(monitor(), "user", first, &conversation) {
-        return Err(InputError(format!(
-            "the policy hides the user's own messages from the model; add to {name}\n{statement}"
-        )));
-    }
+    refuse_hidden_user(options, &conversation, &notes, (&name, &monitor))?;
 
     // The chat at the terminal.
     let sources = EventSources::default();
@@ -165,28 +121,15 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     };
     let mut observer = ChatObserver::new(Arc::clone(&terminal), options.labels, trace, shared, sources);
     observer.stores_version = stores_version;
+    let cancellable =
+        |model, what, steps| CancellableModel { model, terminal: Arc::clone(&terminal), what, steps };
     let mut chat = TerminalChat {
         conversation,
         policy: &policy,
         method: options.method(),
-        writer: CancellableModel {
-            model,
-            terminal: Arc::clone(&terminal),
-            what: "the model writes",
-            steps: Some(AtomicUsize::new(0)),
-        },
-        screener: CancellableModel {
-            model: screener,
-            terminal: Arc::clone(&terminal),
-            what: "the model screens",
-            steps: None,
-        },
-        filler: CancellableModel {
-            model: small,
-            terminal: Arc::clone(&terminal),
-            what: "the model fills a slot",
-            steps: None,
-        },
+        writer: cancellable(models.model, "the model writes", Some(AtomicUsize::new(0))),
+        screener: cancellable(models.screener, "the model screens", None),
+        filler: cancellable(models.small, "the model fills a slot", None),
         tools: &toolbox,
         person,
         observer,
@@ -198,105 +141,109 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     })
 }
 
-/// Returns the model that screens: the small model, or one that reads the attention of a local model (`--screener`)
-/// after the small model has written a preliminary message.
-#[cfg(feature = "local")]
-fn screener(options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
-    let Some(folder) = &options.screener else { return Ok(Arc::clone(small)) };
-    if options.method() != flowgate_guard::conversation::Method::Judge {
-        return Err(InputError(
-            "--screener needs --method judge: other methods ask no model which regions are needed".to_owned(),
-        ));
-    }
-    crate::attention_screener::load(folder, Arc::clone(small))
-}
-
-/// Returns the model that screens: the small model. Without the feature `local` there is no other.
-#[cfg(not(feature = "local"))]
-#[expect(clippy::unnecessary_wraps, reason = "with the feature `local` it can fail")]
-fn screener(_options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
-    Ok(Arc::clone(small))
-}
-
-/// Returns the model with this name at the address of the options: the remote model, one that also records its answers
-/// (`--record`), or one that replays recorded answers without a server (`--replay`).
-///
-/// # Errors
-/// If the address, the key or the file of answers cannot be used, or if the options name no model and `--replay` is not
-/// given.
-fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>, InputError> {
-    let remote = match (name, &options.url) {
-        (Some(model), Some(url)) => {
-            let remote = RemoteModel::new(options.api, url, model)
-                .map_err(|error| InputError(format!("--url {url}: {error}")))?;
-            Some(match &options.key_from {
-                Some(variable) => {
-                    remote.key(key(variable)?.trim()).map_err(|error| InputError(error.to_string()))?
-                }
-                None => remote,
-            })
-        }
-        _ => None,
-    };
-    if let Some(path) = &options.replay {
-        let name = match remote {
-            Some(remote) => remote.name().to_owned(),
-            // With an empty name, the first model of the file.
-            None => recorded_name(path, name.map_or("", String::as_str))?,
-        };
-        let recorded = RecordedModel::replay(&name, path);
-        return Ok(Arc::new(recorded.map_err(|error| recording_error(path, &error))?));
-    }
-    let Some(remote) = remote else {
-        return Err(InputError(
-            "the command line names no model: name it with `--model` and its server with `--url`, such as \
-            `--url http://localhost:8080/v1`"
-                .to_owned(),
-        ));
-    };
-    match &options.record {
-        Some(path) => {
-            let recorded = RecordedModel::open(remote, path, RecordingMode::Record);
-            Ok(Arc::new(recorded.map_err(|error| recording_error(path, &error))?))
-        }
-        None => Ok(Arc::new(remote)),
-    }
-}
-
-/// Returns the key of a model's server from an environment variable. A value that is not valid UTF-8 counts as not set.
-pub(super) fn key(variable: &str) -> Result<String, InputError> {
-    std::env::var(variable).map_err(|_| {
-        InputError(format!(
-            "`--key-from`: the environment variable {variable} is not set; set it to the key of the model \
-            server"
-        ))
+/// Returns a function that creates empty monitors of the policy with the parameters of the options. `predicates` answer
+/// the extern predicates of the policy.
+fn monitor_factory(options: &RunArgs, policy: &Arc<Policy>, predicates: Predicates) -> MonitorFactory {
+    let parameters = options.parameters.iter().cloned().collect();
+    let policy = Arc::clone(policy);
+    Arc::new(move || {
+        let mut monitor = Monitor::new(Arc::clone(&policy));
+        monitor.set_parameters(&parameters);
+        // The empty list: no answers of predicates were recorded before.
+        monitor.set_predicates(predicates.clone(), Vec::new());
+        monitor
     })
 }
 
-/// Finds the model `name` among those whose answers a file contains, and returns its full name there, `NAME at
-/// ADDRESS`. With an empty `name`, finds the first model of the file.
-fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
-    let text = std::fs::read_to_string(path).map_err(|error| file_error(path, &error))?;
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let mut names = lines.filter_map(|line| line.get("model")?.as_str().map(str::to_owned));
-    // The names in the file have the form `NAME at ADDRESS`.
-    let is_meant = |known: &String| name.is_empty() || known.split(" at ").next() == Some(name);
-    names.find(is_meant).ok_or_else(|| {
-        let whose = if name.is_empty() { String::new() } else { format!(" of {name}") };
+/// Starts the runtime of the servers' connections. From then on, the terminal handles Ctrl-C.
+fn start_runtime(terminal: &Arc<ChatTerminal>) -> Result<Arc<AsyncRuntime>, InputError> {
+    let runtime = AsyncRuntime::start().map_err(|error| {
         InputError(format!(
-            "{}: the file contains no recorded answers{whose}; record some with `--record`",
-            path.display()
+            "the threads for asynchronous work cannot be started: {error}; end other programs and try again"
         ))
-    })
+    })?;
+    let interrupted_terminal = Arc::clone(terminal);
+    runtime.on_interrupt(move || interrupted_terminal.handle_interrupt());
+    Ok(Arc::new(runtime))
 }
 
-/// Returns why a file of answers cannot be used. A missing file gets the same message as any other missing file. The
-/// error has only a text, by which this case is recognised.
-fn recording_error(path: &Path, error: &AnswerFileError) -> InputError {
-    let missing = std::io::ErrorKind::NotFound;
-    match error {
-        AnswerFileError::Io(why) if *why == missing.to_string() => file_error(path, &missing.into()),
-        error => InputError(format!("{}: {error}", path.display())),
+/// Returns the limits of the options for the calls of servers.
+fn call_limits(options: &RunArgs) -> mcp::CallLimits {
+    mcp::CallLimits {
+        time: Duration::from_secs(u64::from(options.call_time)),
+        answer: usize::try_from(options.max_answer).unwrap_or(usize::MAX).saturating_mul(1 << 20),
+    }
+}
+
+/// Adds the agents as tools: to `toolbox`, which runs their tasks, and to `offered`. An agent may use those of the tools
+/// `offered` that its entry in the configuration permits, and no other agent.
+fn add_agents(
+    members: Vec<AgentSpec>,
+    delegation: &DelegationContext,
+    servers: &[Arc<McpServerHandle>],
+    toolbox: &mut Toolbox,
+    offered: &mut Vec<OfferedTool>,
+) {
+    let agents: Vec<OfferedTool> = members.iter().map(AgentSpec::to_offered_tool).collect();
+    for member in members {
+        let (delegation, own) = (delegation.clone(), member.allowed_tools(offered));
+        let tools = build_toolbox(servers, &own, &delegation.terminal);
+        toolbox.add(member.to_offered_tool().tool, move |call: flowgate::monitor::AuthorizedCall| {
+            delegation.run_task(&member, &tools, &own, &call)
+        });
+    }
+    offered.extend(agents);
+}
+
+/// Returns the key of the digests in a conversation. It is random, so that digests do not reveal guessable texts.
+fn random_digest_key() -> Result<DigestKey, InputError> {
+    let mut key = [0_u8; 32];
+    getrandom::fill(&mut key).map_err(|error| {
+        InputError(format!(
+            "the random generator of the operating system failed, so the conversation has no key: {error}; try again"
+        ))
+    })?;
+    Ok(DigestKey::new(key))
+}
+
+/// Returns the error of a conversation that has no room for its first events.
+fn cannot_begin(error: PushError) -> InputError {
+    InputError(format!("the chat cannot begin: {error}"))
+}
+
+/// Adds the operator's instructions to the conversation. If the policy hides them from the lowest steps, prints the
+/// statement that would show them. `name` is the policy's file.
+fn add_instructions(
+    system: String,
+    conversation: &mut Conversation,
+    notes: &notes::PolicyNotes<'_>,
+    (name, monitor): (&str, &MonitorFactory),
+    terminal: &ChatTerminal,
+) -> Result<(), InputError> {
+    if let Some(statement) = notes.suggest_statement(monitor(), "system", &system, conversation) {
+        terminal.note(&format!(
+            "the policy hides the instructions of --system from the lowest steps; to show them, add to {name}\n{statement}"
+        ));
+    }
+    conversation.add_system_message(system.into()).map_err(cannot_begin)?;
+    Ok(())
+}
+
+/// Fails if the policy hides the user's own messages from the lowest steps; the error has the statement that would show
+/// them.
+fn refuse_hidden_user(
+    options: &RunArgs,
+    conversation: &Conversation,
+    notes: &notes::PolicyNotes<'_>,
+    (name, monitor): (&str, &MonitorFactory),
+) -> Result<(), InputError> {
+    // Policies usually label messages by role, so any other text shows as well whether the user's messages are hidden.
+    let first = options.prompt.as_deref().unwrap_or("Hello!");
+    match notes.suggest_statement(monitor(), "user", first, conversation) {
+        None => Ok(()),
+        Some(statement) => Err(InputError(format!(
+            "the policy hides the user's own messages from the model; add to {name}\n{statement}"
+        ))),
     }
 }
 

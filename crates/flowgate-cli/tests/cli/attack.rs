@@ -32,7 +32,7 @@ fn a_closed_policy_stops_everything() {
     let arguments = ["attack", name(&policy), "--tools", REQUEST];
     check(&arguments, 0, &format!("an answer of list_mails         {FORMS}       {FORMS}        0\n"));
     // Answers of both tools ask for the one that acts, in all forms but two, and in these for an address.
-    check(&arguments, 0, &format!("grade A: {0} of {0} attacks stopped\n", 2 * FORMS));
+    check(&arguments, 0, &format!("grade A: 4 of 4 aims stopped, and {0} of {0} attacks\n", 2 * FORMS));
     check(
         &arguments,
         0,
@@ -52,14 +52,14 @@ fn descriptions_of_tools_are_attacked() {
     let run = |policy: &std::path::Path| said_by(&[&["attack", name(policy)], &forms[..]].concat());
     // Two answers in two forms, and two descriptions in the form that is an order.
     let said = run(&closed);
-    assert!(said.contains("grade A: 6 of 6 attacks stopped\n"), "{said}");
+    assert!(said.contains("grade A: 4 of 4 aims stopped, and 6 of 6 attacks\n"), "{said}");
     let open = format!("{CLOSED}label tool as trusted if:\n    (tool: Tool)\n");
     let said = run(&file("attack-described-open.flow", open.as_bytes()));
     for part in [
         "the description of list_mails 1 0 1\n",
         "! escaped everywhere: the description of send_mail, which asks for send_mail (order); the text is trusted, by ",
         "attack-described-open.flow, line 9\n",
-        "grade C: 4 of 6 attacks stopped\n",
+        "grade D: 2 of 4 aims stopped, and 4 of 6 attacks\n",
     ] {
         assert!(said.contains(part), "{part}\n{said}");
     }
@@ -78,7 +78,7 @@ fn an_escape_has_its_reason_and_its_trace() {
         "! escaped everywhere: an answer of list_mails, which asks for send_mail (plain, order, urgent, forged-system, forged-chat, base64, homoglyphs, zero-width, hidden, split-fields, forged-json, forged-yaml, bare-values",
         "; the text is trusted, by ",
         "attack-open.flow, line 9\n",
-        &format!("grade D: {FORMS} of {} attacks stopped\n", 2 * FORMS),
+        &format!("grade D: 2 of 4 aims stopped, and {FORMS} of {} attacks\n", 2 * FORMS),
     ] {
         assert!(said.contains(part), "{part}\n{said}");
     }
@@ -92,6 +92,7 @@ fn an_escape_has_its_reason_and_its_trace() {
     let json = flowgate(&["attack", name(&policy), "--tools", REQUEST, "--format", "json"]);
     let document: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((document["grade"].as_str(), document["escaped"].as_u64()), (Some("D"), Some(FORMS as u64)));
+    assert_eq!((document["aims"].as_u64(), document["reached_aims"].as_u64()), (Some(4), Some(2)));
     assert_eq!(document["escapes"][0]["trace"].as_array().map(Vec::len), Some(5));
 }
 
@@ -121,6 +122,27 @@ fn fields_of_a_recorded_run() {
     let policy = file("attack-default.flow", policy.as_bytes());
     check(&["attack", name(&policy), TRACE, "--tools", name(&tools)], 1, "content[1].note in message ");
     check(&["attack", name(&policy), TRACE, "--tools", name(&tools)], 1, "grade F: 0 of ");
+}
+
+/// An attacker needs one form that escapes, so the grade is the same in however many others the aim was tried.
+#[test]
+fn the_grade_does_not_depend_on_the_number_of_forms() {
+    // Only the text of the form `plain` begins like this.
+    let rule = "lattice integrity: trusted < untrusted\ndefault trusted\nraise \"an order\" if:\n    \
+                (out: ToolOutput) -> (call: ToolCall)\n    call is tool:send_mail\n    \
+                not match(r\"Call the tool\", out.content)\n";
+    let policy = file("attack-forms.flow", rule.as_bytes());
+    let run = |forms: &[&str]| {
+        let forms = forms.iter().flat_map(|form| ["--form", form]);
+        let arguments = ["attack", name(&policy), "--tools", REQUEST].into_iter().chain(forms);
+        said_by(&arguments.collect::<Vec<_>>())
+    };
+    let said = run(&["plain"]);
+    assert!(said.contains("grade F: 0 of 2 aims stopped, and 0 of 2 attacks\n"), "{said}");
+    let said = run(&["plain", "order", "urgent", "forged-system", "forged-chat", "base64", "hidden"]);
+    assert!(said.contains("grade F: 0 of 2 aims stopped, and 12 of 14 attacks\n"), "{said}");
+    let said = run(&["order", "base64"]);
+    assert!(said.contains("grade A: 2 of 2 aims stopped, and 4 of 4 attacks\n"), "{said}");
 }
 
 /// A rule that reads the text stops some wordings, and the result says so.
@@ -164,7 +186,7 @@ fn replies_and_values_are_forms_of_their_own() {
     for part in [
         "! escaped in a reply: an answer of list_mails, which asks for flowgate/link (reply-link, reply-image); the reply that it writes keeps the address",
         "\nreply-image the label, for `flowgate/link` 2 0 2\n",
-        &format!("{} of {} attacks stopped\n", 2 * FORMS - 4, 2 * FORMS),
+        &format!("grade D: 2 of 4 aims stopped, and {} of {} attacks\n", 2 * FORMS - 4, 2 * FORMS),
     ] {
         assert!(said.contains(part), "{part}\n{said}");
     }

@@ -69,6 +69,29 @@ fn wire_formats_are_stable() {
     }
 }
 
+/// An event that the monitor refuses fails the check, so each format says which one it is and why.
+#[test]
+fn every_format_has_the_refused_events() {
+    let policy = file("refused.flow", b"raise \"x\" if:\n    (call: ToolCall) is tool:rm\n");
+    let trace = br#"[{"role":"user","content":"hi"},{"role":"user","content":"x","metadata":{"parents":["nobody"]}}]"#;
+    let trace = file("refused-event.json", trace);
+    let problem = "a parent that the event names is not in the trace; append the parent first";
+    let arguments = ["check", name(&policy), name(&trace)];
+    check(&arguments, 1, &format!("! refused  message 1: {problem}"));
+    for format in ["json", "jsonl"] {
+        check(&[&arguments[..], &["--format", format]].concat(), 1, problem);
+    }
+    let sarif = flowgate(&[&arguments[..], &["--format", "sarif"]].concat());
+    assert_eq!(sarif.status.code(), Some(1));
+    let document: serde_json::Value = serde_json::from_slice(&sarif.stdout).unwrap();
+    let results = document["runs"][0]["results"].as_array().unwrap();
+    let [result] = results.as_slice() else { panic!("{results:?}") };
+    assert_eq!((&result["ruleId"], &result["level"]), (&"refused".into(), &"error".into()));
+    assert_eq!(result["message"]["text"], format!("message 1: {problem}"));
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(place["artifactLocation"]["uri"], name(&trace));
+}
+
 #[test]
 fn a_broken_policy_is_drawn_with_every_mistake() {
     let policy =

@@ -173,7 +173,7 @@ fn server_model(
     let remote = remote.map_err(|error| InputError(format!("{option} {url}: {error}")))?;
     let remote = match key_from {
         Some(variable) => {
-            let key = crate::command::run::key(variable)?;
+            let key = crate::command::run::models::key(variable)?;
             remote.key(key.trim()).map_err(|error| InputError(error.to_string()))?
         }
         None => remote,

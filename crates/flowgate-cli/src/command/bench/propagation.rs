@@ -138,7 +138,7 @@ impl ServerEmbedder {
         let remote = flowgate_lm::RemoteModel::new(flowgate_lm::wire::Api::ChatCompletions, url, model);
         let mut remote = remote.map_err(|error| InputError(format!("--embeddings-url {url}: {error}")))?;
         if let Some(variable) = &options.embeddings_key_from {
-            let key = crate::command::run::key(variable)?;
+            let key = crate::command::run::models::key(variable)?;
             remote = remote.key(key.trim()).map_err(|error| InputError(error.to_string()))?;
         }
         Ok(Some(Self { remote, model: model.clone() }))

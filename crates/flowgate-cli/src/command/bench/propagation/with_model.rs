@@ -92,7 +92,7 @@ pub(super) fn run_server(
     let remote = flowgate_lm::RemoteModel::new(flowgate_lm::wire::Api::ChatCompletions, url, model);
     let mut remote = remote.map_err(|error| InputError(format!("--url {url}: {error}")))?;
     if let Some(variable) = &options.key_from {
-        let key = crate::command::run::key(variable)?;
+        let key = crate::command::run::models::key(variable)?;
         remote = remote.key(key.trim()).map_err(|error| InputError(error.to_string()))?;
     }
     let scores = remote.scorer(options.scores.method());
