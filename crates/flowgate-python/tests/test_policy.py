@@ -72,7 +72,8 @@ def test_a_policy_describes_itself() -> None:
     assert {str(tool) for tool in policy.tools} == {"read_page", "pay"}
     assert not policy.is_rules_only
     assert flowgate.Policy('raise "x" if:\n    (m: Message)\n    "x" in m.content\n').is_rules_only
-    assert policy.argument_role("pay", "amount") is None
+    assert policy.argument_role("pay", "amount") == "amount"
+    assert policy.argument_role("pay", "day") is None
     with pytest.raises(ValueError, match="`dialect` must be"):
         flowgate.Policy(PAY, dialect="other")
 

@@ -19,18 +19,20 @@ pub(crate) mod pattern;
 pub(crate) mod pattern_bits;
 pub(crate) mod plan;
 pub(crate) mod regex;
+mod role_guess;
 pub(crate) mod roles;
 mod source;
 pub(crate) mod syntax;
 
 use std::fmt;
 
-pub use argument_role::{ArgumentRole, name_words, suggested_role};
+pub use argument_role::ArgumentRole;
 pub use diagnostic::{Diagnostic, Severity, Span};
 pub use dialect::Dialect;
 pub(crate) use grant_scope::GrantClause;
 pub use grant_scope::GrantScope;
 pub use parser::MAX_SOURCE;
+pub use role_guess::{cautious_role, name_words, suggested_role};
 pub use source::{PolicySource, SourceLocation};
 pub use syntax::Action;
 

@@ -11,7 +11,7 @@ use flowgate::monitor::{
     Attribution, AuthorizedCall, CallDependency, Denial, Judgement, Limits, Monitor, Outcome, Permit,
     Question, Verdict,
 };
-use flowgate::policy::{Dialect, Policy};
+use flowgate::policy::{Dialect, Policy, suggested_role};
 use flowgate::trace::{Call, EventBody, EventId, Message, NodeId, Output, Tool, TraceEntry};
 use serde_json::Value;
 
@@ -99,6 +99,45 @@ fn documentation_and_examples_are_policies() {
         let found = policy.warnings().iter().find(|warning| copied.contains(&warning.code));
         assert_eq!(found, None, "{place}");
     }
+}
+
+/// Each word in the documentation of the names of arguments suggests the role of its row.
+#[test]
+fn documented_names_suggest_roles() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/language.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let section = text.split("### Names of arguments\n").nth(1).unwrap();
+    let section = section.split("\n### ").next().unwrap();
+    let mut words = 0;
+    for row in section.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [role, anywhere, last] = cells[..] else { panic!("{row}") };
+        let role = role.trim_matches('`');
+        // Phrases such as `any other key` are no words.
+        let names = |cell: &str| -> Vec<String> {
+            cell.split([',', ';'])
+                .map(str::trim)
+                .filter(|word| !word.contains(' ') && !word.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        let check = |name: &str| {
+            assert_eq!(suggested_role(name).map(|role| role.name()), Some(role), "{name}");
+        };
+        for word in names(anywhere) {
+            words += 1;
+            check(&word);
+            check(&format!("new_{word}"));
+            check(&format!("{word}_2"));
+        }
+        for word in names(last) {
+            words += 1;
+            check(&word);
+            check(&format!("new_{word}"));
+            assert_eq!(suggested_role(&format!("{word}_2")), None, "{word}_2");
+        }
+    }
+    assert!(words >= 60, "only {words} words were found");
 }
 
 fn markdown(folder: &Path, files: &mut Vec<PathBuf>) {

@@ -11,23 +11,24 @@ fn a_call_is_explained_with_changes_that_were_tried() {
         "undeclared.flow",
         b"lattice integrity: trusted < untrusted\nlabel m as untrusted if:\n    (m: Message)\n",
     );
-    let trace = |tool: &str| {
+    let trace = |tool: &str, arguments: &str| {
         let run = format!(
-            r#"[{{"role":"user","content":"hi"}},{{"role":"assistant","tool_calls":[{{"id":"c","function":{{"name":{tool:?},"arguments":"{{}}"}}}}]}}]"#
+            r#"[{{"role":"user","content":"hi"}},{{"role":"assistant","tool_calls":[{{"id":"c","function":{{"name":{tool:?},"arguments":{arguments:?}}}}}]}}]"#
         );
         file(&format!("undeclared-{tool}.json"), run.as_bytes())
     };
     check(
-        &["explain", name(&undeclared), name(&trace("get-things"))],
+        &["explain", name(&undeclared), name(&trace("get-things", "{}"))],
         1,
         "(call: ToolCall) is tool:\"get-things\"",
     );
-    // A tool that may act is not opened to everyone.
-    check(
-        &["explain", name(&undeclared), name(&trace("my-tool"))],
-        1,
-        "None of the forms tried would permit it.",
-    );
+    // An id chooses what is read.
+    let by_id = trace("get_event", r#"{"event_id": "7"}"#);
+    check(&["explain", name(&undeclared), name(&by_id)], 1, "(call: ToolCall) is tool:get_event");
+    // A tool that may act is not opened to everyone, nor is one that reads a folder of the caller's choice.
+    for trace in [trace("my-tool", "{}"), trace("list_mails", r#"{"folder": "inbox"}"#)] {
+        check(&["explain", name(&undeclared), name(&trace)], 1, "None of the forms tried would permit it.");
+    }
     check(&["explain", POLICY, TRACE, "--against", "-"], 2, "cannot read the standard input");
     check(&["explain", POLICY, TRACE, "--against", "no-such-corpus.jsonl"], 2, "there is no such file");
 }
@@ -85,6 +86,13 @@ const EXPLANATIONS: &[Explanation] = &[
             "payload call.arguments.body if:",
         ],
         never: &["label out"],
+    },
+    // Words that are a command are no payload.
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"cmd": "the train leaves at nine from platform four"}"#,
+        says: &["None of the forms tried would permit it."],
+        never: &["payload call", "as trusted if:"],
     },
     // Secrecy alone: standing consent, before a wider requirement.
     Explanation {

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::policy::{ArgumentRole, name_words, suggested_role};
+use crate::policy::{ArgumentRole, suggested_role};
 use crate::tool_schemas::ToolListError;
 use crate::tool_schemas::read::read_list;
 use crate::trace::Tool;
@@ -108,27 +108,14 @@ impl DescribedArgument {
         let text = |key: &str| schema.get(key).and_then(Value::as_str);
         let is_listed = schema.get("enum").is_some() || schema.get("const").is_some();
         let is_narrow = is_listed || matches!(text("type"), Some("integer" | "number" | "boolean" | "null"));
-        let role = match (text("format"), suggested_role(name)) {
-            (Some("email" | "idn-email"), _) => Some(ArgumentRole::Recipient),
-            (Some("uri" | "url" | "iri" | "hostname"), _) => Some(ArgumentRole::Url),
-            (Some("password"), _) => Some(ArgumentRole::Credential),
-            (_, Some(role)) => Some(role),
-            (_, None) => role_of_last_word(name),
+        let role = match text("format") {
+            Some("email" | "idn-email") => Some(ArgumentRole::Recipient),
+            Some("uri" | "url" | "iri" | "hostname") => Some(ArgumentRole::Url),
+            Some("password") => Some(ArgumentRole::Credential),
+            _ => suggested_role(name),
         };
         let description = text("description").unwrap_or_default().to_owned();
         Self { name: name.to_owned(), description, role, is_narrow }
-    }
-}
-
-/// Guesses the role of an argument from the last word of its name. The words listed here are less certain signs than
-/// the words of [`suggested_role`], but a draft can use them, since a person reviews it. `None` for any other word.
-fn role_of_last_word(name: &str) -> Option<ArgumentRole> {
-    let words = name_words(name);
-    match words.last().map(String::as_str) {
-        Some("id" | "ids" | "uuid" | "key" | "number") => Some(ArgumentRole::Selector),
-        Some("amount" | "price" | "quantity" | "total" | "sum") => Some(ArgumentRole::Amount),
-        Some("html" | "markdown" | "caption") => Some(ArgumentRole::Content),
-        _ => None,
     }
 }
 
@@ -140,7 +127,7 @@ mod tests {
 
     #[test]
     fn schemas_suggest_roles() {
-        use ArgumentRole::{Amount, Content, Credential, Recipient, Selector, Url};
+        use ArgumentRole::{Amount, Content, Credential, Path, Recipient, Selector, Url};
         for (name, schema, role, is_narrow) in [
             ("to", json!({"type": "string"}), Some(Recipient), false),
             ("owner", json!({"type": "string", "format": "email"}), Some(Recipient), false),
@@ -148,6 +135,10 @@ mod tests {
             ("pin", json!({"format": "password"}), Some(Credential), false),
             ("event_id", json!({}), Some(Selector), false),
             ("amount", json!({"type": "number"}), Some(Amount), true),
+            ("api_key", json!({"type": "string"}), Some(Credential), false),
+            ("folder", json!({"type": "string"}), Some(Path), false),
+            ("guests", json!({"type": "array"}), Some(Recipient), false),
+            ("html", json!({"type": "string"}), Some(Content), false),
             ("body", json!({"type": "string"}), Some(Content), false),
             ("mode", json!({"enum": ["a", "b"]}), None, true),
             ("day", json!(true), None, false),

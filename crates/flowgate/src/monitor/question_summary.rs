@@ -215,6 +215,14 @@ ask "is the day right?" if:
                     .to_owned(),
             ),
             (
+                "pay",
+                r#"{"event_id": "7", "attachments": "/a", "token": "s3cr3t", "guests": "bob"}"#.to_owned(),
+                "This call of pay sends to \"bob\", reads or writes \"/a\", uses the credential in `token` and acts on \"7\". Text that \
+                 is untrusted may have led to this call, and may have chosen the selector (`event_id`), the path (`attachments`), the \
+                 credential (`token`) and the recipient (`guests`)."
+                    .to_owned(),
+            ),
+            (
                 "post",
                 r#"{"url": "https://example.org", "n": 1}"#.to_owned(),
                 "This call of post opens \"https://example.org\". It would disclose what is private, by `url`, `n` and the fact that it is \

@@ -1,8 +1,8 @@
 //! Defines the roles of arguments: what the value of an argument is for, such as a recipient, an amount, or the words
 //! of a mail.
 //!
-//! A policy declares the role of an argument with `role`; otherwise the argument's name suggests it. The role
-//! determines how statements about the argument are checked. For every role except amount and content, `endorse` needs
+//! A policy declares the role of an argument with `role`; otherwise the argument's name suggests it
+//! ([`suggested_role`](super::suggested_role)). The role determines how statements about the argument are checked. For every role except amount and content, `endorse` needs
 //! the allowed values, such as `in [...]`: a test of the form is not enough, since an attacker's address has the form
 //! of an address as well. For every role except content, `payload` is reported as a warning, since it lifts the
 //! integrity requirement whatever the value is. The text of an approval request also depends on the role.
@@ -98,127 +98,9 @@ impl fmt::Display for ArgumentRole {
     }
 }
 
-/// Words in the names of arguments, each with the role that it suggests.
-const WORDS: &[(&str, ArgumentRole)] = &[
-    ("recipient", ArgumentRole::Recipient),
-    ("to", ArgumentRole::Recipient),
-    ("cc", ArgumentRole::Recipient),
-    ("bcc", ArgumentRole::Recipient),
-    ("account", ArgumentRole::Account),
-    ("iban", ArgumentRole::Account),
-    ("url", ArgumentRole::Url),
-    ("uri", ArgumentRole::Url),
-    ("host", ArgumentRole::Url),
-    ("path", ArgumentRole::Path),
-    ("code", ArgumentRole::Code),
-    ("command", ArgumentRole::Code),
-    ("email", ArgumentRole::Recipient),
-    ("address", ArgumentRole::Recipient),
-    ("user", ArgumentRole::Recipient),
-    ("channel", ArgumentRole::Recipient),
-    ("file", ArgumentRole::Path),
-    ("password", ArgumentRole::Credential),
-    ("payee", ArgumentRole::Account),
-    ("destination", ArgumentRole::Recipient),
-    ("dest", ArgumentRole::Recipient),
-    ("beneficiary", ArgumentRole::Account),
-    ("receiver", ArgumentRole::Recipient),
-    ("target", ArgumentRole::Recipient),
-    ("phone", ArgumentRole::Recipient),
-    ("wallet", ArgumentRole::Account),
-    ("webhook", ArgumentRole::Url),
-    ("endpoint", ArgumentRole::Url),
-    ("link", ArgumentRole::Url),
-    ("href", ArgumentRole::Url),
-    ("domain", ArgumentRole::Url),
-    ("server", ArgumentRole::Url),
-    ("attendee", ArgumentRole::Recipient),
-    ("participant", ArgumentRole::Recipient),
-    ("member", ArgumentRole::Recipient),
-    ("sql", ArgumentRole::Code),
-    ("script", ArgumentRole::Code),
-    ("query", ArgumentRole::Code),
-    ("passphrase", ArgumentRole::Credential),
-    ("credential", ArgumentRole::Credential),
-    ("secret", ArgumentRole::Credential),
-];
-
-/// Last words of the names of arguments that contain what is said, such as `email_body` and `user_message`.
-const CONTENT: &[&str] =
-    &["body", "comment", "content", "description", "message", "note", "subject", "summary", "text", "title"];
-
-/// Returns the role that an argument's name suggests, and the word of the name that suggests it, in lower case; `None`
-/// if the name suggests no role.
-pub(crate) fn role_in_name(name: &str) -> Option<(ArgumentRole, String)> {
-    let words = name_words(name);
-    // The last word of an English compound says what the value is: an `email_body` is a body, not an address.
-    if let Some(last) = words.last().filter(|last| CONTENT.contains(&last.as_str())) {
-        return Some((ArgumentRole::Content, last.clone()));
-    }
-    decisive_word(name)
-}
-
-/// Returns the role that a word of an argument's name suggests, with the first such word; `None` if no word suggests
-/// one. The role is never content: unlike [`role_in_name`], this ignores a last word such as `body`, so that
-/// `recipient_text` is still a recipient.
-pub(crate) fn decisive_word(name: &str) -> Option<(ArgumentRole, String)> {
-    name_words(name).into_iter().find_map(|word| {
-        let singular = word.trim_end_matches('s');
-        // `userid` and `filename` are two words without a separator. Shorter known words, such as `to`, are the
-        // beginning of many unrelated words.
-        let is_joined = |known: &str| known.len() > 3 && (word.starts_with(known) || word.ends_with(known));
-        let is_known = |known: &str| known == word || known == singular || is_joined(known);
-        let role = WORDS.iter().find(|(known, _)| is_known(known)).map(|(_, role)| *role);
-        role.map(|role| (role, word))
-    })
-}
-
-/// Returns the role that an argument's name suggests: `recipient`, `file_path`, `email_body`.
-pub fn suggested_role(name: &str) -> Option<ArgumentRole> {
-    role_in_name(name).map(|(role, _)| role)
-}
-
-/// Returns the words of a name in snake, kebab or camel case, in lower case: `file_path`, `file-path` and `filePath`
-/// give `file` and `path`. Each capital letter begins a word, so `userID` gives `user`, `i` and `d`.
-pub fn name_words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    for c in name.chars() {
-        if !c.is_alphanumeric() || c.is_uppercase() {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
-            word.extend(c.to_lowercase());
-        }
-    }
-    words.retain(|word| !word.is_empty());
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_suggest_roles() {
-        use ArgumentRole::{Account, Content, Path, Recipient, Url};
-        for (name, word, role) in [
-            ("to", Some("to"), Some(Recipient)),
-            ("recipients", Some("recipients"), Some(Recipient)),
-            ("accountNumber", Some("account"), Some(Account)),
-            ("user-id", Some("user"), Some(Recipient)),
-            ("filename", Some("filename"), Some(Path)),
-            ("source_url", Some("url"), Some(Url)),
-            ("mail.cc", Some("cc"), Some(Recipient)),
-            ("email_body", Some("email"), Some(Content)),
-            ("userMessage", Some("user"), Some(Content)),
-            ("body", None, Some(Content)),
-            ("amount", None, None),
-            ("day", None, None),
-        ] {
-            assert_eq!(decisive_word(name).map(|(_, word)| word).as_deref(), word, "{name}");
-            assert_eq!(suggested_role(name), role, "{name}");
-        }
-    }
 
     #[test]
     fn roles_have_names() {

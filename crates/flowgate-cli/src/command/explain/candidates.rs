@@ -3,7 +3,8 @@
 //!
 //! Some statements are never suggested:
 //!
-//! * a `payload` for an argument that decides where something is sent or what is executed;
+//! * a `payload` for an argument that decides something, such as where a text is sent, what is executed or which object
+//!   is deleted;
 //! * a `label` that trusts a field of prose, in which a stranger can write an instruction;
 //! * an `endorse` of every number for an argument that selects an object or is a sum of money;
 //! * a `require` that permits untrusted influence on a tool that acts.
@@ -153,7 +154,7 @@ fn add_for_argument(
             }
         }
         let is_text = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
-        if !is_destination(call, run, argument) && (is_text || role == Some(ArgumentRole::Content)) {
+        if role.is_none_or(|role| role.gain().is_none()) && (is_text || role == Some(ArgumentRole::Content)) {
             let gain = format!("the words of `{argument}`, for a recipient that a trusted text names");
             candidates.add(
                 "`payload` of a text",
@@ -295,11 +296,17 @@ fn add_for_tool(
     let require = |elements: &str| {
         format!("require {elements} if:\n    (call: ToolCall) is {}", tool_pattern(&call.tool))
     };
+    // An id or a number in a call of a tool that only reads chooses what is read, which changes nothing.
+    let is_destination = |argument: &str| {
+        let role = run.monitor.policy().argument_role(&call.tool, argument);
+        !matches!(role, Some(ArgumentRole::Selector | ArgumentRole::Amount))
+            && role.is_some_and(|role| role.gain().is_some())
+    };
     // The tool has no requirement, which would have been written to keep untrusted text out; it only reads; and none of
     // its arguments decides where something goes or what runs.
     let is_harmless = reason.kind == ReasonKind::Undeclared
         && harm::is_reader(&call.tool.name)
-        && !call.attribution.arguments.iter().any(|(name, _)| is_destination(call, run, name));
+        && !call.attribution.arguments.iter().any(|(name, _)| is_destination(name));
     let elements = reason.label.join(", ");
     if excess.integrity.is_empty() {
         let gain = format!(
@@ -314,13 +321,6 @@ fn add_for_tool(
         );
         candidates.add("`require`", Harm::new(HarmRank::ToolCall, gain), part, require(&elements));
     }
-}
-
-/// Returns whether an argument has a role by which an attacker who chooses its value gains something: it decides, for
-/// example, where a message goes or what runs.
-fn is_destination(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> bool {
-    let role = run.monitor.policy().argument_role(&call.tool, argument);
-    role.is_some_and(|role| role.gain().is_some())
 }
 
 /// Returns the target of a `label` statement for a path, in every row of a list, such as `out.content[*].note`. A key

@@ -2,10 +2,10 @@
 //! statements that it computes for `flowgate explain` by this rank.
 //!
 //! Also makes the guesses by which `candidates` decides what it suggests: from its name and role, whether an argument
-//! is a sum of money or selects an object; from its name, whether a tool only reads; and from its lines and words,
-//! whether a text may hold an instruction.
+//! decides much; from its name, whether a tool only reads; and from its lines and words, whether a text may hold an
+//! instruction.
 
-use flowgate::policy::{ArgumentRole, name_words};
+use flowgate::policy::{ArgumentRole, cautious_role, name_words};
 
 /// The kinds of statements that are tried, the least harmful first.
 ///
@@ -51,13 +51,6 @@ impl Harm {
     }
 }
 
-/// Words in the names of arguments that are sums of money: a check of the form does not say how much is harmless.
-const MONEY: &[&str] =
-    &["amount", "balance", "cost", "fee", "money", "payment", "price", "rate", "sum", "total", "value"];
-
-/// Last words in the names of arguments that select an object.
-const SELECTORS: &[&str] = &["id", "ids", "index", "key", "no", "number", "ref", "reference"];
-
 /// First words in the names of tools that only read.
 const READERS: &[&str] =
     &["check", "count", "describe", "find", "get", "list", "look", "read", "search", "show"];
@@ -65,14 +58,12 @@ const READERS: &[&str] =
 /// The maximum number of words of a text that cannot hold an instruction. A text with several lines always can.
 const MAX_PLAIN_WORDS: usize = 6;
 
-/// Returns whether an argument decides so much that a check of the form of its value is not enough. By its name, it is
-/// a sum of money or selects an object; or an attacker gains something by choosing an argument of its role. `role` is
-/// what the policy declares or the name suggests.
+/// Returns whether an argument decides so much that a check of the form of its value is not enough: an attacker gains
+/// something by choosing an argument of its role, or its name may be that of an amount or of an object
+/// ([`cautious_role`]), whatever its role is. `role` is what the policy declares or the name suggests.
 pub(in crate::command) fn is_decisive(argument: &str, role: Option<ArgumentRole>) -> bool {
-    let words = name_words(argument);
     role.is_some_and(|role| role.gain().is_some())
-        || words.iter().any(|word| MONEY.contains(&word.as_str()))
-        || words.last().is_some_and(|last| SELECTORS.contains(&last.as_str()))
+        || matches!(cautious_role(argument), Some(ArgumentRole::Amount | ArgumentRole::Selector))
 }
 
 /// Guesses whether a tool only reads: whether the first word of its name is one of [`READERS`], such as `get`.
@@ -89,6 +80,8 @@ pub(in crate::command) fn is_prose(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use flowgate::policy::suggested_role;
+
     use super::*;
 
     #[test]
@@ -98,12 +91,18 @@ mod tests {
             ("newAmount", true, false),
             ("event_id", true, false),
             ("id_", true, false),
-            ("guests", false, false),
+            ("guests", true, false),
+            ("token", true, false),
+            ("attachments", true, false),
+            ("value", true, false),
+            ("reference", true, false),
+            ("seat", false, false),
             ("get_reviews", false, true),
-            ("readFile", false, true),
+            ("readFile", true, true),
             ("forget_all", false, false),
         ] {
-            assert_eq!((is_decisive(name, None), is_reader(name)), (decisive, reader), "{name}");
+            let is_decisive = is_decisive(name, suggested_role(name));
+            assert_eq!((is_decisive, is_reader(name)), (decisive, reader), "{name}");
         }
     }
 
@@ -115,8 +114,10 @@ mod tests {
             ("pick", Selector, true),
             ("who", Recipient, true),
             ("pay", Content, false),
-            // A name that says more than the declared role is not overruled by it.
+            // A declared role overrules a name, except one that may be that of an amount or of an object.
+            ("to", Content, false),
             ("amount", Content, true),
+            ("rate", Content, true),
         ] {
             assert_eq!(is_decisive(name, Some(role)), decisive, "{name} as {role}");
         }

@@ -2,11 +2,12 @@
 //! a harmless set: otherwise an attacker could choose a value that satisfies them. The compiler calls it for each
 //! `endorse` statement.
 
-use super::super::argument_role::{ArgumentRole, decisive_word};
+use super::super::argument_role::ArgumentRole;
 use super::super::diagnostic::Span;
 use super::super::plan::{
     CompiledExpr, CompiledQuery, EndorsedValue, ListedForm, QueryItem, RegexUse, TargetPath, TargetStep, Type,
 };
+use super::super::role_guess::decisive_word;
 use super::super::syntax::{Comparison, ConditionBody, Expr};
 use super::body::Scope;
 use super::target::{argument_name, path_of};
@@ -128,9 +129,16 @@ impl Compiler<'_> {
         // No restriction suffices: the error says what would.
         if let Some(role) = roles.into_iter().find(|role| role.needs_listed_values()) {
             let message = match word.filter(|(known, _)| *known == role) {
-                Some((_, word)) => format!(
-                    "`endorse` cannot let untrusted text choose `{name}`, which names a destination or a command (`{word}`)"
-                ),
+                Some((_, word)) => {
+                    let named = match role {
+                        ArgumentRole::Selector => "an object",
+                        ArgumentRole::Credential => "a credential",
+                        _ => "a destination or a command",
+                    };
+                    format!(
+                        "`endorse` cannot let untrusted text choose `{name}`, which names {named} (`{word}`)"
+                    )
+                }
                 None => {
                     format!("`endorse` cannot let untrusted text choose `{name}`, which has the role {role}")
                 }

@@ -1,9 +1,10 @@
 //! Compiles the targets of labels, requirements, payloads, consents and endorsements: paths to a region of an event,
 //! such as `out.content[*].note`. The compilation of these statements calls it.
 
-use super::super::argument_role::{ArgumentRole, suggested_role};
+use super::super::argument_role::ArgumentRole;
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::plan::{CompiledExpr, CompiledQuery, TargetPath, TargetStep, Type};
+use super::super::role_guess::suggested_role;
 use super::super::syntax::{Expr, ExprKind, Independence};
 use super::body::Scope;
 use super::capture_position::{self, CaptureReliance};

@@ -12,10 +12,11 @@
 //!
 //! The class must be one of a whole argument, not of the items of a list.
 
-use super::super::argument_role::{ArgumentRole, decisive_word};
+use super::super::argument_role::ArgumentRole;
 use super::super::plan::{
     CompiledExpr, CompiledQuery, ListSource, ListedForm, QueryItem, TargetPath, TargetStep,
 };
+use super::super::role_guess::decisive_word;
 use super::Compiler;
 use super::endorsement::{Restriction, restriction};
 use super::target::argument_name;
