@@ -504,6 +504,25 @@ mod tests {
         assert_ne!(digest(client, None), digest(client, Some("amount")));
     }
 
+    /// What is an amount follows from its name, unless the policy declares another role.
+    #[test]
+    fn amounts_are_named_or_declared() {
+        let check = |statement: &str, expected: &[&str]| {
+            let policy =
+                Policy::parse(&format!("lattice integrity: trusted < untrusted\n{statement}")).unwrap();
+            let mut ask = question();
+            ask.arguments = json!({"to": "bob", "amount": 5, "n": 7});
+            let found: Vec<String> = amounts(&policy, &ask).map(|(name, _)| name).collect();
+            assert_eq!(found, expected, "{statement}");
+        };
+        let role = |argument: &str, role: &str| {
+            format!("role call.arguments.{argument} is {role} if:\n    (call: ToolCall) is tool:send\n")
+        };
+        check("", &["amount"]);
+        check(&role("n", "amount"), &["amount", "n"]);
+        check(&role("amount", "selector"), &[]);
+    }
+
     #[test]
     fn amounts_are_exact_or_none() {
         let check = |value: Value, expected: Option<i64>| assert_eq!(millionths(&value), expected, "{value}");
