@@ -2,7 +2,6 @@
 //! a question, and nothing else of the text does.
 
 use flowgate_guard::conversation::{Method, TurnUsage};
-use flowgate_guard::history::{ClientProfile, History};
 use serde_json::{Value, json};
 
 use crate::script::ScriptedConversation;
@@ -83,52 +82,42 @@ fn an_endorsed_value_comes_out_of_hidden_text_without_a_question() {
 
 /// Under `provenance`, an argument counts with the label of its source if the slot for it would be refused with the value
 /// of the draft. A person is then asked about the call, which would otherwise be refused in every form. Rows: the label
-/// of the answer of `list`, the arguments of the draft, the script after it, and what becomes of the call.
+/// of the answer of `list`, the arguments of the draft, the call that rewrites the draft, and the call that then runs;
+/// a draft that is not rewritten is accepted, and a person is asked about it.
 #[test]
 fn a_draft_leaves_a_slot_only_where_its_value_is_endorsed() {
-    let check = |label: &str, draft: Value, after: &[&str], expected: &str| {
-        let policy = POLICY
-            .replace("label out.content as untrusted, private", &format!("label out.content as {label}"));
+    let check = |label: &str, draft: Value, rewritten: Option<(&str, &str)>| {
+        let confidential = "label out.content as untrusted, private";
+        let policy = POLICY.replace(confidential, &format!("label out.content as {label}"));
         let mut run = ScriptedConversation::new(&policy, Method::Provenance);
-        run.answers = vec![
-            ("read", json!("On 2024-05-19 in Kiev or Rome.")),
-            ("list", json!("On 2024-06-01 in Oslo.")),
-        ];
+        let (page, list) = (json!("On 2024-05-19 in Kiev or Rome."), json!("On 2024-06-01 in Oslo."));
+        run.answers = vec![("read", page), ("list", list)];
         run.fill = "2024-05-19".to_owned();
         let draft = format!("send {draft}");
-        run.turn("Book it.", &[&["read {}\nlist {}", draft.as_str()], after, &["Done."]].concat());
-        assert_eq!(run.calls().last(), Some(&expected), "{label} {draft}: {:?}", run.log);
-        run.check_again(&ClientProfile::default(), &History::new());
+        let mut script = vec!["read {}\nlist {}", &draft];
+        script.extend(rewritten.map(|(call, _)| call));
+        script.push("Done.");
+        run.turn("Book it.", &script);
+        let expected = rewritten.map_or(format!("asks {draft}"), |(_, ran)| format!("runs send {ran}"));
+        assert_eq!(run.calls().last(), Some(&&*expected), "{label}: {:?}", run.log);
+        run.check_replay();
     };
     let slot = r#"send {"day": {"$slot": {"regions": ["h1"], "fill": "the day"}}}"#;
-    check("trusted, public", json!({"day": "2024-05-19"}), &[slot], r#"runs send {"day":"2024-05-19"}"#);
+    let filled = r#"{"day":"2024-05-19"}"#;
+    check("trusted, public", json!({"day": "2024-05-19"}), Some((slot, filled)));
     // No value of the list: the draft is accepted with the label of the page.
-    check("trusted, public", json!({"city": "Kiev"}), &[], r#"asks send {"city":"Kiev"}"#);
-    check(
-        "trusted, public",
-        json!({"day": "2024-05-19", "city": "Kiev"}),
-        &[],
-        r#"asks send {"city":"Kiev","day":"2024-05-19"}"#,
-    );
-    // A value that no text states, and the same in the message of the user.
-    check("trusted, public", json!({"city": "Bern"}), &[], r#"asks send {"city":"Bern"}"#);
-    check(
-        "trusted, public",
-        json!({"city": "Book it"}),
-        &[r#"send {"city": "Book it"}"#],
-        r#"runs send {"city":"Book it"}"#,
-    );
+    check("trusted, public", json!({"city": "Kiev"}), None);
+    check("trusted, public", json!({"day": "2024-05-19", "city": "Kiev"}), None);
+    // A value that no text states, and one that the user states.
+    check("trusted, public", json!({"city": "Bern"}), None);
+    let stated = (r#"send {"city": "Book it"}"#, r#"{"city":"Book it"}"#);
+    check("trusted, public", json!({"city": "Book it"}), Some(stated));
     // A slot that the draft has left open has no value yet.
     let open = json!({"day": {"$slot": {"regions": ["h1"], "fill": "the day"}}});
-    check("trusted, public", open, &[slot], r#"runs send {"day":"2024-05-19"}"#);
-    // The date is too confidential, and then so is the decision to send. A slot for the city would carry that as well, so
-    // the city counts, too, and the draft is accepted.
-    check(
-        "trusted, private",
-        json!({"day": "2024-06-01", "city": "Rome"}),
-        &[],
-        r#"asks send {"city":"Rome","day":"2024-06-01"}"#,
-    );
+    check("trusted, public", open, Some((slot, filled)));
+    // The date is too confidential, and then so is the decision to send. A slot for the city would carry that as well,
+    // so the city counts, too, and the draft is accepted.
+    check("trusted, private", json!({"day": "2024-06-01", "city": "Rome"}), None);
 }
 
 #[test]

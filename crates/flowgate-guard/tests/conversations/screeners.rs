@@ -2,7 +2,6 @@
 
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::Method;
-use flowgate_guard::history::{ClientProfile, History};
 use serde_json::json;
 
 use crate::external_agent::{ExternalAgent, SEND};
@@ -152,7 +151,7 @@ fn only_a_step_that_acted_raises_the_rest_of_the_turn() {
         let calls = run.calls();
         let of_bob: Vec<&str> = calls.into_iter().filter(|call| call.contains("bob")).collect();
         assert_eq!(of_bob, expected, "{raised} {decision:?}");
-        run.check_again(&ClientProfile::default(), &History::new());
+        run.check_replay();
     };
     let asked = r#"asks send {"to":"bob","body":"hello"}"#;
     let ran = r#"runs send {"to":"bob","body":"hello"}"#;

@@ -166,6 +166,13 @@ impl ScriptedConversation {
         assert_eq!(print(&again), print(&self.conversation));
     }
 
+    /// Replays the journal of a run without an outside chat, and checks that the replay does not diverge.
+    pub(crate) fn check_replay(&mut self) {
+        let (mut client, mut history) = (ClientProfile::default(), History::new());
+        self.conversation.memorize(&mut client, &mut history);
+        self.check_again(&client, &history);
+    }
+
     /// Runs one turn; `script` is the output of the model, in order: `name {arguments}` on separate lines are
     /// calls.
     pub(crate) fn turn(&mut self, user: &str, script: &[&str]) -> Turn {
