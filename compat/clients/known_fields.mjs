@@ -32,6 +32,7 @@ const NAMES = {
   "responses | format of a custom tool | Grammar": "CustomToolInputFormat.Grammar",
   "responses | function tool | ToolFunction": "NamespaceTool.Function",
   "responses | message of the user | Message": "ResponseInputItem.Message",
+  "responses | reference to an item | ItemReference": "ResponseInputItem.ItemReference",
 };
 // The settings of a request and of its generation are one class, also with what concerns the client itself, or another API.
 const NOT_SENT = ["abortSignal", "automaticContinuation", "automaticFunctionCalling", "generationOutputConfig", "httpOptions", "imageConfig", "modelArmorConfig"];

@@ -78,6 +78,7 @@ FORMS = {
         "refusal part": [response_output.ResponseOutputRefusalParam],
         "function call item": [responses.ResponseFunctionToolCallParam],
         "custom tool call item": [responses.ResponseCustomToolCallParam],
+        "reference to an item": [response_input.ItemReference],
         "reasoning item": [responses.ResponseReasoningItemParam],
         "image part": [responses.ResponseInputImageParam, responses.ResponseInputImageContentParam],
         "file part": [responses.ResponseInputFileParam, responses.ResponseInputFileContentParam],

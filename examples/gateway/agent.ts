@@ -65,8 +65,6 @@ export class Agent {
       stopWhen: stepCountIs(10),
       maxOutputTokens: 4096,
       maxRetries: 0,
-      // The gateway keeps conversations itself, so the provider shall keep none.
-      providerOptions: { openai: { store: false } },
     };
     if (!this.isStreamed) {
       const { text, response } = await generateText(settings);

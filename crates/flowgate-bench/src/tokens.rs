@@ -61,7 +61,7 @@ pub fn count_lines(text: &str) -> usize {
 
 /// Returns the usage of a request and its answer: the number of input tokens, and the number of output tokens.
 pub fn usage(request: &Request, completion: &Completion) -> Usage {
-    Usage { input: input_tokens(request), output: output_tokens(completion) }
+    Usage { input: input_tokens(request), output: output_tokens(completion), cached: 0 }
 }
 
 /// Returns the number of tokens of a request: of its messages, of its tools, and of the schema of its answer.

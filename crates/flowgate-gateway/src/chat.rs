@@ -32,6 +32,7 @@
 //! * `clients`: finds clients by their keys; `request_quota`: limits how often a client may send requests.
 //! * `headers`: reads the headers that name a conversation and a provenance.
 //! * `request_decoder`: decodes the bodies of requests.
+//! * `item_references`: finds the answers whose items a request refers to.
 //! * `response_id`: reads and writes the ids of answers that a later request may continue from.
 //! * `conversations`: finds and stores the conversation that a request belongs to.
 //! * `reload`: replaces clients, policies and people by those of a reloaded configuration.
@@ -55,6 +56,7 @@ mod frozen_approvals;
 pub(crate) mod guardrail;
 pub(crate) mod handed_calls;
 pub(crate) mod headers;
+mod item_references;
 mod maintenance;
 mod model_error;
 mod model_list;

@@ -185,10 +185,17 @@ impl History {
         self.answers + 1
     }
 
+    /// Returns whether the message with this index is the answer with this number.
+    pub fn is_answer(&self, index: usize, number: u64) -> bool {
+        self.messages.get(index).is_some_and(|answer| answer.is_written && answer.number == number)
+    }
+
     /// Returns the digests of the first `count` messages and of the answer after them; `None` if the message after them
     /// is not the answer with this number.
     pub fn answered_chat(&self, count: usize, number: u64) -> Option<MessageDigests> {
-        self.messages.get(count).filter(|answer| answer.is_written && answer.number == number)?;
+        if !self.is_answer(count, number) {
+            return None;
+        }
         let messages = self.messages.iter().take(count + 1);
         Some(messages.map(|message| (message.digest, message.is_written)).collect())
     }

@@ -186,6 +186,15 @@ pub struct Usage {
     pub input: u64,
     /// The tokens of the answer.
     pub output: u64,
+    /// The tokens of the request that the server has read from its cache, as far as it says so. They are among those of
+    /// [`input`](Self::input).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Request {
@@ -219,6 +228,7 @@ impl Usage {
         Self {
             input: self.input.saturating_add(other.input),
             output: self.output.saturating_add(other.output),
+            cached: self.cached.saturating_add(other.cached),
         }
     }
 }

@@ -15,7 +15,7 @@ pub fn tokens(bytes: usize) -> u64 {
 /// Returns the estimated cost of a completed request: the tokens of the request and of its completion.
 #[must_use]
 pub fn usage(request: &Request, completion: &Completion) -> Usage {
-    Usage { input: input(request), output: output(completion) }
+    Usage { input: input(request), output: output(completion), cached: 0 }
 }
 
 /// Returns the estimated number of tokens of a request, computed from the size in bytes of its messages, its tools and

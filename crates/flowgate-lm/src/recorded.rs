@@ -271,7 +271,7 @@ mod tests {
 
     fn said(text: &str) -> Completion {
         let call = ToolCall { id: "c".to_owned(), name: "f".to_owned(), arguments: "{\"a\":\n".to_owned() };
-        let usage = Usage { input: 1, output: 2 };
+        let usage = Usage { input: 1, output: 2, cached: 0 };
         Completion {
             text: text.to_owned(),
             calls: vec![call],

@@ -445,7 +445,7 @@ impl RetriedCompletion<'_> {
     /// returned value is dropped. `None` if there is no budget.
     fn begin_cost(&self) -> Option<PendingCost> {
         let budget = self.remote.client.budget.as_ref()?;
-        let usage = Usage { input: estimate::input(self.request), output: 0 };
+        let usage = Usage { input: estimate::input(self.request), output: 0, cached: 0 };
         Some(PendingCost::new(Arc::clone(budget), usage))
     }
 }

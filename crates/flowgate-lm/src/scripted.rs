@@ -90,7 +90,7 @@ impl ChatModel for ScriptedModel {
             let answer = (self.answer)(request);
             let usage = match &answer {
                 Ok(completion) => estimate::usage(request, completion),
-                Err(_) => crate::chat::Usage { input: estimate::input(request), output: 0 },
+                Err(_) => crate::chat::Usage { input: estimate::input(request), output: 0, cached: 0 },
             };
             self.tokens.fetch_add(usage.input.saturating_add(usage.output), Ordering::Relaxed);
             let completion = answer?;

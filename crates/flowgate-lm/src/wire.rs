@@ -125,10 +125,23 @@ pub struct ReceivedRequest {
     /// The id of an earlier answer, whose chat the messages continue; `None` if they are the whole chat. Only the
     /// Responses API has such requests. A server that keeps no chats must reject them.
     pub previous_response: Option<String>,
+    /// The items of earlier answers that the request refers to, in place of the items themselves, in the order of the
+    /// input. Only the Responses API has such requests. A server that keeps no chats must reject them.
+    pub item_references: Vec<ItemReference>,
     /// The tools of the provider, which the server runs in requests of their own. The request offers them as functions.
     pub provider_tools: Vec<ProviderToolUse>,
     /// The most calls of tools of the provider that the client permits in this turn, of all tools together.
     pub max_provider_calls: Option<u64>,
+}
+
+/// A reference to an item of an earlier answer, in place of the item itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemReference {
+    /// The id of the answer.
+    pub answer: String,
+    /// The index of the message of the request that is in place of the answer; its text is empty. `None` for a part of the
+    /// reasoning, which belongs to no message of a request.
+    pub message: Option<usize>,
 }
 
 impl ReceivedRequest {

@@ -159,6 +159,10 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
         let message = "the request cannot be guarded: `previous_response_id` names a chat that only a gateway keeps; send the whole chat";
         return Err(PyValueError::new_err(message));
     }
+    if !request.item_references.is_empty() {
+        let message = "the request cannot be guarded: `input` refers to items that only a gateway keeps; send the items themselves";
+        return Err(PyValueError::new_err(message));
+    }
     // The answer expresses all calls as calls of functions, which would be wrong for other forms of tools.
     if !request.tool_forms.is_empty() {
         let message =

@@ -209,13 +209,13 @@ mod tests {
             calls: 3,
             exact_private: usize::from(is_missed),
             private_calls: 1,
-            tokens: Some(Usage { input: 5, output: usize::from(is_missed) as u64 }),
+            tokens: Some(Usage { input: 5, output: usize::from(is_missed) as u64, cached: 0 }),
         };
         let figures = PrivacyFigures::of(&[result(true, 3), result(false, 1), result(false, 0)]);
         assert_eq!((figures.missed.hits, figures.over_asked.hits, figures.missed.of), (1, 2, 3));
         assert_eq!(figures.exact_private, Rate { hits: 1, of: 3 });
         assert_eq!((figures.exact, figures.questions), (Rate { hits: 4, of: 9 }, 6));
-        assert_eq!(figures.tokens, Some(Usage { input: 15, output: 1 }));
+        assert_eq!(figures.tokens, Some(Usage { input: 15, output: 1, cached: 0 }));
         let unknown = TaskResult { tokens: None, ..result(true, 1) };
         assert_eq!(PrivacyFigures::of(&[result(true, 3), unknown]).tokens, None);
         assert_eq!(

@@ -106,7 +106,8 @@ fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Ve
 }
 
 fn written(script: &str) -> Completion {
-    let mut completion = Completion { usage: Usage { input: 10, output: 5 }, ..Completion::default() };
+    let mut completion =
+        Completion { usage: Usage { input: 10, output: 5, cached: 0 }, ..Completion::default() };
     for (index, line) in script.lines().enumerate() {
         match line.split_once(" {") {
             Some((name, arguments)) => {

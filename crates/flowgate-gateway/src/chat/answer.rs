@@ -17,6 +17,7 @@ use super::conversations::{ConversationHandle, ConversationState, LockedConversa
 use super::error_reply::error_reply;
 use super::handed_calls::HandedTurn;
 use super::headers::{CONVERSATION, with_conversation_header};
+use super::item_references::{self, ReferencedAnswers};
 use super::model_request::ModelRouteRequest;
 use super::report::RequestReport;
 use super::request_decoder::with_default_provenance;
@@ -39,6 +40,8 @@ enum RequestChat<'m> {
     Whole(SentChat<'m>),
     /// The messages after an earlier answer, with their provenance.
     Continued(ResponseId, Sources),
+    /// All messages of the chat, some of which are in place of earlier answers, with their provenance.
+    Referring(ReferencedAnswers, Sources),
 }
 
 /// Why an earlier answer is not continued whose conversation does not have it.
@@ -57,12 +60,36 @@ fn bad_previous_answer(why: &str) -> RequestError {
 /// If the text is not an id of this gateway, or the header names another conversation.
 fn previous_answer(id: &str, scope: &str, named: Option<&str>) -> Result<ResponseId, RequestError> {
     let previous = ResponseId::parse(id).ok_or_else(|| bad_previous_answer(GONE))?;
-    let is_other = |named: &str| named.strip_prefix(scope) != Some(&*previous.conversation);
-    match named.is_some_and(is_other) {
+    match is_elsewhere(&previous, scope, named) {
         true => Err(bad_previous_answer(&format!(
             "names an answer of another conversation than the header `{CONVERSATION}`: leave out one of them"
         ))),
         false => Ok(previous),
+    }
+}
+
+/// Returns whether the header of a request names a conversation, and it is not the one of this answer. `scope` and `named`
+/// are those of [`previous_answer`].
+fn is_elsewhere(answer: &ResponseId, scope: &str, named: Option<&str>) -> bool {
+    named.is_some_and(|named| named.strip_prefix(scope) != Some(&*answer.conversation))
+}
+
+/// Reads the references of a request to items of earlier answers; `None` if no message is in place of an answer. `scope`
+/// and `named` are those of [`previous_answer`].
+///
+/// # Errors
+/// If the references cannot be used, or the header names another conversation.
+fn referenced_answers(
+    request: &ReceivedRequest,
+    scope: &str,
+    named: Option<&str>,
+) -> Result<Option<ReferencedAnswers>, RequestError> {
+    let answers = ReferencedAnswers::of(request)?;
+    match answers.as_ref().is_some_and(|answers| is_elsewhere(answers.last(), scope, named)) {
+        true => Err(item_references::bad_reference(&format!(
+            "refers to items of another conversation than the header `{CONVERSATION}`: leave out one of them"
+        ))),
+        false => Ok(answers),
     }
 }
 
@@ -126,23 +153,15 @@ impl ModelRoutes {
         // The beginning of the names of all conversations of the virtual key; empty without one.
         let key_scope = scope(received.virtual_key.as_ref().map(|key| key.id.as_str()));
         let named = received.conversation.as_deref();
-        let (handle, input) = match &request.previous_response {
-            Some(id) => {
-                match self
-                    .find_continued(&received.client, previous_answer(id, &key_scope, named), &key_scope)
-                    .await
-                {
-                    Ok((handle, previous)) => (handle, RequestChat::Continued(previous, sources)),
-                    Err(failure) => return Some(failed(report, failure)),
-                }
+        let found = match referenced_answers(&request, &key_scope, named) {
+            Ok(answers) => {
+                self.find_chat(&received.client, (&request, answers), sources, (&key_scope, named)).await
             }
-            None => {
-                let chat = SentChat::of(messages).with_sources(sources);
-                match self.sessions.find((&received.client, &key_scope), named, &chat).await {
-                    Ok(handle) => (handle, RequestChat::Whole(chat)),
-                    Err(failure) => return Some(failed(report, failure)),
-                }
-            }
+            Err(failure) => Err(failure),
+        };
+        let (handle, input) = match found {
+            Ok(found) => found,
+            Err(failure) => return Some(failed(report, failure)),
         };
         report.set_conversation(handle.name());
         let answered = self.stream_turn(received, &handle, (&request, input), presence, parts, report).await;
@@ -151,21 +170,46 @@ impl ModelRoutes {
         })
     }
 
-    /// Finds the conversation of an earlier answer, whose id was read as `previous`. `key_scope` is the scope of the
-    /// key of the request.
+    /// Finds the conversation of a request: that of the earlier answer that it continues, that of the `answers` whose items
+    /// it refers to, or that of its chat. `sources` are the provenance of its messages, `key_scope` is the scope of its
+    /// key, and `named` the conversation that its header names, if it names one.
     ///
     /// # Errors
-    /// That of `previous`, that the client has no such conversation, or that the database cannot be read.
-    async fn find_continued(
+    /// If the client has no such conversation, the id of the earlier answer cannot be used, or the database cannot be read.
+    async fn find_chat<'m>(
         &self,
         client: &ClientState,
-        previous: Result<ResponseId, RequestError>,
+        (request, answers): (&'m ReceivedRequest, Option<ReferencedAnswers>),
+        sources: Sources,
+        (key_scope, named): (&str, Option<&str>),
+    ) -> Result<(ConversationHandle, RequestChat<'m>), RequestError> {
+        if let Some(id) = &request.previous_response {
+            let previous = previous_answer(id, key_scope, named)?;
+            let handle = self.find_conversation_of(client, &previous, key_scope).await?;
+            let handle = handle.ok_or_else(|| bad_previous_answer(GONE))?;
+            return Ok((handle, RequestChat::Continued(previous, sources)));
+        }
+        if let Some(answers) = answers {
+            let handle = self.find_conversation_of(client, answers.last(), key_scope).await?;
+            let handle = handle.ok_or_else(item_references::gone)?;
+            return Ok((handle, RequestChat::Referring(answers, sources)));
+        }
+        let chat = SentChat::of(&request.request.messages).with_sources(sources);
+        let handle = self.sessions.find((client, key_scope), named, &chat).await?;
+        Ok((handle, RequestChat::Whole(chat)))
+    }
+
+    /// Finds the conversation of an earlier answer; `None` if the client has no such conversation.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    async fn find_conversation_of(
+        &self,
+        client: &ClientState,
+        answer: &ResponseId,
         key_scope: &str,
-    ) -> Result<(ConversationHandle, ResponseId), RequestError> {
-        let previous = previous?;
-        let name = format!("{key_scope}{}", previous.conversation);
-        let handle = self.sessions.find_existing(client, &name).await?;
-        Ok((handle.ok_or_else(|| bad_previous_answer(GONE))?, previous))
+    ) -> Result<Option<ConversationHandle>, RequestError> {
+        self.sessions.find_existing(client, &format!("{key_scope}{}", answer.conversation)).await
     }
 
     /// Runs one turn in a conversation, and stores it before the end of its reply is sent. `input` are the messages of
@@ -186,18 +230,29 @@ impl ModelRoutes {
         let client = &received.client;
         let mut locked = self.sessions.lock(client, handle, presence).await?;
         client.check_replaced()?;
-        // The whole chat: the client sends it, or the messages after an earlier answer whose chat is stored.
-        let chat = &match input {
-            RequestChat::Whole(chat) => chat,
+        // The whole chat: the client sends it, or refers to earlier answers that are stored.
+        let messages = &request.request.messages;
+        let chat = match input {
+            RequestChat::Whole(chat) => Ok(chat),
             RequestChat::Continued(previous, sources) => {
-                let Some(before) = locked.history().and_then(|history| previous.chat_in(history)) else {
-                    // Without this, another gateway, which the client may ask next, would wait until the lease expires.
-                    // A lease that cannot be released expires by itself. It is released under the lock, so that it is
-                    // not that of the next request.
-                    let _ = self.sessions.store().release_lease(&client.spec.name, handle.name()).await;
-                    return Err(bad_previous_answer(GONE));
-                };
-                SentChat::following(&before, &request.request.messages, &sources)
+                let before = locked.history().and_then(|history| previous.chat_in(history));
+                let chat = before.map(|before| SentChat::following(&before, messages, &sources));
+                chat.ok_or_else(|| bad_previous_answer(GONE))
+            }
+            RequestChat::Referring(answers, sources) => {
+                let history = locked.history();
+                let chat = history.and_then(|history| answers.chat_in(history, messages, &sources));
+                chat.ok_or_else(item_references::gone)
+            }
+        };
+        let chat = &match chat {
+            Ok(chat) => chat,
+            Err(failure) => {
+                // Without this, another gateway, which the client may ask next, would wait until the lease expires.
+                // A lease that cannot be released expires by itself. It is released under the lock, so that it is
+                // not that of the next request.
+                let _ = self.sessions.store().release_lease(&client.spec.name, handle.name()).await;
+                return Err(failure);
             }
         };
         // Prepares the metadata of the answer, and the stream if the client asks for one.

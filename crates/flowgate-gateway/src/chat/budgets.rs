@@ -64,7 +64,7 @@ impl TurnSpending {
     /// Begins to count a request to a model; `None` if neither the client nor the key has a budget.
     pub(super) fn begin<'s>(&'s self, model: &'s str, request: &Request) -> Option<PendingUse<'s>> {
         self.payer.budgets().next()?;
-        let usage = Usage { input: estimated_input_tokens(request), output: 0 };
+        let usage = Usage { input: estimated_input_tokens(request), output: 0, cached: 0 };
         Some(PendingUse { spending: self, model, usage, received_bytes: 0 })
     }
 
@@ -137,9 +137,12 @@ impl PendingUse<'_> {
     pub(super) fn settle(&mut self, request: &Request, completion: &Completion) {
         let estimate = estimated_usage(request, completion);
         let settled = |reported: u64, estimated: u64| if reported == 0 { estimated } else { reported };
+        let Usage { input, output, cached } = completion.usage;
         self.usage = Usage {
-            input: settled(completion.usage.input, estimate.input),
-            output: settled(completion.usage.output, estimate.output),
+            input: settled(input, estimate.input),
+            output: settled(output, estimate.output),
+            // Without a number of all tokens, none is known to be cached.
+            cached: if input == 0 { 0 } else { cached },
         };
     }
 

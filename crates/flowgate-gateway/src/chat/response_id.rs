@@ -48,6 +48,11 @@ impl ResponseId {
         Some(Self { conversation, messages, answer, digest })
     }
 
+    /// Returns whether the answer is the message with this index in the history.
+    pub(crate) fn is_at(&self, index: usize, history: &History) -> bool {
+        self.messages == index && history.is_answer(index, self.answer)
+    }
+
     /// Returns the digests of the chat up to and including the answer; `None` if the history does not have this answer
     /// at this position, or has other messages before it.
     pub(crate) fn chat_in(&self, history: &History) -> Option<MessageDigests> {

@@ -18,6 +18,7 @@ pub(crate) const MAX_COST: f64 = 1e12;
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ModelPrice {
     input: f64,
+    cached_input: f64,
     output: f64,
 }
 
@@ -43,8 +44,9 @@ impl Prices {
     /// If a price is negative, infinite or very high.
     pub(super) fn read(specs: BTreeMap<String, PriceSpec>) -> Result<Self, String> {
         let mut prices = BTreeMap::new();
-        for (model, PriceSpec { input, output }) in specs {
-            let of_tokens = [("input", input), ("output", output)];
+        for (model, PriceSpec { input, output, cached_input }) in specs {
+            let cached_input = cached_input.unwrap_or(input);
+            let of_tokens = [("input", input), ("output", output), ("cached-input", cached_input)];
             if let Some((tokens, price)) =
                 of_tokens.into_iter().find(|(_, price)| !(0.0..=MAX_PRICE).contains(price))
             {
@@ -52,7 +54,7 @@ impl Prices {
                     "{model}: `{tokens}`: the price {price} is not between 0 and {MAX_PRICE:e}: correct it"
                 ));
             }
-            prices.insert(model, ModelPrice { input, output });
+            prices.insert(model, ModelPrice { input, cached_input, output });
         }
         Ok(Self(prices))
     }
@@ -72,8 +74,12 @@ impl Prices {
     pub(crate) fn cost(&self, model: &str, usage: Usage) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "2^53 tokens cost more than any budget")]
         let number = |tokens: u64| tokens as f64;
+        // A server that reports more cached tokens than tokens has read all of them from its cache, and no more.
+        let cached = usage.cached.min(usage.input);
         let cost = |price: &ModelPrice| {
-            price.input.mul_add(number(usage.input), price.output * number(usage.output))
+            let input =
+                price.input.mul_add(number(usage.input - cached), price.cached_input * number(cached));
+            price.output.mul_add(number(usage.output), input)
         };
         match self.0.get(model) {
             Some(price) => cost(price),
@@ -145,17 +151,26 @@ mod tests {
 
     #[test]
     fn costs_follow_the_prices() {
-        let prices =
-            prices("a = { input = 1.25, output = 10.0 }\nfree = { input = 0, output = 0 }\n").unwrap();
-        let check = |model: &str, input: u64, output: u64, millionths: f64| {
-            let cost = prices.cost(model, Usage { input, output });
-            assert!((cost - millionths).abs() < 1e-6, "{model} {input} {output}: {cost}");
+        let prices = prices(
+            "a = { input = 1.25, output = 10.0 }\nb = { input = 1.0, cached-input = 0.1, output = 2.0 }\n\
+            free = { input = 0, output = 0 }\n",
+        )
+        .unwrap();
+        let check = |model: &str, (input, cached): (u64, u64), output: u64, millionths: f64| {
+            let cost = prices.cost(model, Usage { input, output, cached });
+            assert!((cost - millionths).abs() < 1e-6, "{model} {input} {cached} {output}: {cost}");
         };
-        check("a", 1_000_000, 0, 1.25e6);
-        check("a", 100, 3, 155.0);
-        check("free", 100, 3, 0.0);
-        check("unknown", 100, 3, 155.0);
-        let usage = Usage { input: 100, output: 3 };
+        check("a", (1_000_000, 0), 0, 1.25e6);
+        check("a", (100, 0), 3, 155.0);
+        // Without a price of its own, cached input costs as much as other input.
+        check("a", (100, 80), 3, 155.0);
+        check("b", (100, 0), 3, 106.0);
+        check("b", (100, 80), 3, 34.0);
+        check("b", (100, 100), 0, 10.0);
+        check("b", (100, 1000), 0, 10.0);
+        check("free", (100, 80), 3, 0.0);
+        check("unknown", (100, 0), 3, 155.0);
+        let usage = Usage { input: 100, output: 3, cached: 0 };
         assert_eq!(Prices::default().cost("a", usage).to_bits(), 0);
     }
 
@@ -169,6 +184,10 @@ mod tests {
             (
                 "a = { input = 1, output = inf }",
                 "a: `output`: the price inf is not between 0 and 1e9: correct it",
+            ),
+            (
+                "a = { input = 1, output = 1, cached-input = -1 }",
+                "a: `cached-input`: the price -1 is not between 0 and 1e9: correct it",
             ),
             (
                 "a = { input = nan, output = 1 }",

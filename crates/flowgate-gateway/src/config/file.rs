@@ -52,10 +52,12 @@ pub(super) struct ConfigFile {
 
 /// An entry of `[prices]`: the prices of a million tokens.
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct PriceSpec {
     pub(super) input: f64,
     pub(super) output: f64,
+    /// The price of input that the server reads from its cache; that of other input without it.
+    pub(super) cached_input: Option<f64>,
 }
 
 /// The section `[telemetry]`.

@@ -278,7 +278,7 @@ mod tests {
             &TurnMetrics {
                 took: Duration::from_secs(3),
                 upstream: Duration::from_secs(2),
-                tokens: Usage { input: 10, output: 5 },
+                tokens: Usage { input: 10, output: 5, cached: 0 },
                 hidden: 4,
             },
         );

@@ -17,7 +17,7 @@ const PRICES: &str =
 fn home(settings: &str, prices: &str) -> (UpstreamDouble, GatewayHome) {
     let upstream = UpstreamDouble::new(|_| {
         let mut completion = says("Hello.");
-        completion.usage = Usage { input: 80, output: 20 };
+        completion.usage = Usage { input: 80, output: 20, cached: 0 };
         completion
     });
     let more = format!("user-messages = \"trust-unmarked-even-if-pasted\"\n{settings}");

@@ -321,9 +321,10 @@ fn an_upstream_that_takes_over_is_judged() {
 /// A client that disconnects has received nothing that was not judged, and the next request does not give it.
 #[test]
 fn a_client_that_disconnects_has_received_nothing_unjudged() {
-    for client in ALL {
+    // Every form of a client before every form of an upstream.
+    for (client, upstream_form) in ALL.iter().flat_map(|client| FORMS.map(|(_, name)| (client, name))) {
         let upstream = UpstreamDouble::new(|_| says("The password is hunter2. PAUSE It is hunter2."));
-        let text = config(&upstream.url, "chat-completions", TRUSTED);
+        let text = config(&upstream.url, upstream_form, TRUSTED);
         let gateway = TestGateway::configured(&text, POLICY);
         let (path, body) = request_of(*client);
         let (path, body) = asking(path, &body, true);
@@ -335,7 +336,7 @@ fn a_client_that_disconnects_has_received_nothing_unjudged() {
              content-length: {length}\r\n\r\n"
         );
         socket.write_all(format!("{head}{body}").as_bytes()).unwrap();
-        assert!(until(|| !upstream.bodies().is_empty()), "{client:?}");
+        assert!(until(|| !upstream.bodies().is_empty()), "{client:?} {upstream_form}");
         // What has arrived so far; the server pauses in the middle of its answer.
         socket.set_nonblocking(true).unwrap();
         let (mut received, mut piece) = (Vec::new(), [0; 4096]);
@@ -344,9 +345,9 @@ fn a_client_that_disconnects_has_received_nothing_unjudged() {
         }
         drop(socket);
         let _ = upstream.go_on.send(());
-        assert!(!has_secret(&String::from_utf8_lossy(&received)), "{client:?}");
+        assert!(!has_secret(&String::from_utf8_lossy(&received)), "{client:?} {upstream_form}");
         let (_, answer) = gateway.post(&path, &[("authorization", &format!("Bearer {KEY}"))], &body);
-        assert!(!has_secret(&answer), "{client:?}: {answer}");
+        assert!(!has_secret(&answer), "{client:?} {upstream_form}: {answer}");
     }
 }
 

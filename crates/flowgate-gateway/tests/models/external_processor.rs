@@ -113,6 +113,30 @@ fn a_tool_of_the_provider_is_refused() {
     }
 }
 
+/// Behind Envoy, the gateway keeps no answers, so what refers to one is refused: nothing of it was judged.
+#[test]
+fn what_refers_to_an_earlier_answer_is_refused() {
+    let text = "[clients.agent]\nkey-from = \"KEY\"\nupstream = \"double\"\npolicy = \"policy.flow\"\nguardrail = true\n\
+        [upstreams.double]\nurl = \"http://127.0.0.1:1/v1\"\napi = \"responses\"\n";
+    let home = GatewayHome::new(text, POLICY);
+    let gateway = home.start();
+    let run = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let earlier = "refers to a chat at the provider, which has no label here: send the whole chat";
+    let item = "refers to items at the provider, which have no label here: send the items themselves";
+    for (fields, why) in [
+        (r#""input":"hi","previous_response_id":"resp_1_1_0123456789abcdef_c""#, earlier),
+        (r#""input":[{"type":"item_reference","id":"msg_resp_1_1_0123456789abcdef_c"}]"#, item),
+        (r#""input":[{"type":"item_reference","id":"rs_resp_1_1_0123456789abcdef_c_0"}]"#, item),
+        (r#""input":[{"type":"item_reference","id":"msg_1"}]"#, "state at the provider has no label"),
+    ] {
+        let text = format!(r#"{{"model":"m",{fields}}}"#);
+        let pieces = vec![framed(&head_to("/v1/responses")), framed(&body(&text))];
+        let ended = run.block_on(send(&gateway, KEY, "application/grpc", pieces, true));
+        let answers = String::from_utf8_lossy(&ended.answers).into_owned();
+        assert!(answers.contains(why), "{fields}: {answers}");
+    }
+}
+
 #[test]
 fn no_failure_ends_a_stream_cleanly() {
     let text = "[clients.agent]\nkey-from = \"KEY\"\npolicy = \"policy.flow\"\nguardrail = true\n\

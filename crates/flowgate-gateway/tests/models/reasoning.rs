@@ -83,6 +83,36 @@ fn reasoning_returns_unchanged_to_its_model() {
     }
 }
 
+/// Reasoning that its server has encrypted as a whole returns to it unchanged, and no client receives any of it.
+#[test]
+fn redacted_reasoning_returns_unchanged_to_its_model() {
+    for (api, _) in FORMS {
+        for streaming in [false, true] {
+            let upstream = UpstreamDouble::new(|request| {
+                let completion = if is_answered(request) { says("Done.") } else { calls(&[("read", "{}")]) };
+                let thought =
+                    ReasoningPart { seal: Seal::Redacted(SEAL.to_owned()), ..ReasoningPart::default() };
+                Completion { thoughts: vec![thought], ..completion }
+            });
+            let more = format!("{TRUSTED}\nmethod = \"everything\"");
+            let gateway = TestGateway::new(&upstream.url, "messages", &more);
+            let mut agent = TestAgent::new(&gateway, api, streaming, KEY);
+            let at = format!("{api:?}, streaming {streaming}");
+            assert_eq!(agent.says("Read the page."), "Done.", "{at}");
+            let bodies = upstream.bodies();
+            let sent: Value = serde_json::from_str(bodies.last().unwrap()).unwrap();
+            let answer = &sent["messages"][1];
+            assert_eq!(
+                answer["content"][0],
+                json!({"type": "redacted_thinking", "data": SEAL}),
+                "{at}: {sent}"
+            );
+            assert_eq!(answer["content"][1]["type"], "tool_use", "{at}: {sent}");
+            assert!(!agent.heard.contains(SEAL), "{at}: {}", agent.heard);
+        }
+    }
+}
+
 /// A step that saw a hidden page thinks about it: neither its reasoning nor the seal of it is in any view below.
 #[test]
 fn reasoning_is_hidden_below_its_label() {

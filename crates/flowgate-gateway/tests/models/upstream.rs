@@ -267,7 +267,11 @@ pub(crate) fn text_of(request: &Request) -> String {
 }
 
 pub(crate) fn says(text: &str) -> Completion {
-    Completion { text: text.to_owned(), usage: Usage { input: 10, output: 5 }, ..Completion::default() }
+    Completion {
+        text: text.to_owned(),
+        usage: Usage { input: 10, output: 5, cached: 0 },
+        ..Completion::default()
+    }
 }
 
 pub(crate) fn calls(calls: &[(&str, &str)]) -> Completion {
@@ -277,5 +281,10 @@ pub(crate) fn calls(calls: &[(&str, &str)]) -> Completion {
         arguments: (*arguments).to_owned(),
     };
     let calls = calls.iter().enumerate().map(call).collect();
-    Completion { calls, stop: Stop::Calls, usage: Usage { input: 10, output: 5 }, ..Completion::default() }
+    Completion {
+        calls,
+        stop: Stop::Calls,
+        usage: Usage { input: 10, output: 5, cached: 0 },
+        ..Completion::default()
+    }
 }

@@ -252,7 +252,7 @@ fn a_key_follows_its_client_through_reloads() {
 fn a_key_has_its_own_limits() {
     let upstream = UpstreamDouble::new(|_| {
         let mut completion = says("Hello.");
-        completion.usage = Usage { input: 80, output: 20 };
+        completion.usage = Usage { input: 80, output: 20, cached: 0 };
         completion
     });
     let mut home = home(&upstream, 0);
@@ -298,7 +298,7 @@ fn a_key_has_its_own_limits() {
 fn a_key_spends_the_budget_of_its_client() {
     let upstream = UpstreamDouble::new(|_| {
         let mut completion = says("Hello.");
-        completion.usage = Usage { input: 80, output: 20 };
+        completion.usage = Usage { input: 80, output: 20, cached: 0 };
         completion
     });
     let mut home = home(&upstream, 0);

@@ -97,6 +97,25 @@ impl<'m> SentChat<'m> {
         Self { certain: prefix.len(), ..chat }
     }
 
+    /// Creates a chat of `messages` with their declared provenance, some of which are in place of answers of the session:
+    /// `is_answer` says of which index. `before` are the digests of the session's messages up to the last of these answers,
+    /// which the chat begins with. `None` if another one of the first messages differs from the session's.
+    pub fn with_answers(
+        before: &MessageDigests,
+        messages: &'m [Message],
+        sources: &Sources,
+        is_answer: impl Fn(usize) -> bool,
+    ) -> Option<Self> {
+        let (first, rest) = messages.split_at_checked(before.len())?;
+        let mut hasher = MessageHasher::default();
+        let mut pairs = first.iter().zip(&before.digests).enumerate();
+        let is_same = pairs.all(|(at, (message, digest))| is_answer(at) || hasher.digest(message) == *digest);
+        is_same.then(|| {
+            let chat = Self::continuing(before, rest).with_sources(sources.starting_at(before.len()));
+            Self { certain: before.len(), ..chat }
+        })
+    }
+
     /// Sets the declared provenance of the message parts. The digests do not cover it.
     #[must_use]
     pub fn with_sources(self, sources: Sources) -> Self {
@@ -199,6 +218,38 @@ mod tests {
         check(system("x"), vec![system("y"), user()], 2);
         // A message of the user is never left out.
         check(user(), vec![user()], 1);
+    }
+
+    /// A message in place of an answer has the digest of the answer; every other one must be that of the session.
+    #[test]
+    fn answers_of_the_session_are_not_sent_again() {
+        let all = chat();
+        let before = SentChat::of(&all[..5]).message_digests();
+        let check = |change: fn(&mut Vec<Message>), answers: &[usize], is_chat: bool| {
+            let mut sent = all.clone();
+            change(&mut sent);
+            let mut sources = Sources::default();
+            sources.set(5, vec![Some(Source::File)]);
+            let chat = SentChat::with_answers(&before, &sent, &sources, |at| answers.contains(&at));
+            assert_eq!(chat.is_some(), is_chat, "{answers:?}");
+            let Some(chat) = chat else { return };
+            assert_eq!(chat.digests(), SentChat::of(&all).digests());
+            assert_eq!((chat.certain_count(), chat.full_messages()), (5, &all[5..]));
+            assert_eq!(chat.sources_after(5).of(0, 0), Some(Source::File));
+        };
+        check(|_| {}, &[2, 4], true);
+        check(|_| {}, &[], true);
+        let both: fn(&mut Vec<Message>) = |sent| {
+            for at in [2, 4] {
+                let (text, calls, thoughts) = (String::new(), Vec::new(), Vec::new());
+                sent[at] = Message::Assistant { text, calls, thoughts };
+            }
+        };
+        check(both, &[2, 4], true);
+        check(both, &[4], false);
+        check(|sent| sent[0] = Message::User(vec![Part::from("other")]), &[2, 4], false);
+        check(|sent| drop(sent.remove(1)), &[2, 4], false);
+        check(|sent| sent.truncate(4), &[2], false);
     }
 
     /// The digests do not depend on how much of the chat was read before.

@@ -312,7 +312,7 @@ mod tests {
             assert!(!format!("{request:?}").contains("REGION_7f") && request.tools.is_empty());
             let name = "pay".to_owned();
             let calls = vec![ToolCall { id: "1".to_owned(), name, arguments: draft.clone() }];
-            Ok(Completion { calls, usage: Usage { input: 7, output: 3 }, ..Completion::default() })
+            Ok(Completion { calls, usage: Usage { input: 7, output: 3, cached: 0 }, ..Completion::default() })
         });
         let screener = AttentionScreener {
             writer: Arc::new(writer),
@@ -324,7 +324,7 @@ mod tests {
         };
         let question = JudgeScreener.question(chat);
         let completion = block_on(screener.complete(&question, &mut ignore_deltas)).unwrap();
-        assert_eq!(completion.usage, Usage { input: 7, output: 3 });
+        assert_eq!(completion.usage, Usage { input: 7, output: 3, cached: 0 });
         JudgeScreener.parse_answer(&completion)
     }
 

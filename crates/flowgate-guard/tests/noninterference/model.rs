@@ -69,7 +69,7 @@ pub(crate) fn worst(request: &Request, shown: &str) -> Completion {
         let digits: String = shown[at + 9..].chars().take_while(char::is_ascii_digit).collect();
         names.push(format!("h{digits}"));
     }
-    let usage = Usage { input: shown.len() as u64, output: random.next() % 100 };
+    let usage = Usage { input: shown.len() as u64, output: random.next() % 100, cached: 0 };
     let stop = [Stop::End, Stop::Length][random.below(2)];
     let mut completion = Completion { usage, stop, ..Completion::default() };
     if random.chance(50) {

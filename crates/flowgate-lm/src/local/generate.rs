@@ -134,7 +134,7 @@ impl LocalModel {
             text,
             calls,
             stop,
-            usage: Usage { input: tokens(prompt.len()), output: tokens(count) },
+            usage: Usage { input: tokens(prompt.len()), output: tokens(count), cached: 0 },
             thoughts: Vec::new(),
         })
     }

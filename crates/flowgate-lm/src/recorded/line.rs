@@ -147,7 +147,7 @@ fn completion(answer: &Value) -> Option<Completion> {
         text: text(answer, "text")?,
         calls: calls.collect::<Option<_>>()?,
         stop: STOPS.iter().find(|(_, name)| *name == stop).map(|(stop, _)| *stop)?,
-        usage: Usage { input: count("input")?, output: count("output")? },
+        usage: Usage { input: count("input")?, output: count("output")?, cached: 0 },
         thoughts: Vec::new(),
     })
 }
@@ -168,7 +168,7 @@ mod tests {
         ) {
             let [text, id, name, arguments, key] = <[String; 5]>::try_from(texts).unwrap();
             let stop = STOPS[stop].0;
-            let usage = Usage { input, output: 1 };
+            let usage = Usage { input, output: 1, cached: 0 };
             let completion = Completion { text, calls: vec![ToolCall { id, name, arguments }], stop, usage, thoughts: Vec::new() };
             let line = write(&key, "m", &completion);
             prop_assert_eq!(line.find('\n'), Some(line.len() - 1));

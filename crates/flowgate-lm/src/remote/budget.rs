@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn requests_beyond_a_limit_are_refused() {
-        let cost = |input, output| Usage { input, output };
+        let cost = |input, output| Usage { input, output, cached: 0 };
         let budget = RequestBudget::new(Some(2), Some(10));
         assert_eq!(budget.admit(), Ok(()));
         budget.spend(cost(4, 5));

@@ -28,7 +28,7 @@ impl ResponseHandler for JsonHandler<'_> {
     /// an answer that cannot be read. Fails if the answer describes an error.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
         let mut cost = self.client.budget.as_ref().map(|budget| {
-            let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0 };
+            let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0, cached: 0 };
             PendingCost::new(Arc::clone(budget), usage)
         });
         let answer = answer.json().await?;

@@ -22,7 +22,7 @@ fn said(text: &str) -> Completion {
     Completion {
         text: text.to_owned(),
         stop: Stop::End,
-        usage: Usage { input: 3, output: 4 },
+        usage: Usage { input: 3, output: 4, cached: 0 },
         ..Completion::default()
     }
 }

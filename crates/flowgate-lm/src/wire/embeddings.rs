@@ -166,7 +166,7 @@ impl EmbeddingsResponse {
         let embeddings = embeddings.into_iter().collect::<Option<Vec<_>>>().ok_or(WRONG)?;
         let tokens = body.get("usage").and_then(|usage| count(usage, "prompt_tokens"));
         let model = body.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Ok(Self { embeddings, model, usage: Usage { input: tokens.unwrap_or(0), output: 0 } })
+        Ok(Self { embeddings, model, usage: Usage { input: tokens.unwrap_or(0), output: 0, cached: 0 } })
     }
 
     /// Encodes the answer.

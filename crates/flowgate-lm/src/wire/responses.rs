@@ -3,13 +3,14 @@
 //! This file contains the descriptor and the declared fields of requests; the modules below it encode and decode.
 //!
 //! The whole chat is sent with each request to a server, which stores nothing: `store` is false. A client of the
-//! gateway may continue an earlier answer (`previous_response_id`); other stored state (`conversation`, references to
-//! items) cannot be requested. Text and calls are separate items; a call belongs to the preceding message of the model.
+//! gateway may continue an earlier answer (`previous_response_id`), and refer to items of earlier answers
+//! (`item_reference`); other stored state (`conversation`) cannot be requested. Text and calls are separate items; a call belongs to the preceding message of the model.
 //! There are no stop sequences and no seed. A tool output cannot be marked as an error: its content is sent as it is.
 //!
 //! The model's reasoning is a list of items with encrypted content. It is encoded with this content, and decoded from
 //! answers. The reasoning in a client's request is dropped: the gateway has its own copy.
 
+mod item_ids;
 mod provider_tools;
 mod request;
 mod request_decoder;
@@ -231,6 +232,10 @@ known_fields! {
         "id": Dropped(ITEM_ID),
         "status": Dropped(ITEM_ID),
         "phase": Dropped("the answer is complete when the turn ends"),
+    }
+    REFERENCE = "reference to an item" {
+        "type": Read("`item_reference`"),
+        "id": Read("an item of the gateway's own answers; see below"),
     }
     THOUGHT = "reasoning item" {
         "type": Read("`reasoning`"),

@@ -161,12 +161,52 @@ fn shown(api: Api, thoughts: &[ReasoningPart]) -> Vec<ReasoningPart> {
     thoughts.iter().enumerate().map(one).collect()
 }
 
+/// Each format says in another way how much of a request the server has read from its cache.
+#[test]
+fn cached_tokens_are_read() {
+    for (api, body) in [
+        (
+            Api::ChatCompletions,
+            json!({
+                "choices": [{"message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 111, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 10}},
+            }),
+        ),
+        (
+            Api::Responses,
+            json!({
+                "status": "completed",
+                "output": [{"type": "message", "content": [{"type": "output_text", "text": "a"}]}],
+                "usage": {"input_tokens": 111, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 10}},
+            }),
+        ),
+        (
+            Api::Messages,
+            json!({
+                "content": [{"type": "text", "text": "a"}],
+                "stop_reason": "end_turn",
+                "usage": {"input_tokens": 1, "cache_read_input_tokens": 10, "cache_creation_input_tokens": 100, "output_tokens": 5},
+            }),
+        ),
+        (
+            Api::GenerateContent,
+            json!({
+                "candidates": [{"content": {"role": "model", "parts": [{"text": "a"}]}, "finishReason": "STOP"}],
+                "usageMetadata": {"promptTokenCount": 111, "candidatesTokenCount": 5, "cachedContentTokenCount": 10},
+            }),
+        ),
+    ] {
+        let completion = api.decode_response(&body).unwrap();
+        assert_eq!(completion.usage, Usage { input: 111, output: 5, cached: 10 }, "{api:?}");
+    }
+}
+
 fn completion() -> impl Strategy<Value = Completion> {
     let stop = prop::sample::select(vec![Stop::End, Stop::Length, Stop::Refused]);
     let usage = (0_u64..9999, 0_u64..9999);
     (text(), calls(), thoughts(), stop, usage).prop_map(|(text, calls, thoughts, stop, (input, output))| {
         let stop = if stop == Stop::End && !calls.is_empty() { Stop::Calls } else { stop };
-        Completion { text, calls, stop, usage: Usage { input, output }, thoughts }
+        Completion { text, calls, stop, usage: Usage { input, output, cached: 0 }, thoughts }
     })
 }
 

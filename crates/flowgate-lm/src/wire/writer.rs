@@ -151,7 +151,7 @@ mod tests {
             text: text.to_owned(),
             stop: if calls.is_empty() { Stop::End } else { Stop::Calls },
             calls,
-            usage: Usage { input: 7, output: 3 },
+            usage: Usage { input: 7, output: 3, cached: 0 },
             thoughts: vec![ReasoningPart { texts: vec!["I see.".to_owned()], ..ReasoningPart::default() }],
         };
         for api in Api::ALL {

@@ -44,7 +44,7 @@ fn question() -> Request {
 
 fn scenario(name: &'static str, request: Request, said: &str, calls: Vec<ToolCall>) -> Scenario {
     let stop = if calls.is_empty() { Stop::End } else { Stop::Calls };
-    let usage = Usage { input: 21, output: 13 };
+    let usage = Usage { input: 21, output: 13, cached: 0 };
     Scenario {
         name,
         request,

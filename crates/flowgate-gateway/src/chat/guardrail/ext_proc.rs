@@ -38,6 +38,9 @@ const PROVIDER_TOOL: &str = "the request declares a tool that the provider runs,
 /// the external processor, so it cannot find one by its id.
 const EARLIER_ANSWER: &str =
     "`previous_response_id` refers to a chat at the provider, which has no label here: send the whole chat";
+/// Why a request that refers to items of earlier answers is refused, for the same reason.
+const EARLIER_ITEM: &str =
+    "`input` refers to items at the provider, which have no label here: send the items themselves";
 
 /// The state of the judgement of one HTTP request and its response.
 #[derive(Debug)]
@@ -186,6 +189,9 @@ impl ExtProcStream {
             let decoded = decoded.map_err(NotPermitted::because)?;
             if decoded.previous_response.is_some() {
                 return Err(NotPermitted::because(EARLIER_ANSWER.to_owned()));
+            }
+            if !decoded.item_references.is_empty() {
+                return Err(NotPermitted::because(EARLIER_ITEM.to_owned()));
             }
             // The proxy sends the request to the model's server, and nothing there would run the tool.
             if !decoded.provider_tools.is_empty() {

@@ -75,6 +75,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         sources,
         tool_forms: ToolForms::default(),
         previous_response: None,
+        item_references: Vec::new(),
         provider_tools: Vec::new(),
         max_provider_calls: None,
     })

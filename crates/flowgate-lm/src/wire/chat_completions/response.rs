@@ -101,7 +101,10 @@ pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -
 /// Decodes the token usage; an absent count is 0.
 pub(super) fn read_usage(usage: &Value) -> Usage {
     let count = |key: &str| fields::count(usage, key).unwrap_or(0);
-    Usage { input: count("prompt_tokens"), output: count("completion_tokens") }
+    let cached =
+        usage.get("prompt_tokens_details").and_then(|details| fields::count(details, "cached_tokens"));
+    let (input, output) = (count("prompt_tokens"), count("completion_tokens"));
+    Usage { input, output, cached: cached.unwrap_or(0) }
 }
 
 /// Decodes the tool call with the index `index` in the message. A call without an id gets one that is made of the

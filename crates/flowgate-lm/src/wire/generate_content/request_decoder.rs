@@ -74,6 +74,7 @@ fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
         sources,
         tool_forms: ToolForms::default(),
         previous_response: None,
+        item_references: Vec::new(),
         provider_tools,
         max_provider_calls: None,
     })

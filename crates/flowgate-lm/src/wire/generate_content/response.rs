@@ -55,7 +55,7 @@ pub(super) fn finish(event: &mut Value, completion: &Completion) {
     if let Some(candidate) = event.pointer_mut("/candidates/0") {
         put(candidate, "finishReason", reason);
     }
-    let Usage { input, output } = completion.usage;
+    let Usage { input, output, .. } = completion.usage;
     let usage = json!({
         "promptTokenCount": input,
         "candidatesTokenCount": output,
@@ -224,7 +224,8 @@ fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
         (None, None) => before.output,
         (text, thoughts) => text.unwrap_or_default().saturating_add(thoughts.unwrap_or_default()),
     };
-    Usage { input: count("promptTokenCount").unwrap_or(before.input), output }
+    let cached = count("cachedContentTokenCount").unwrap_or(before.cached);
+    Usage { input: count("promptTokenCount").unwrap_or(before.input), output, cached }
 }
 
 #[cfg(test)]
@@ -236,7 +237,7 @@ mod tests {
     fn check(body: Value, expected: &str) {
         let shown = match decode_response(&body) {
             Ok(answer) => {
-                let Usage { input, output } = answer.usage;
+                let Usage { input, output, .. } = answer.usage;
                 let calls =
                     answer.calls.iter().map(|call| format!(" {}={}{}", call.id, call.name, call.arguments));
                 let thoughts =

@@ -111,6 +111,7 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
         sources,
         tool_forms,
         previous_response: None,
+        item_references: Vec::new(),
         provider_tools,
         max_provider_calls: None,
     })

@@ -137,10 +137,13 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
 /// input tokens count as input; they are added only if `input_tokens` is present, since `before` has them already.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
-    let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"];
-    let cached = cached.iter().filter_map(|key| count(key)).fold(0_u64, u64::saturating_add);
-    let input = count("input_tokens").map_or(before.input, |input| input.saturating_add(cached));
-    Usage { input, output: count("output_tokens").unwrap_or(before.output) }
+    let written = count("cache_creation_input_tokens").unwrap_or(0);
+    let read = count("cache_read_input_tokens").unwrap_or(0);
+    let (input, cached) = match count("input_tokens") {
+        Some(input) => (input.saturating_add(written).saturating_add(read), read),
+        None => (before.input, before.cached),
+    };
+    Usage { input, output: count("output_tokens").unwrap_or(before.output), cached }
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ pub fn encode_stream(
     }
     // The usage of the whole answer. The first event may not have it: when an answer is streamed early, no token is
     // counted yet.
-    let Usage { input, output } = completion.usage;
+    let Usage { input, output, .. } = completion.usage;
     let usage = json!({"input_tokens": input, "output_tokens": output});
     events.push(event("message_delta", json!({"delta": delta, "usage": usage})));
     events.push(event("message_stop", json!({})));

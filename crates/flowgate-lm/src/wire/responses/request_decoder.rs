@@ -7,12 +7,13 @@ use super::super::known_fields::{DecodeOptions, KnownFields};
 use super::super::output_format::{read_format, read_named_schema};
 use super::super::provider_tools::add_provider_tools;
 use super::super::tool_forms::custom_arguments;
-use super::super::{ReceivedRequest, WireError, add_call, extension, parse_image_url};
+use super::super::{ItemReference, ReceivedRequest, WireError, add_call, extension, parse_image_url};
+use super::item_ids::{ItemKind, read_item_id};
 use super::tools::{ReceivedTools, called_name, read_choice};
 use super::{
     CALL, CUSTOM_CALL, FILE_PART, FILE_PART_OF_USER, IMAGE_PART, IMAGE_PART_OF_USER, JSON_FORMAT, MESSAGE,
-    OUTPUT, REASONING, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS, TEXT,
-    TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER, THOUGHT, USER,
+    OUTPUT, REASONING, REFERENCE, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS,
+    TEXT, TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER, THOUGHT, USER,
 };
 use crate::chat::{
     Effort, Message, OutputFormat, Part, Reasoning, ReasoningSummary, Request, Sampling, Source, Sources,
@@ -31,7 +32,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
     if body.get("stream_options").is_some() {
         body.object("stream_options")?.reject_unsupported(&STREAM_OPTIONS)?;
     }
-    let (mut messages, mut sources) = (Vec::new(), Sources::default());
+    let (mut messages, mut sources, mut item_references) = (Vec::new(), Sources::default(), Vec::new());
     if let Some(text) = body.optional_text("instructions")? {
         messages.push(Message::System(vec![Part::from(text)]));
     }
@@ -40,7 +41,12 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         Some(Json::Text(text)) => messages.push(Message::User(vec![Part::Text(text.clone().into_owned())])),
         Some(_) => {
             for item in body.objects("input")? {
-                read_item(&item?, &mut messages, &mut sources)?;
+                let item = item?;
+                if item.optional_text("type")? == Some("item_reference") {
+                    read_reference(&item, &mut messages, &mut item_references)?;
+                } else {
+                    read_item(&item, &mut messages, &mut sources)?;
+                }
             }
         }
     }
@@ -78,6 +84,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         sources,
         tool_forms: tools.forms,
         previous_response,
+        item_references,
         provider_tools: tools.provider_tools,
         max_provider_calls: body.whole_number("max_tool_calls")?,
     })
@@ -208,6 +215,41 @@ fn read_item(
     Ok(())
 }
 
+/// Decodes a reference to an item of an earlier answer. The answer is one message of the chat, so its text and its calls
+/// become one message without a text, whose index is in `references`. A call belongs to the message of the model that
+/// precedes it, as a call that is sent itself does.
+fn read_reference(
+    item: &ObjectFields<'_>,
+    messages: &mut Vec<Message>,
+    references: &mut Vec<ItemReference>,
+) -> Result<(), WireError> {
+    item.reject_unsupported(&REFERENCE)?;
+    let Some((kind, answer)) = read_item_id(item.text("id")?) else {
+        return item.field_error("id", FOREIGN_ITEM);
+    };
+    if kind == ItemKind::Thought {
+        references.push(ItemReference { answer: answer.to_owned(), message: None });
+        return Ok(());
+    }
+    // The message that is in place of the answer, if an item of the answer precedes this one.
+    let last = references.iter().rev().find(|reference| reference.message.is_some());
+    let is_at_end = |reference: &&ItemReference| reference.message.map(|at| at + 1) == Some(messages.len());
+    if last.filter(is_at_end).is_some_and(|reference| reference.answer == answer) {
+        return Ok(());
+    }
+    let continues = kind == ItemKind::Call && matches!(messages.last(), Some(Message::Assistant { .. }));
+    if !continues {
+        messages.push(Message::Assistant { text: String::new(), calls: Vec::new(), thoughts: Vec::new() });
+    }
+    references
+        .push(ItemReference { answer: answer.to_owned(), message: Some(messages.len().saturating_sub(1)) });
+    Ok(())
+}
+
+/// The problem of a reference to an item that is not of the gateway.
+const FOREIGN_ITEM: &str = "is not that of an item of the gateway's answers, and state at the provider has no label; send the item itself, \
+    as clients do if `store` is false";
+
 /// Returns the problem of an item of the type `kind`, which is not among those that are decoded.
 fn item_problem(kind: &str) -> &'static str {
     // The beginnings of the types of records that the provider writes about tools of its own.
@@ -222,9 +264,6 @@ fn item_problem(kind: &str) -> &'static str {
     ];
     let of_a_schema_of_the_provider = ["computer_call", "local_shell_call", "shell_call", "apply_patch_call"];
     match kind {
-        "item_reference" => {
-            "is a reference to state at the provider, which has no label; send the item itself"
-        }
         _ if of_the_provider.into_iter().any(|known| kind.starts_with(known)) => PROVIDER_RECORD,
         _ if of_a_schema_of_the_provider.into_iter().any(|known| kind.starts_with(known)) => {
             "is about a tool whose arguments only the provider describes; declare a function, and send its calls"
@@ -357,6 +396,42 @@ mod tests {
         assert_eq!(read.tool_forms.of("other"), None);
     }
 
+    /// A reference is in place of the whole answer; what else the client sends of the answer adds no message.
+    #[test]
+    fn references_are_in_place_of_answers() {
+        let check = |items: &str, expected_messages: &str, expected: &[(&str, Option<usize>)]| {
+            let text = format!(r#"{{"model":"m","instructions":"s","input":[{items}]}}"#);
+            let body = serde_json::from_str(&text).unwrap();
+            let read = decode_request(&Json::from(&body), &DecodeOptions::default()).unwrap();
+            let kinds = read.request.messages.iter().map(|message| match message {
+                Message::System(_) => 's',
+                Message::User(_) => 'u',
+                Message::Assistant { .. } => 'a',
+                Message::Tool { .. } => 't',
+            });
+            assert_eq!(kinds.collect::<String>(), expected_messages, "{items}");
+            let references = read.item_references.iter();
+            let found: Vec<_> = references.map(|one| (one.answer.as_str(), one.message)).collect();
+            assert_eq!(found, expected, "{items}");
+        };
+        let refer = |id: &str| format!(r#"{{"type":"item_reference","id":"{id}"}}"#);
+        let [thought, text, call] = ["rs_resp_1_0", "msg_resp_1", "fc_resp_1_0"].map(refer);
+        let user = r#"{"role":"user","content":"u"}"#;
+        let whole = r#"{"role":"assistant","content":"a"}"#;
+        let function = r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}"#;
+        let output = r#"{"type":"function_call_output","call_id":"c","output":"o"}"#;
+        let (thought_of, text_of) = (("resp_1", None), ("resp_1", Some(2)));
+        check(&format!("{user},{thought},{function},{output}"), "suat", &[thought_of]);
+        check(&format!("{user},{thought},{text},{function},{output}"), "suat", &[thought_of, text_of]);
+        check(&format!("{user},{text},{thought},{call},{output}"), "suat", &[text_of, thought_of]);
+        check(&format!("{user},{text},{call},{function},{output}"), "suat", &[text_of]);
+        check(&format!("{user},{call},{output}"), "suat", &[text_of]);
+        check(&format!("{user},{whole},{call},{output}"), "suat", &[text_of]);
+        check(&format!("{user},{text},{user},{text}"), "suaua", &[text_of, ("resp_1", Some(4))]);
+        check(&format!("{user},{text},{}", refer("msg_resp_2")), "suaa", &[text_of, ("resp_2", Some(3))]);
+        check(&format!("{user},{whole},{text}"), "suaa", &[("resp_1", Some(3))]);
+    }
+
     #[test]
     fn unknown_fields_are_refused_by_name() {
         for fine in [
@@ -446,10 +521,6 @@ mod tests {
         );
         for (kind, problem) in [
             (
-                "item_reference",
-                "is a reference to state at the provider, which has no label; send the item itself",
-            ),
-            (
                 "mcp_call",
                 "is the record of a tool that the provider has run, whose output has no label; leave it out",
             ),
@@ -471,6 +542,19 @@ mod tests {
                 &format!("`input[0].type` {problem}"),
             );
         }
+        for id in ["msg_1", "rs_1", "resp_1"] {
+            check(
+                &format!(r#""input":[{{"type":"item_reference","id":"{id}"}}]"#),
+                "`input[0].id` is not that of an item of the gateway's answers, and state at the provider has no label; \
+                send the item itself, as clients do if `store` is false",
+            );
+        }
+        check(r#""input":[{"type":"item_reference"}]"#, "`input[0].id` is missing");
+        check(r#""input":[{"type":"item_reference","id":"msg_resp_1"}]"#, "fine");
+        check(
+            r#""input":[{"type":"item_reference","id":"msg_resp_1","role":"user"}]"#,
+            "`input[0].role` is not known",
+        );
         check(
             r#""tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]}"#,
             "`tool_choice.type` is a choice among tools; declare only those that the model may call in `tools`",

@@ -9,6 +9,7 @@ use super::super::tool_forms::custom_input;
 use super::super::{
     AnswerStorage, MAX_CALLS, ReasoningOrder, ResponseHead, correct_stop_reason, put, reported_error,
 };
+use super::item_ids::{call_id, message_id, thought_id};
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
@@ -118,7 +119,7 @@ pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &Rea
         _ => None,
     };
     json!({
-        "id": format!("rs_{}_{index}", head.id),
+        "id": thought_id(head, index),
         "type": "reasoning",
         "summary": thought.texts.iter().map(summary).collect::<Vec<_>>(),
         "encrypted_content": encrypted,
@@ -134,11 +135,6 @@ pub(super) fn encode_text(completion: &Completion, text: &str) -> Value {
     }
 }
 
-/// Returns the id of the message item of an answer.
-pub(super) fn message_id(head: ResponseHead<'_>) -> String {
-    format!("msg_{}", head.id)
-}
-
 /// Encodes the message item of an answer with this `status` and the parts `content`.
 pub(super) fn encode_message(head: ResponseHead<'_>, status: &str, content: &[Value]) -> Value {
     json!({
@@ -148,11 +144,6 @@ pub(super) fn encode_message(head: ResponseHead<'_>, status: &str, content: &[Va
         "role": "assistant",
         "content": content,
     })
-}
-
-/// Returns the id of the item of the call with the index `index`.
-pub(super) fn call_id(head: ResponseHead<'_>, index: usize) -> String {
-    format!("fc_{}_{index}", head.id)
 }
 
 /// Encodes the call with the index `index` as an item, with the `arguments` that were sent so far and with its
@@ -229,7 +220,10 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     completion.stop = read_stop_reason(body, refused, !completion.calls.is_empty())?;
     let usage = body.get("usage").unwrap_or(&Value::Null);
     let count = |key: &str| fields::count(usage, key).unwrap_or(0);
-    completion.usage = Usage { input: count("input_tokens"), output: count("output_tokens") };
+    let cached =
+        usage.get("input_tokens_details").and_then(|details| fields::count(details, "cached_tokens"));
+    let (input, output) = (count("input_tokens"), count("output_tokens"));
+    completion.usage = Usage { input, output, cached: cached.unwrap_or(0) };
     correct_stop_reason(completion)
 }
 

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use super::super::assembly::Assembly;
 use super::super::fields;
 use super::super::{EARLY, ReasoningOrder, ResponseHead, data, pieces, reported_error};
+use super::item_ids::{call_id, message_id};
 use super::response::{
-    OutputItemKind, call_id, decode_response, encode_call, encode_message, encode_text, encode_thought,
-    item_kind, message_id, output, read_thought, response, sent_arguments, status,
+    OutputItemKind, decode_response, encode_call, encode_message, encode_text, encode_thought, item_kind,
+    output, read_thought, response, sent_arguments, status,
 };
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Stop};

@@ -1,0 +1,87 @@
+//! Reads references to items of earlier answers (`item_reference` of the Responses API), which a client sends in place of
+//! the items if it takes the provider to store them. The id of an item contains the id of its answer, so the gateway
+//! stores nothing for an item. A reference to reasoning is dropped, as reasoning itself is. One to a text or a call
+//! is in place of the whole answer: `answer` takes it from the conversation, together with the messages before it, which the
+//! request has to repeat unchanged.
+
+use axum::http::StatusCode;
+use flowgate_guard::history::{History, SentChat};
+use flowgate_lm::chat::{Message, Sources};
+use flowgate_lm::wire::ReceivedRequest;
+
+use super::response_id::ResponseId;
+use crate::http::request_error::RequestError;
+
+/// Why a reference has no item.
+const GONE: &str = "refers to an item of no answer of a conversation of this client: the conversation may have been deleted, \
+    or the chat before the item was changed since. Send the items themselves instead, as clients do if `store` is false";
+/// Why references are refused whose answers are of several conversations.
+const SEVERAL: &str =
+    "refers to items of several conversations: send the items themselves, as clients do if `store` is false";
+/// Why references are refused beside the id of an earlier answer.
+const CONTINUED: &str = "refers to earlier items beside `previous_response_id`, whose chat has them already: leave out one of them";
+
+/// The earlier answers in a request, in order: at least one, and all of one conversation.
+#[derive(Debug)]
+pub(crate) struct ReferencedAnswers {
+    /// All but the last, each with the index of the message that is in its place.
+    earlier: Vec<(usize, ResponseId)>,
+    last: (usize, ResponseId),
+}
+
+/// Returns the error for a request with a reference that has no item.
+pub(super) fn gone() -> RequestError {
+    bad_reference(GONE)
+}
+
+/// Returns the error for a request with references that cannot be used.
+pub(super) fn bad_reference(why: &str) -> RequestError {
+    RequestError::new(StatusCode::BAD_REQUEST, format!("`input` {why}"))
+}
+
+impl ReferencedAnswers {
+    /// Reads the references of a request; `None` if no message of it is in place of an answer.
+    ///
+    /// # Errors
+    /// If an id is not one of this gateway, the answers are of several conversations, or the request also continues an
+    /// earlier answer.
+    pub(super) fn of(request: &ReceivedRequest) -> Result<Option<Self>, RequestError> {
+        let mut answers = Vec::new();
+        for reference in &request.item_references {
+            let id = ResponseId::parse(&reference.answer).ok_or_else(gone)?;
+            answers.extend(reference.message.map(|message| (message, id)));
+        }
+        let Some(last) = answers.pop() else { return Ok(None) };
+        if request.previous_response.is_some() {
+            return Err(bad_reference(CONTINUED));
+        }
+        match answers.iter().any(|(_, id)| id.conversation != last.1.conversation) {
+            true => Err(bad_reference(SEVERAL)),
+            false => Ok(Some(Self { earlier: answers, last })),
+        }
+    }
+
+    /// Returns the last answer.
+    pub(super) fn last(&self) -> &ResponseId {
+        &self.last.1
+    }
+
+    /// Returns the chat of a request with these `messages` and their declared provenance; `None` if the history has not all
+    /// of the answers at their positions, or has other messages between them.
+    pub(super) fn chat_in<'m>(
+        &self,
+        history: &History,
+        messages: &'m [Message],
+        sources: &Sources,
+    ) -> Option<SentChat<'m>> {
+        let (index, last) = &self.last;
+        let is_known = |(index, id): &(usize, ResponseId)| id.is_at(*index, history);
+        if !last.is_at(*index, history) || !self.earlier.iter().all(is_known) {
+            return None;
+        }
+        let before = last.chat_in(history)?;
+        let is_answer =
+            |at: usize| at == *index || self.earlier.binary_search_by_key(&at, |(index, _)| *index).is_ok();
+        SentChat::with_answers(&before, messages, sources, is_answer)
+    }
+}
