@@ -578,34 +578,6 @@ mod tests {
         assert!(count >= 12, "{count} commands");
     }
 
-    /// Every example of the help is a command line that the program accepts.
-    #[test]
-    #[cfg(all(feature = "bench", feature = "gateway", feature = "run"))]
-    fn every_example_of_the_help_is_accepted() {
-        let mut root = Args::command();
-        root.build();
-        let mut open = vec![&root];
-        let mut count = 0;
-        while let Some(command) = open.pop() {
-            open.extend(command.get_subcommands().filter(|command| command.get_name() != "help"));
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            let (_, examples) = help.split_once("Examples:\n").unwrap_or_default();
-            let examples = examples.split("\n\n").next().unwrap_or_default().replace("\\\n", " ");
-            for line in examples.lines().filter_map(|line| line.trim_start().strip_prefix("flowgate ")) {
-                // Behind two spaces is what the example does, and behind a bar or an arrow, where its output goes.
-                let example = line.split("  ").next().unwrap_or_default();
-                let example = example.split(['>', '|']).next().unwrap_or_default();
-                // `...` in the place of further options; behind `--`, it is the command of a server.
-                let example = if example.contains("-- ") { example } else { example.trim_end_matches("...") };
-                let words = shlex::split(example).unwrap();
-                let accepted = Args::try_parse_from(std::iter::once("flowgate".to_owned()).chain(words));
-                assert!(accepted.is_ok(), "{}: `{line}`: {}", command.get_name(), accepted.unwrap_err());
-                count += 1;
-            }
-        }
-        assert!(count > 100, "{count} examples");
-    }
-
     /// Returns the exit codes that a help text explains, with the explanations. An explanation may have several lines.
     fn exit_codes(help: &str) -> Vec<(&str, String)> {
         let (_, codes) = help.split_once("Exit codes").unwrap_or_default();
