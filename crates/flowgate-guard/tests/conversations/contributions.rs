@@ -124,3 +124,21 @@ fn what_is_hidden_does_not_show_in_the_label_of_a_step() {
     // An observer does see a step that was shown nothing private.
     assert!(seen(POLICY, &("list", notes("a"), false), list).is_some());
 }
+
+/// Whether a call that has no answer yet was permitted can depend on hidden text.
+#[test]
+fn a_call_without_an_answer_does_not_show_its_verdict() {
+    let seen = |page: &str| {
+        let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
+        run.answers.insert(0, ("read", json!(page)));
+        run.turn("Help me.", &["read {}", "It is there."]);
+        run.hands_over = true;
+        // A rule refuses the call for one of the pages. The other call runs elsewhere, and nobody answers it.
+        let send = r#"send {"body": {"$slot": {"regions": ["h1"]}}}"#;
+        let is_permitted = !run.turn("Send it.", &[send, "Done."]).calls.is_empty();
+        let turn = run.turn("And now?", &["Done."]);
+        let is_visible = turn.replies.last().unwrap().label == ["trusted", "public"];
+        (is_permitted, is_visible.then(|| run.last_view().to_owned()))
+    };
+    assert_eq!([seen("never"), seen("a page")], [(false, None), (true, None)]);
+}
