@@ -128,11 +128,6 @@ pub(crate) fn unknown_region(name: &str) -> String {
     format!("there is no hidden region `{}`", placeholder::neutralize(&repeated, 0))
 }
 
-/// Returns the schema of the list of regions of a slot or a look, as [`parse_region_names`] reads it.
-fn regions_schema() -> Value {
-    json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_NAMES})
-}
-
 /// Returns the schema of a slot, which the model sees as an alternative to the schema of an argument that may be a
 /// slot.
 pub(crate) fn slot_schema() -> Value {
@@ -142,7 +137,7 @@ pub(crate) fn slot_schema() -> Value {
         "properties": {SLOT: {
             "type": "object",
             "properties": {
-                "regions": regions_schema(),
+                "regions": {"type": "array", "items": {"type": "string"}, "minItems": 1},
                 "fill": {"type": "string", "description": "What to write from the regions; leave out to copy them"},
             },
             "required": ["regions"],
@@ -163,7 +158,7 @@ pub(crate) fn look_spec() -> flowgate_lm::chat::ToolSpec {
         parameters: json!({
             "type": "object",
             "properties": {
-                "regions": regions_schema(),
+                "regions": {"type": "array", "items": {"type": "string"}, "minItems": 1},
                 "then_return": {
                     "type": "boolean",
                     "description": "true if there is more to do afterwards that does not depend on the regions",
@@ -238,11 +233,5 @@ mod tests {
         assert_eq!((&schema["required"], &inner["required"]), (&json!([SLOT]), &json!(["regions"])));
         let names: Vec<&String> = inner["properties"].as_object().unwrap().keys().collect();
         assert_eq!(names, ["regions", "fill"]);
-        // The schema permits as many regions as are read.
-        let look = look_spec().parameters;
-        for regions in [&inner["properties"]["regions"], &look["properties"]["regions"]] {
-            let (least, most) = (&regions["minItems"], &regions["maxItems"]);
-            assert_eq!((least, most), (&json!(1), &json!(MAX_NAMES)));
-        }
     }
 }
