@@ -225,7 +225,7 @@ fn hooks_of_a_client() {
     check_parts(
         &arguments,
         1,
-        &["settings.json switches hooks off, so none of them guards; remove `disableAllHooks`"],
+        &["settings.json: hooks are switched off, so none of them guards; remove `disableAllHooks`"],
     );
     // By its file alone, without the name of the client.
     std::fs::write(&settings, serde_json::json!({"hooks": hook("PreToolUse", "Bash", project)}).to_string())

@@ -120,8 +120,10 @@ fn a_session_of_claude_code_leads_to_the_change_of_the_policy() {
 #[test]
 fn the_trace_has_the_parameters_of_the_hook() {
     let (session, traces) = watched("codex");
-    let policy = POLICY.to_owned()
-        + "label out.content as trusted if:\n    (out: ToolOutput) is tool:mail\n    input.project == \"/p\"\n";
+    let policy = POLICY.replace(
+        "label out.content as untrusted if:\n    (out: ToolOutput) is tool:mail\n",
+        "label out.content as trusted if:\n    (out: ToolOutput) is tool:mail\n    input.project == \"/p\"\n",
+    );
     std::fs::write(session.folder.join("policy.flow"), policy).unwrap();
     let log = session.folder.join("watch.jsonl");
     let options =

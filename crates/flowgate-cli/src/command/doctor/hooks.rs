@@ -47,7 +47,7 @@ impl FoundHooks {
         }
         for path in &self.off {
             findings.wrong(format!(
-                "{} switches hooks off, so none of them guards; remove `disableAllHooks` or `hooksConfig.enabled`",
+                "{}: hooks are switched off, so none of them guards; remove `disableAllHooks` or `hooksConfig.enabled`",
                 path.display()
             ));
         }

@@ -208,7 +208,7 @@ fn choices(ask: &ApprovalRequest) -> String {
     }
     if !ask.upcoming.is_empty() {
         letters.push_str("/a/d");
-        scopes.push(format!("all {} calls once", calls_of_card(ask)));
+        scopes.push(format!("all {} once", plural(calls_of_card(ask), "call")));
     }
     let listed = match scopes.as_slice() {
         [first, second, third] => format!("{first}, {second}, or {third}"),

@@ -55,10 +55,10 @@ impl CardWriter {
             }
         }
         if !ask.upcoming.is_empty() {
-            let calls = calls_of_card(ask);
+            let calls = plural(calls_of_card(ask), "call");
             let _ = writeln!(
                 text,
-                "\nOne answer can be for all {calls} calls: a allows each of them once, d denies all of them."
+                "\nOne answer can be for all {calls}: a allows each of them once, d denies all of them."
             );
         }
         text.truncate(text.trim_end().len());
