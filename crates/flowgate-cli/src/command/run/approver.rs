@@ -513,7 +513,6 @@ send: allow this call once? [y/N/?] ";
     }
 
     /// A text that provokes questions gets refusals: after three in a row, nobody is asked until the user writes again.
-    /// A refusal of several calls is one.
     #[test]
     fn refusals_in_a_row_end_the_questions() {
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| format!("{{\"to\": \"{name}\"}}"));
