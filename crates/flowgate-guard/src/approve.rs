@@ -82,20 +82,37 @@ impl ApprovalRequest {
     /// differ.
     #[must_use]
     pub fn is_same_question(&self, other: &Self) -> bool {
+        self.is_about_same_call(other) && self.texts() == other.texts()
+    }
+
+    /// Whether `later` is the same question about a call of the same message of the model, after other calls of the
+    /// message have run. It may have further excerpts: the answers to these calls. They have not led to the call, since
+    /// the model had written it before.
+    #[must_use]
+    pub fn is_same_question_after_answers(&self, later: &Self) -> bool {
+        let later_texts = later.texts();
+        self.is_about_same_call(later) && self.texts().iter().all(|text| later_texts.contains(text))
+    }
+
+    /// Whether the other question is about an equal call with equal labels, for equal reasons and in the same external
+    /// state.
+    fn is_about_same_call(&self, other: &Self) -> bool {
         // Events and regions are positions in the trace, so the comparison ignores them.
         let reasons = |request: &Self| -> Vec<Reason> {
             let reasons = request.reasons.iter().cloned();
             reasons.map(|reason| Reason { events: Vec::new(), regions: Vec::new(), ..reason }).collect()
-        };
-        let texts = |request: &Self| -> Vec<(Vec<String>, String)> {
-            request.excerpts.iter().map(|excerpt| (excerpt.label.clone(), excerpt.text.clone())).collect()
         };
         self.digest == other.digest
             && (&self.tool, &self.arguments, &self.label, self.decided, &self.state, &self.carries)
                 == (&other.tool, &other.arguments, &other.label, other.decided, &other.state, &other.carries)
             && self.approvers == other.approvers
             && reasons(self) == reasons(other)
-            && texts(self) == texts(other)
+    }
+
+    /// Returns the excerpts without their positions in the trace.
+    fn texts(&self) -> Vec<(&[String], &str)> {
+        let excerpts = self.excerpts.iter();
+        excerpts.map(|excerpt| (excerpt.label.as_slice(), excerpt.text.as_str())).collect()
     }
 }
 

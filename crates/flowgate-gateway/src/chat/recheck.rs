@@ -5,7 +5,7 @@
 //! with other verdicts was altered, or belongs to another gateway. `flowgate audit` calls [`read_database_snapshot`]
 //! before it reads logs and [`recheck`] after.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ pub struct LoggedVerdicts {
     /// The hash of the first line of each log, which identifies the log.
     logs: Vec<LineHash>,
     /// For each policy, how often the log that was begun last has loaded a configuration without it.
-    replacements: HashMap<String, u64>,
+    replacements: BTreeMap<String, u64>,
 }
 
 /// A verdict in a log.

@@ -306,7 +306,7 @@ fn add_for_tool(
     // its arguments decides where something goes or what runs.
     let is_harmless = reason.kind == ReasonKind::Undeclared
         && harm::is_reader(&call.tool.name)
-        && !call.attribution.arguments.iter().any(|(name, _)| is_destination(name));
+        && !origin::argument_names(call, run).iter().any(|name| is_destination(name));
     let elements = reason.label.join(", ");
     if excess.integrity.is_empty() {
         let gain = format!(

@@ -94,6 +94,17 @@ fn describe_region(event: EventId, node: NodeId, run: &ReplayedRun) -> String {
     format!("{} in the {source}{}", region.path, if is_message { " message" } else { "" })
 }
 
+/// Returns the names of the arguments of a call; none if it is no event of the trace.
+pub(super) fn argument_names(call: &JudgedCall, run: &ReplayedRun) -> Vec<String> {
+    let body = call.event.and_then(|event| run.monitor.trace().event(event)).map(|event| &event.body);
+    match body {
+        Some(EventBody::Call(call)) => {
+            call.arguments.iter().flat_map(|arguments| arguments.keys().cloned()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Returns the texts and numbers in the value of an argument, in order, at most [`MAX_TEXTS`]; for a scalar, its value
 /// alone. Empty if the call has no such argument, or is no event of the trace.
 pub(super) fn argument_texts(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> Vec<String> {

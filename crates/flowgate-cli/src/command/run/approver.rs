@@ -3,7 +3,8 @@
 //!
 //! The questions about the calls of one message of the model are asked together, as far as they can be foreseen: the
 //! person sees all of them, and answers for one call or for all. An answer for all is remembered until these calls are
-//! judged, and is valid for a call only if its question is then the same as the one that was shown.
+//! judged, and is valid for a call only if its question is then the same as the one that was shown. Answers to earlier
+//! calls of the message may be quoted in it as well.
 //!
 //! Without a terminal, the answer is no.
 
@@ -51,7 +52,7 @@ impl EarlyDecision {
     /// Returns the decision for a further call if `ask` is the same question, and counts that call. Returns `None` if
     /// `ask` is another question, or if the decision has been used for all calls that it covers.
     fn for_further_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
-        let is_same = self.question.is_same_question(ask);
+        let is_same = self.question.is_same_question_after_answers(ask);
         // Subtracts one call if the question is the same, and otherwise none. `?` returns `None` if no call remains.
         self.remaining = self.remaining.checked_sub(usize::from(is_same))?;
         is_same.then_some(self.decision)

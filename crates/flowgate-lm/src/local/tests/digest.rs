@@ -38,7 +38,7 @@ fn every_file_of_a_model_counts_and_its_folder_does_not() {
     // One bit of the last weight, with the same size of the file.
     let mut weights = std::fs::read(folder.path().join("model.safetensors")).unwrap();
     *weights.last_mut().unwrap() ^= 1;
-    let mut found = vec![of_model.clone(), changed("model.safetensors", &weights)];
+    let mut found = vec![of_model, changed("model.safetensors", &weights)];
     for file in [
         "config.json",
         "tokenizer.json",
