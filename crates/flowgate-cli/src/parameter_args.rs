@@ -61,7 +61,7 @@ impl MissingParameters {
     pub(crate) fn print(&self, output: &mut Console) {
         for (name, parameter) in &self.0 {
             output.warning(&format!(
-                "{name} reads `input.{parameter}`. It is not set, so the verdicts can differ from those of the agent; \
+                "`input.{parameter}` of {name} is not set, so the verdicts can differ from those of the agent; \
                  add --param {parameter}=VALUE"
             ));
         }

@@ -54,8 +54,8 @@ fn parameters_decide_in_every_command_that_judges_runs() {
         let output = flowgate(words);
         let said = text(&output);
         assert_eq!(output.status.code(), Some(without), "{words:?}\n{said}");
-        let warning = "parameters.flow reads `input.project`. It is not set, so the verdicts can differ from those of \
-                       the agent; add --param project=VALUE";
+        let warning = "parameters.flow is not set, so the verdicts can differ from those of the agent; add --param \
+                       project=VALUE";
         assert!(said.contains(warning), "{words:?}\n{said}");
         let output = flowgate(&[words, &["--param", "project=/p"]].concat());
         let said = text(&output);

@@ -678,7 +678,7 @@ mod tests {
         check(Value::from(spelled.as_str()), Some(deep.clone()), &spelled);
         check(block(&spelled), Some(deep.clone()), &spelled);
         check(deep.clone(), None, &spelled);
-        check(deep.clone(), Some(deep.clone()), &spelled);
+        check(deep.clone(), Some(deep), &spelled);
     }
 
     #[test]
