@@ -211,6 +211,7 @@ fn random_digest_key() -> Result<DigestKey, InputError> {
 }
 
 /// Returns the error of a conversation that has no room for its first events.
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 fn cannot_begin(error: PushError) -> InputError {
     InputError(format!("the chat cannot begin: {error}"))
 }

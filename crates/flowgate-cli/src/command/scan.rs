@@ -231,7 +231,7 @@ impl ScannedServer {
 
 /// Returns what the hooks in these files of a client guard. A file of the user or of a project that switches hooks off
 /// switches off those of both, but not those for all users.
-fn hook_cover<'f>(files: impl Iterator<Item = &'f ScannedFile> + Clone) -> HookCover {
+fn hook_cover<'f>(files: &(impl Iterator<Item = &'f ScannedFile> + Clone)) -> HookCover {
     let is_system = |found: &ScannedFile| found.file.scope == FileScope::System;
     let are_off = files.clone().any(|found| found.hooks_are_off && !is_system(found));
     let guards = || files.clone().filter(|found| found.has_guard() && (is_system(found) || !are_off));
@@ -250,7 +250,7 @@ fn hook_cover<'f>(files: impl Iterator<Item = &'f ScannedFile> + Clone) -> HookC
 
 /// Returns what of a client bypasses Flowgate; `None` if nothing does. `files` are the files of the client.
 fn bypass<'f>(client: &McpClient, files: impl Iterator<Item = &'f ScannedFile> + Clone) -> Option<Bypass> {
-    let cover = hook_cover(files.clone());
+    let cover = hook_cover(&files);
     let servers = unguarded(cover, files).into_iter().map(|found| found.server.name.clone()).collect();
     let has_own_tools = client.has_own_tools && cover != HookCover::Everywhere;
     let found = Bypass { has_own_tools, cover, servers };
@@ -273,7 +273,7 @@ fn combination<'f>(
     client: &McpClient,
     files: impl Iterator<Item = &'f ScannedFile> + Clone,
 ) -> Option<Combination> {
-    let unguarded = unguarded(hook_cover(files.clone()), files);
+    let unguarded = unguarded(hook_cover(&files), files);
     let named = |has: &dyn Fn(&GuessedTraits) -> Option<bool>| -> Vec<String> {
         unguarded.iter().flat_map(|found| found.names_with(has)).collect()
     };

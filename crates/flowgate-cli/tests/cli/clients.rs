@@ -269,7 +269,7 @@ fn a_hook_guards_only_what_it_stops() {
             Some("Bypasses Flowgate: Claude Code (its own tools, outside this project, web)\n"),
         ),
         (
-            none.clone(),
+            none,
             guard.replace("{\"hooks\"", "{\"disableAllHooks\": true, \"hooks\""),
             1,
             "  hook   flowgate does not run, since this file switches hooks off\n",

@@ -37,6 +37,9 @@ struct Gateway<'a> {
     address: &'a str,
 }
 
+/// Receives the events of an answer, with the parameters of the policy in the first one.
+type EventReceiver<'e> = dyn FnMut(&Map<String, Value>, Vec<Value>) + 'e;
+
 impl Gateway<'_> {
     /// Passes the events of a conversation to `each`, answer by answer; the first time with the parameters of its
     /// policy, as far as the person may read them.
@@ -44,7 +47,7 @@ impl Gateway<'_> {
         &self,
         client: &str,
         conversation: &str,
-        each: &mut dyn FnMut(&Map<String, Value>, Vec<Value>),
+        each: &mut EventReceiver<'_>,
     ) -> Result<(), GatewayError> {
         let mut from = 0;
         loop {
