@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
+use flowgate_lm::remote::is_tls_failure;
 use ureq::tls::TlsConfig;
+
+/// Why there is no answer if the certificate of the server is not trusted.
+const UNTRUSTED: &str = "the certificate of the server is not trusted; see `ca-file`";
 
 /// The time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,9 +31,9 @@ pub(super) fn status(url: &str, tls: TlsConfig) -> Result<u16, &'static str> {
     answer.map(|answer| answer.status().as_u16()).map_err(|error| match error {
         ureq::Error::Timeout(_) => "the server does not answer within 10 s; check that it runs",
         ureq::Error::HostNotFound => "the host name of the server cannot be resolved; check its `url`",
-        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
-            "the certificate of the server is not trusted; see `ca-file`"
-        }
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => UNTRUSTED,
+        // A failed handshake is an I/O error around that of TLS.
+        ureq::Error::Io(failure) if is_tls_failure(&failure) => UNTRUSTED,
         ureq::Error::BadUri(_) => "the `url` is not a valid address; write https:// with a host",
         // All other errors are taken for a failed connection.
         _ => "there is no connection; check that the server runs",
