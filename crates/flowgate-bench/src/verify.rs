@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(result.left_out, [format!("{left_out} {expected}")]);
         assert_eq!(result.repeated, run.len() - left_out);
         // A change of any other line is found.
-        let mut changed = run.clone();
+        let mut changed = run;
         let of_ours = changed.iter().position(|line| line["defence"] == "labels/lowest-first").unwrap();
         changed[of_ours]["questions"] = json!(99);
         let found = verify(&changed, settings).unwrap().differences;

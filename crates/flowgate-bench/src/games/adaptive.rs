@@ -473,7 +473,7 @@ mod tests {
             let author = ScriptedModel::from_function(move |request: &Request| {
                 let Some(Message::User(parts)) = request.messages.last() else { panic!("no message") };
                 let [Part::Text(text)] = parts.as_slice() else { panic!("one text") };
-                let latest = text.lines().filter(|line| line.starts_with("closed | ")).next_back();
+                let latest = text.lines().rfind(|line| line.starts_with("closed | "));
                 noted.lock().unwrap().push(latest.unwrap_or_default().to_owned());
                 // No template, so that a changed attack is tried in place of this answer.
                 Ok(Completion::default())
