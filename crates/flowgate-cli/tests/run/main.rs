@@ -566,11 +566,12 @@ fn one_answer_is_for_all_calls_of_a_message() {
     for part in [
         "The model wants to call mail/send_mail\n    {\n      \"to\": \"bob@example.org\",\n",
         "The model then wants to call mail/send_mail\n    {\n      \"to\": \"eve@example.org\",\n",
-        "(untrusted), as quoted above\n",
         "One answer can be for all 2 calls: a allows each of them once, d denies all of them.\n",
     ] {
         assert_eq!(shown.matches(part).count(), 2, "{part}\nis not twice in\n{shown}");
     }
+    // One text in the first card; in the second one also the answers of the first turn.
+    assert_eq!(shown.matches("(untrusted), as quoted above\n").count(), 1 + 4, "{shown}");
 }
 
 #[test]
