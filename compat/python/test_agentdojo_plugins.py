@@ -204,7 +204,7 @@ def test_the_row_of_the_screener_that_reads_attention_is_empty(tmp_path, capsys)
 
 @pytest.mark.parametrize(("defence", "is_fooled"), [("introspection", False), ("introspection-obeying", True)])
 def test_a_screener_that_obeys_is_a_row_of_each_method(defence, is_fooled):
-    result = run("banking", "user_task_1", "injection_task_4", defence=defence, model="capable")
+    result = run("slack", "user_task_0", "injection_task_1", defence=defence, model="capable")
     assert (result["attack_shown"], result["attack_corrected"]) == (is_fooled, False)
 
 

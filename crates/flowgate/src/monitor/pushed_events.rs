@@ -14,7 +14,7 @@ impl Monitor {
     /// the policy about it.
     ///
     /// # Errors
-    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
+    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`](super::Limits::events).
     pub fn push(&mut self, entry: TraceEntry) -> Result<(EventId, Vec<EventFinding>), PushError> {
         self.push_with_view(entry, None, &Floors::default())
     }
@@ -24,7 +24,7 @@ impl Monitor {
     /// quoted text that was labelled higher elsewhere. Returns the event and the findings of the policy about it.
     ///
     /// # Errors
-    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
+    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`](super::Limits::events).
     pub fn push_with_floors(
         &mut self,
         entry: TraceEntry,
@@ -38,7 +38,7 @@ impl Monitor {
     /// Returns the event and the findings of the policy about it.
     ///
     /// # Errors
-    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
+    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`](super::Limits::events).
     pub fn push_generated(
         &mut self,
         entry: TraceEntry,
@@ -73,7 +73,7 @@ impl Monitor {
     /// `is_failure`, the event is the outcome of a failed call: label statements do not apply to it.
     ///
     /// # Errors
-    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
+    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`](super::Limits::events).
     pub(super) fn push_event(
         &mut self,
         entry: TraceEntry,
