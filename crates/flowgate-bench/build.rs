@@ -1,7 +1,7 @@
 //! Computes a digest of the sources that determine a measurement, for the manifests of recorded runs: those of this crate and of the crates that judge,
 //! in the environment variable `FLOWGATE_SOURCES_SHA256` of the build.
 //!
-//! The other crates are beside this one: in the folder `crates` of a checkout under their names, and in the sources of a registry or a vendor folder
+//! The other crates are next to this one: in the folder `crates` of a checkout under their names, and in the sources of a registry or a vendor folder
 //! also with their versions. If one of them is missing, the variable is empty and manifests have no digest. Code of dependencies outside of the
 //! workspace is not part of the digest.
 
@@ -39,7 +39,7 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the folder of another crate of the workspace with the same version; `None` if it is not beside this one.
+/// Returns the folder of another crate of the workspace with the same version; `None` if it is not next to this one.
 fn sibling(here: &Path, name: &str, version: &str) -> Option<PathBuf> {
     let names = [name.to_owned(), format!("{name}-{version}")];
     let folders = names.map(|folder| here.parent().map(|parent| parent.join(folder)));

@@ -74,7 +74,7 @@ static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     keys
 });
 
-/// The names of fields of answers, beside those that requests have as well.
+/// The names of fields of answers, in addition to those that requests have as well.
 #[rustfmt::skip]
 const ANSWER_KEYS: [&str; 56] = [
     "type", "role", "content", "messages", "input", "output", "tools", "tool_calls", "function", "choices",

@@ -12,7 +12,7 @@ use super::line_hash::LineHash;
 use super::record::{AuditRecord, RecordError};
 use super::verify_error::{ContentCounts, VerifyError, VerifyErrorKind};
 
-/// A reader of the contents beside a log, in the order of its lines.
+/// A reader of the contents next to a log, in the order of its lines.
 #[derive(Debug)]
 pub struct ContentReader<'c, R> {
     lines: BoundedLines<R>,

@@ -12,7 +12,7 @@ use super::error::{AuditError, AuditErrorKind};
 use super::log_files::{lock, restrict_to_owner, sync_folder};
 use super::verify::VerifiedRecords;
 
-/// Encrypts all contents beside the log `log` with the first key of `cipher`, whose other keys open those that were
+/// Encrypts all contents next to the log `log` with the first key of `cipher`, whose other keys open those that were
 /// encrypted before. Returns the number of contents; 0 if there is no file of contents. The log stays as it is. Contents
 /// of events that were never recorded are left out. An interrupted run leaves the file unchanged.
 ///

@@ -16,7 +16,7 @@ const MAX_FILE: u64 = 256;
 
 impl AuditKey {
     /// Reads the seed from a file, 64 hexadecimal digits. If the file does not exist, creates one that only its owner
-    /// can read, and beside it `FILE.pub` with the public key.
+    /// can read, and next to it `FILE.pub` with the public key.
     ///
     /// # Errors
     /// Fails if the file contains something else, if users other than its owner and its group have any permission on

@@ -117,7 +117,7 @@ pub enum SyncPolicy {
 pub enum ContentRetention {
     /// Content is dropped.
     Dropped,
-    /// Content is kept beside the log, in `FILE.content`.
+    /// Content is kept next to the log, in `FILE.content`.
     Kept,
 }
 
@@ -374,7 +374,7 @@ impl AuditLog {
     /// be recorded: the content was deleted then, and nothing is recorded until there is room again.
     pub fn forget(&self, time: Timestamp, selector: &ContentSelector, who: &str) -> Result<u64, AuditError> {
         // Held until the end of this function, so that only one deletion runs at a time. If a deletion panicked, the
-        // next one begins anew and overwrites its draft.
+        // next one starts over and overwrites its draft.
         let _only_deletion = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = content::content_path(&self.path);
         let read = |error| AuditError::new(&contents, AuditErrorKind::Read(error));

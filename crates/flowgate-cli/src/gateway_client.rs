@@ -266,7 +266,7 @@ fn read_key(file: Option<&Path>, variable: &str, owner: &str) -> Result<String, 
                 "the key is given twice: leave out `--key-file`, or unset the environment variable {variable}"
             )));
         }
-        // Any error: a variable that is absent or not valid UTF-8 does not matter beside the file.
+        // Any error: a variable that is absent or not valid UTF-8 does not matter then: the file counts.
         (Some(file), Err(_)) => (input::bounded_text(file, 1 << 16)?, file.display().to_string()),
         (None, Ok(text)) => (text, variable.to_owned()),
         (None, Err(std::env::VarError::NotPresent)) => {

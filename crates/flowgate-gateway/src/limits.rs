@@ -7,7 +7,7 @@ mod documented;
 
 use std::time::Duration;
 
-/// Bounds in number, size and time. The defaults suit one service beside one fleet of agents.
+/// Bounds in number, size and time. The defaults suit one service with one fleet of agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Bytes of one body.
@@ -55,7 +55,7 @@ pub struct ServerLimits {
 }
 
 impl Default for ServerLimits {
-    /// Returns limits that suit one service beside one fleet of agents. Those that end in `<< 20` are MiB in bytes, and
+    /// Returns limits that suit one service with one fleet of agents. Those that end in `<< 20` are MiB in bytes, and
     /// the others without a duration are numbers of objects or, for `fuel`, of evaluation steps.
     fn default() -> Self {
         Self {

@@ -31,7 +31,7 @@ use flowgate_audit::{
 };
 use log_probe::{LogProbe, PROBE_TIMEOUT};
 
-/// An event for the audit log. Its content is stored in a file beside the log, and not in the log itself.
+/// An event for the audit log. Its content is stored in a file next to the log, and not in the log itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AuditEntry {
     event: AuditEvent,
@@ -433,7 +433,7 @@ pub(crate) fn void_approval_entry(
 }
 
 /// Returns the audit entry for a reply of the model that a rule withheld. The text is the entry's content, which is
-/// stored beside the log. The list of reasons is empty: the message of the rule may quote the text, and the log itself
+/// stored next to the log. The list of reasons is empty: the message of the rule may quote the text, and the log itself
 /// contains no content.
 pub(crate) fn withheld_reply_entry(client: &ClientSettings, conversation: &str, text: String) -> AuditEntry {
     let event = AuditEvent::ReplyWithheld {

@@ -7,7 +7,7 @@
 //! out.
 //!
 //! The structure is preserved: JSON and Python literals keep every byte that spells something visible. In YAML, the
-//! bytes between a key and its value depend on the value, so a YAML text with a hidden part is printed anew as JSON.
+//! bytes between a key and its value depend on the value, so a YAML text with a hidden part is printed again as JSON.
 
 use std::ops::Range;
 
@@ -235,7 +235,7 @@ impl Redactor<'_> {
         }
         match &node.text {
             Some(text) if self.is_spelled(id) => {
-                // Only JSON and Python literals are edited in place. Other notations, such as YAML, are printed anew as
+                // Only JSON and Python literals are edited in place. Other notations, such as YAML, are printed again as
                 // JSON.
                 let is_in = |notation| located_text::locate(text, Some(notation)).is_ok();
                 let is_literal = is_in(Notation::Json) || is_in(Notation::Python);

@@ -1,7 +1,7 @@
 //! Builds views: the chat as a model is shown it at a label.
 //!
 //! Everything that reaches the model passes through this module: messages, its own output, tool answers, tool
-//! descriptions, the form of the text, ids. Ids and the names of hidden regions are numbered anew in every view, so
+//! descriptions, the form of the text, ids. Ids and the names of hidden regions are renumbered in every view, so
 //! that they do not reveal how much was left out.
 
 mod items;

@@ -1,7 +1,7 @@
 //! Handles the notifications of JSON-RPC (messages without an answer) that the client and the server send: progress,
 //! cancellations, and lists that have changed. `client` and `server` call this file.
 //!
-//! A notification that is forwarded is built anew from the few fields that may be forwarded, so free text in it is
+//! A notification that is forwarded is rebuilt from the few fields that may be forwarded, so free text in it is
 //! dropped. A notification of any other method is dropped and noted in the operator's log.
 
 use serde_json::{Map, Value, json};

@@ -124,7 +124,7 @@ impl PyConversation {
     }
 
     /// The session as a `Monitor`: its events with their labels, its grants and consents. A call that it judges is one
-    /// beside the chat.
+    /// outside the chat.
     #[getter]
     fn monitor(&self) -> PyMonitor {
         PyMonitor { session: Arc::clone(&self.session) }

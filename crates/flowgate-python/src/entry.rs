@@ -67,7 +67,7 @@ pub(crate) fn call(tool: Tool, arguments: Option<&Bound<'_, PyAny>>, id: String)
 }
 
 /// Creates the output of the call with the id `call_id`. `structured` is the same output as a JSON value, which some
-/// tools return beside the text; `is_error` is `None` if that is unknown.
+/// tools return in addition to the text; `is_error` is `None` if that is unknown.
 pub(crate) fn output(
     call_id: String,
     content: &Bound<'_, PyAny>,

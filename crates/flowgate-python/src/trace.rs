@@ -71,7 +71,7 @@ impl PyTrace {
     }
 
     /// Appends an entry. If the program gave a label, the entry will carry at least that label. The label is stored
-    /// beside the entry, because it can be converted only once there is a policy.
+    /// next to the entry, because it can be converted only once there is a policy.
     fn add(&self, entry: TraceEntry, label: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let label = label.map(GivenLabel::new).transpose()?;
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,7 +129,7 @@ impl PyTrace {
         let Some(messages) = messages else { return Ok(Self::default()) };
         let messages = values::to_list(messages, "messages")?;
         let entries = read::list(&messages).map_err(|error| errors::read_error(&error))?;
-        // `meta` has the fields of a recorded run beside its messages; here there are none.
+        // `meta` has the fields of a recorded run in addition to its messages; here there are none.
         Ok(Self::new(RecordedRun { meta: Map::new(), entries }))
     }
 
@@ -140,7 +140,7 @@ impl PyTrace {
         Ok(runs.into_iter().map(Self::new).collect())
     }
 
-    /// What the file has beside the messages: ids, suite, outcome.
+    /// What the file has in addition to the messages: ids, suite, outcome.
     #[getter]
     fn meta<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         values::from_object(py, &self.copy().run.meta)

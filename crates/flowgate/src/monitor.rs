@@ -150,7 +150,7 @@ pub struct Monitor {
 
 /// # Sessions
 ///
-/// A monitor holds one session. What the embedding program knows beside the events is set before the first call.
+/// A monitor holds one session. What the embedding program knows in addition to the events is set before the first call.
 impl Monitor {
     /// Creates a monitor for one session, with default limits.
     pub fn new(policy: Arc<Policy>) -> Self {

@@ -1,5 +1,5 @@
 //! Counts how often each statement of a policy applied in recorded sessions, so that its author sees which statements
-//! do something, and which never do. The gateway shows the counts beside the text of a policy.
+//! do something, and which never do. The gateway shows the counts next to the text of a policy.
 //!
 //! The sessions are [judged again](crate::monitor::Monitor::rejudge) under the policy. [`HitCounter::add`] counts the
 //! statements that the resulting verdicts and findings name, and those that labelled a region.

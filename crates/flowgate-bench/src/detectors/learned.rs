@@ -1,5 +1,5 @@
 //! Contains the detector of prompt injections with learned weights that ships with Flowgate, and its training.
-//! `flowgate bench detectors` and `bench injections` measure it beside the phrases of `prompt_injection`;
+//! `flowgate bench detectors` and `bench injections` compare it with the phrases of `prompt_injection`;
 //! `flowgate bench train-detector` writes its weights.
 //!
 //! It is an example of a detector that a program adds to policies ([`LearnedClassifier`]). It is trained on

@@ -1,5 +1,5 @@
 //! Repeats the experiment of AgentSecBench (its sections 6.2 to 6.4) with several models: every task of a suite under each of the six defences of the
-//! paper. `flowgate bench paper` runs it and `flowgate bench verify` repeats it; [`report`](super::report) prints the figures beside those of the paper.
+//! paper. `flowgate bench paper` runs it and `flowgate bench verify` repeats it; [`report`](super::report) prints the figures next to those of the paper.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl ModelRun {
     }
 }
 
-/// Returns the lines of the experiment after the manifest: those of each model, and then a line for each defence with the mean of the models beside
+/// Returns the lines of the experiment after the manifest: those of each model, and then a line for each defence with the mean of the models next to
 /// the figure of the paper.
 pub fn experiment_lines(runs: &[ModelRun]) -> Vec<Value> {
     let models: Vec<(&str, &[DefenceFigures])> =

@@ -108,7 +108,7 @@ impl<'m> Runner<'m> {
     }
 
     /// Runs a task under a defence of AgentSecBench: one request with the defended text, without tools. Nothing validates the answer, so the system
-    /// vouches for it.
+    /// guarantees it.
     fn run_text(&self, task: &Task, defence: Defence) -> Result<AgentOutput, ExecutionError> {
         let observation = defence.defend_text(task);
         let request = request(task, defence.annotation(), &observation);
@@ -131,7 +131,7 @@ impl<'m> Runner<'m> {
     }
 }
 
-/// Returns the output of a run in which nothing validates the answer, so that the system vouches for it. `observation`
+/// Returns the output of a run in which nothing validates the answer, so that the system guarantees it. `observation`
 /// is the text of the observation that the model could read.
 fn unvalidated(task: &Task, observation: &str, completion: Completion) -> AgentOutput {
     // Without a guard, nothing has a label.

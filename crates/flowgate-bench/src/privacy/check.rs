@@ -243,7 +243,7 @@ mod tests {
     }
 
     /// The sizes of the paper's Table 3, each pattern of 3.2 in every suite, the other patterns in some, and the counts that
-    /// `docs/privacy-suite.md` states beside the paper's 19 and 11.
+    /// `docs/privacy-suite.md` states next to the paper's 19 and 11.
     #[test]
     fn the_suites_have_their_sizes_and_patterns() {
         let tasks = read::all().unwrap();

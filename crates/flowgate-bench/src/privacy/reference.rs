@@ -1,4 +1,4 @@
-//! Holds the figures that RTBAS reports for its own tasks and model. The [report](super::report) prints them beside those of a run, for orientation
+//! Holds the figures that RTBAS reports for its own tasks and model. The [report](super::report) prints them next to those of a run, for orientation
 //! only.
 //!
 //! The figures are from RTBAS's Table 2 and section 8.2. The prose of 8.2 swaps the two error rates; both have all 37

@@ -498,7 +498,7 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected}:\n{text}");
         }
-        // Both utilities of Figure 7 stand beside each other for each suite and pattern, and with intervals for each suite.
+        // Both utilities of Figure 7 stand next to each other for each suite and pattern, and with intervals for each suite.
         let heads = text.lines().filter(|line| line.contains(": FN") && line.contains("allows"));
         let heads: Vec<usize> = heads.map(|line| line.matches("refuses").count()).collect();
         assert_eq!(heads, [Suite::ALL.len(), LeakPattern::ALL.len()], "{text}");

@@ -410,7 +410,7 @@ mod tests {
     use super::super::suite::{DataSet, PropagationSuite, Size, plan};
     use super::*;
 
-    /// One row for each λ: the settings that differ in the threshold alone stand beside each other.
+    /// One row for each λ: the settings that differ in the threshold alone stand next to each other.
     #[test]
     fn the_grid_is_a_table_of_both_parameters() {
         let point = |method, lambda, threshold, exact| {

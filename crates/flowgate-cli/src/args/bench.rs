@@ -36,7 +36,7 @@ pub(crate) enum BenchCommand {
     /// both, for instructions in documents, for records of other tenants, and for calls that a tool's output asks for.
     #[command(after_help = games::GAMES_HELP)]
     Games(GamesArgs),
-    /// Repeat the experiment of AgentSecBench with models in folders, and print its Tables 4 to 6 beside the results.
+    /// Repeat the experiment of AgentSecBench with models in folders, and print its Tables 4 to 6 next to the results.
     ///
     /// Three games, eight pairs, six defences and two models are the 576 executions of the paper. Its tasks are not public; these follow its
     /// description.
@@ -62,7 +62,7 @@ pub(crate) enum BenchCommand {
     /// Run tasks that see private data: which defence asks a person before a call discloses it, and only then.
     ///
     /// The measurement is that of "RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage", sections 8.2 and 8.3.1. Its
-    /// tasks are not public; these 37 follow its description. The paper's figures stand beside those of the run, as those of another
+    /// tasks are not public; these 37 follow its description. The paper's figures stand next to those of the run, as those of another
     /// model on other tasks.
     #[command(after_help = privacy::PRIVACY_HELP)]
     Privacy(PrivacyArgs),

@@ -13,7 +13,7 @@ pub(crate) enum DatabaseCommand {
     /// It encrypts what was stored before there was a key, and what is encrypted with one of the other keys. Everything is decrypted on
     /// the way, so a value that was altered is reported. An interrupted run is continued by the next one. A gateway with a SQLite file
     /// must not run at the same time; gateways that share a PostgreSQL database may run, with the same keys. If the configuration has an
-    /// audit log, the command also encrypts the contents beside it; stop the gateway that writes this log first.
+    /// audit log, the command also encrypts the contents next to it; stop the gateway that writes this log first.
     #[command(after_help = DATABASE_ENCRYPT_HELP)]
     Encrypt {
         /// The gateway's configuration.

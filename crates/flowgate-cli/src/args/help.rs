@@ -1,5 +1,5 @@
 //! Contains the examples and exit codes that the help of a command shows below its arguments. Commands whose help is
-//! not in this file declare it beside their arguments, in the other files of this folder.
+//! not in this file declare it next to their arguments, in the other files of this folder.
 
 pub(super) const CHECK: &str = "\
 Examples:

@@ -6,7 +6,7 @@
 //! * `accept` (`accept-loss`) records that an operator accepts the loss of lines, so that the gateway starts again.
 //! * `forget` deletes recorded contents, such as arguments of calls.
 //!
-//! `contents`, used by `show` and `verify`, opens the file beside the log that has the contents.
+//! `contents`, used by `show` and `verify`, opens the file next to the log that has the contents.
 
 mod accept;
 mod contents;

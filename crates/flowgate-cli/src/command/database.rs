@@ -1,4 +1,4 @@
-//! Runs `flowgate database encrypt`: encrypts the content in a gateway's database and in the file of contents beside its
+//! Runs `flowgate database encrypt`: encrypts the content in a gateway's database and in the file of contents next to its
 //! audit log, with the first key of the configuration. `flowgate_gateway` does the work; this module shows the progress.
 
 use std::path::Path;

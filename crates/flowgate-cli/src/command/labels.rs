@@ -246,7 +246,7 @@ impl LabelledRun<'_> {
         if !trace.existence_label(id).flows_to(label) {
             return None;
         }
-        // `schema: None`: placeholders show no types of the tool's schema. Their numbers begin anew in each event,
+        // `schema: None`: placeholders show no types of the tool's schema. Their numbers start over in each event,
         // since the views of events are printed separately.
         let view =
             Redactor { id, event, label, schema: None }.redacted_content(&mut HiddenRegions::default());

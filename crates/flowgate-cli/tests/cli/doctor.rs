@@ -216,7 +216,7 @@ fn hooks_of_a_client() {
     ] {
         check_hooks(&hooks, 1, &[problem]);
     }
-    // Hooks of other events beside the one before calls are as they should be.
+    // Hooks of other events next to the one before calls are as they should be.
     let mut both = hook("PreToolUse", "*", project);
     both.as_object_mut().unwrap().extend(hook("PostToolUse", "*", project).as_object().unwrap().clone());
     check_hooks(&both, 0, &["the hook guards, by ", "nothing is wrong"]);

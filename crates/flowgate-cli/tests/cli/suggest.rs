@@ -101,7 +101,7 @@ fn the_least_change_lets_useful_calls_pass() {
             &["each change that would let it pass lets a recorded attack do more"],
             &["1. typed"],
         ),
-        // An attack beside which the change is safe.
+        // An attack for which the change is safe.
         (
             book,
             Some(run(&json!({"iban": "DE89"}), "pay", &json!({"iban": "DE89"}), Some("direct"))),

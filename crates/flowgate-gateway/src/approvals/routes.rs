@@ -44,7 +44,7 @@ pub(crate) struct FreezeRequest {
     in_advance: bool,
 }
 
-/// A request to delete content from the file beside the audit log. Content is deleted if it matches all given fields.
+/// A request to delete content from the file next to the audit log. Content is deleted if it matches all given fields.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForgetRequest {

@@ -18,7 +18,7 @@ const GONE: &str = "refers to an item of no answer of a conversation of this cli
 /// Why references are refused whose answers are of several conversations.
 const SEVERAL: &str =
     "refers to items of several conversations: send the items themselves, as clients do if `store` is false";
-/// Why references are refused beside the id of an earlier answer.
+/// Why references are refused together with the id of an earlier answer.
 const CONTINUED: &str = "refers to earlier items beside `previous_response_id`, whose chat has them already: leave out one of them";
 
 /// The earlier answers in a request, in order: at least one, and all of one conversation.

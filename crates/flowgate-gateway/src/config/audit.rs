@@ -14,7 +14,7 @@ pub struct AuditSpec {
     pub file: PathBuf,
     /// The file of the key, which is created if it does not exist.
     pub key: PathBuf,
-    /// The time after which content beside the log is deleted; `None` if no content is recorded.
+    /// The time after which content next to the log is deleted; `None` if no content is recorded.
     pub content: Option<Duration>,
     /// The witnesses that receive heads of the log.
     pub witness: Option<WitnessSpec>,
@@ -22,7 +22,7 @@ pub struct AuditSpec {
 
 impl ConfigReader<'_> {
     /// Converts the section `[audit]` to settings: paths are relative to the configuration's folder, and the key is
-    /// beside the log unless the section names a file.
+    /// next to the log unless the section names a file.
     ///
     /// # Errors
     /// The first problem of the section `[audit.witness]`. The message begins with `.witness: `, before which the

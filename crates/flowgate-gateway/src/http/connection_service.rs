@@ -48,7 +48,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
 
     /// Passes a request to the routes, with the place of its connection (its share of the limit on open connections)
     /// and the certificate of its client. A connection of HTTP/1.1 has one request at a time, which the place of the
-    /// connection covers. A connection of HTTP/2 can have several at once: each one that is open beside another takes a
+    /// connection covers. A connection of HTTP/2 can have several at once: each one that is open in addition to another takes a
     /// further place, and is refused if none is free. Its answer is sent in parts, whose progress shows whether the
     /// client accepts it.
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {

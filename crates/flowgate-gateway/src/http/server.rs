@@ -23,7 +23,7 @@ use crate::log::{LogEvent, OperatorLog};
 use crate::predicates::PredicateSources;
 use crate::tls::reload::ServerTls;
 
-/// The files that the process opens beside sockets.
+/// The files that the process opens in addition to sockets.
 const OTHER_FILES: u64 = 256;
 
 /// The configuration of a server.

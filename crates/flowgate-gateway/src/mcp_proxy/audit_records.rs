@@ -1,4 +1,4 @@
-//! Creates the audit records about calls to MCP servers beside their verdicts: the question that an MCP client asks its
+//! Creates the audit records about calls to MCP servers in addition to their verdicts: the question that an MCP client asks its
 //! user (elicitation), the user's answer, whether the call is then sent to its server, and calls that the chat had
 //! permitted and that the client makes through the proxy.
 //!

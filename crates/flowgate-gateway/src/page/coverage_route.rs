@@ -1,4 +1,4 @@
-//! Serves the coverage of the gateway to the page: what was seen since the start (`coverage`), beside what the
+//! Serves the coverage of the gateway to the page: what was seen since the start (`coverage`), next to what the
 //! configuration and the policies say of it. `http::service` calls it.
 
 use axum::http::{HeaderMap, StatusCode};

@@ -3,7 +3,7 @@
 //!
 //! The rules are those of `labelled_trace`: an event is shown if the clearance covers its existence, and a region if
 //! the clearance covers its label and the labels of all regions that contain it. Texts are not cut. A text that was
-//! parsed as a list or a map, and of which a part is hidden, is written anew as JSON with a constant in place of the
+//! parsed as a list or a map, and of which a part is hidden, is serialized again as JSON with a constant in place of the
 //! part.
 
 use flowgate::monitor::Monitor;

@@ -3,7 +3,7 @@
 //! calls it.
 //!
 //! A region is shown if its label and the labels of all regions that contain it flow to the person's clearance. Events
-//! are numbered anew, so that the numbers do not reveal how many are left out.
+//! are renumbered, so that the numbers do not reveal how many are left out.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Monitor, Outcome, Reason};

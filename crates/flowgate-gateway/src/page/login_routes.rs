@@ -76,7 +76,7 @@ impl ApprovalService {
         let query = Query::read(Some(&pairs.join("&")), &known).map_err(|_| failed(&malformed))?;
         let state = query.text("state").ok_or_else(|| failed(&malformed))?;
         let cookie = named_cookie(headers, cookie_name(login)).unwrap_or_default();
-        // A code beside an error is not used: the issuer has refused the login.
+        // A code next to an error is not used: the issuer has refused the login.
         let code = query.text("code").filter(|_| query.text("error").is_none());
         let returned = ReturnedLogin { state, code, issuer: query.text("iss") };
         self.check_refused_codes(address)?;

@@ -243,7 +243,7 @@ mod tests {
             ),
             Ok(()),
         );
-        // Statements that were left over, beside the one that permits every call.
+        // Statements that were left over, next to the one that permits every call.
         let check_left = |left: &str, stops: bool| {
             let source = format!("{lattice}{left}{PERMITS_EVERYTHING}");
             let policy = Arc::new(Policy::parse(&source).unwrap());

@@ -111,7 +111,7 @@ fn a_request_waits_for_a_decision() {
     }
 }
 
-/// A conversation that begins anew under its name counts its turns from 0 again. An approval in the earlier one does not
+/// A conversation that starts over under its name counts its turns from 0 again. An approval in the earlier one does not
 /// fit an equal call of the new one.
 #[test]
 fn an_approval_does_not_fit_a_recreated_conversation() {

@@ -158,7 +158,7 @@ fn a_decision_cannot_be_cut_off() {
     assert!(refused(&home).contains("the log is behind its database"));
 }
 
-/// Moves a database with the files beside it, and replaces the target.
+/// Moves a database with the files next to it, and replaces the target.
 fn moved(from: &Path, to: &Path) {
     for end in ["", "-wal", "-shm"] {
         let name = |path: &Path| PathBuf::from(format!("{}{end}", path.display()));
@@ -167,7 +167,7 @@ fn moved(from: &Path, to: &Path) {
     }
 }
 
-/// A deleted database is detected by the log and by the lock file beside it.
+/// A deleted database is detected by the log and by the lock file next to it.
 #[test]
 fn a_database_that_was_deleted_is_noticed() {
     let upstream = UpstreamDouble::new(gullible);

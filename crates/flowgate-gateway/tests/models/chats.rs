@@ -105,7 +105,7 @@ fn chats_with_the_same_examples_are_separate() {
     assert!(last.contains("model Done.") && !last.contains("Good morning"), "{last}");
 }
 
-/// Texts of the last turn of one conversation are recognized in the next one, and text of an agent beside an output is
+/// Texts of the last turn of one conversation are recognized in the next one, and text of an agent next to an output is
 /// recognized at once.
 #[test]
 fn a_text_of_the_last_turn_is_recognized_in_another_conversation() {

@@ -167,7 +167,7 @@ fn a_certificate_is_that_of_a_client() {
         (&named, &[("authorization", &unknown)], 200, "Hello yourself."),
         (&named, &[("x-flowgate-key", UNKNOWN_KEY)], 401, "the key is that of no client"),
         (&two, &[], 401, "more than one client"),
-        // A client that takes tokens needs one beside its certificate, of its issuer.
+        // A client that takes tokens needs one in addition to its certificate, of its issuer.
         (&tokened, &[], 401, "must send its key or token in addition to its certificate"),
         (&tokened, &[("authorization", &unknown)], 401, "the key is that of no client"),
         (&tokened, &[("authorization", &foreign)], 401, "the token is not accepted"),

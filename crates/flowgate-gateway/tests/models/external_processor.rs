@@ -17,7 +17,7 @@ struct StreamEnd {
     status: u16,
     answers: Vec<u8>,
     grpc: Option<String>,
-    /// The text beside the status of gRPC.
+    /// The text next to the status of gRPC.
     message: Option<String>,
 }
 

@@ -1,5 +1,5 @@
 //! Tests of what only clients of Gemini's API do: they leave out the ids of calls, store each event of a stream as a content of
-//! its own, and send images beside the outputs of tools.
+//! its own, and send images next to the outputs of tools.
 
 use serde_json::{Value, json};
 

@@ -148,7 +148,7 @@ fn an_agent_is_protected_by_changing_one_address() {
     }
 }
 
-/// A model with an unrestricted view proposes the injected call beside a harmless one: the agent receives only the
+/// A model with an unrestricted view proposes the injected call next to a harmless one: the agent receives only the
 /// harmless call, and the model receives the refusal.
 #[test]
 fn a_refused_call_does_not_reach_the_client() {

@@ -151,7 +151,7 @@ fn a_conversation_is_shown_under_the_present_policy_and_stays_as_it_is() {
     assert_eq!(view(&home.start()), before);
 }
 
-/// A page that shows a conversation learns without a replay that nothing has changed, and otherwise receives it anew.
+/// A page that shows a conversation learns without a replay that nothing has changed, and otherwise receives it again.
 #[test]
 fn an_open_conversation_is_asked_for_again_by_its_version() {
     let upstream = UpstreamDouble::new(gullible);

@@ -1,5 +1,5 @@
 //! Tests of which turns are stored: rejected and abandoned requests are not, and a conversation that another gateway
-//! began anew is read from the database.
+//! started over is read from the database.
 
 use std::io::Write as _;
 use std::net::TcpStream;

@@ -84,7 +84,7 @@ fn an_untrusted_page_hides_no_text_of_users() {
     gateway.stop();
     let gateway = home.start();
     check(&gateway);
-    // A change of the policy begins all conversations anew.
+    // A change of the policy begins all conversations again.
     let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     let sentence = "Tell me what the otters do in the river today.";
     agent.says(sentence);

@@ -268,7 +268,7 @@ fn a_conversation_with_servers_is_carried_over() {
     goes_on(servers::POLICY, false);
     goes_on(servers::POLICY, false);
     goes_on(&trusting_pages(), true);
-    // A client that may not use the server any more begins anew.
+    // A client that may not use the server any more starts over.
     home.edit("mcp = [\"web\", \"bank\"]", "mcp = [\"bank\"]");
     home.save();
     let (gateway, mut lines) = home.start_reloadable();

@@ -325,7 +325,7 @@ fn people_decide_on_calls_of_servers() {
     assert!(again.differ.is_empty() && again.same > 4, "{again:?}");
 }
 
-/// A lasting grant covers an equal call of another conversation beside a chat.
+/// A lasting grant covers an equal call of another conversation outside a chat.
 #[test]
 fn a_lasting_grant_covers_calls_of_servers() {
     let (web, bank) = (web(AnswerForm::Json), bank(AnswerForm::Json));

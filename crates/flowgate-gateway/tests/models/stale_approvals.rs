@@ -326,7 +326,7 @@ fn drafts(
     (bank.calls().into_iter().filter(|call| call.starts_with("pay")).collect(), home)
 }
 
-/// The same for calls of MCP servers beside the chat, which the client repeats after the approval.
+/// The same for calls of MCP servers outside the chat, which the client repeats after the approval.
 #[test]
 fn an_answer_about_a_call_of_a_server_is_stale_as_well() {
     let call = |conversation: &'static str, name: &'static str, arguments: Value| {

@@ -166,7 +166,7 @@ fn other_keys_are_refused() {
     assert_eq!(upstream.shown().len(), 1);
     let states: Vec<Value> = list(&gateway).iter().map(|key| key["state"].clone()).collect();
     assert!(states.contains(&json!("expired")) && states.contains(&json!("valid")), "{states:?}");
-    // In the header of the gateway, too, and beside another key.
+    // In the header of the gateway, too, and together with another key.
     let body = json!({"model": "double", "messages": [{"role": "user", "content": "Hello?"}]}).to_string();
     let send = |headers: &[(&str, &str)]| gateway.post("/v1/chat/completions", headers, &body);
     let bearer = format!("Bearer {}", made.key);
@@ -288,7 +288,7 @@ fn a_key_follows_its_client_through_reloads() {
     assert_eq!(ask(&gateway, &made.key, "double").0, 200);
 }
 
-/// The limits of a key apply beside those of its client, to this key alone.
+/// The limits of a key apply in addition to those of its client, to this key alone.
 #[test]
 fn a_key_has_its_own_limits() {
     let upstream = UpstreamDouble::new(|_| {

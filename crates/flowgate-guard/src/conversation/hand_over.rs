@@ -61,7 +61,7 @@ impl Conversation {
     }
 
     /// Replaces the tools on offer. A turn starts at the strictest requirement of the tools on offer, at most the
-    /// clearance of the model, so this base label is computed anew; it applies from the next turn on.
+    /// clearance of the model, so this base label is computed again; it applies from the next turn on.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.

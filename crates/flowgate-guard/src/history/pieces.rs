@@ -153,7 +153,7 @@ mod tests {
             &[("a", long), ("a", "to"), ("a", long)],
             &[None, None, Some("efghijklmnopqrst\nto\n0123456789abcdef")],
         );
-        // Beside long texts, only what a window across the border can reach.
+        // Next to long texts, only what a window across the border can reach.
         check(&[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwxyz0123456789abcdefgh")], &[None, None]);
         check(
             &[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwx"), ("a", "yz0123456789abcdefghijkl")],

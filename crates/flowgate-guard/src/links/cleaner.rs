@@ -36,7 +36,7 @@ pub struct Cleaner {
 impl Cleaner {
     /// Takes the next piece of a streamed text, and returns the part of the cleaned text that is now final. Addresses
     /// that `judge` refuses are broken apart in it. At an address on which `judge` cannot decide yet, the cleaner
-    /// becomes *held*: it returns nothing more and drops later pieces, since the whole text is cleaned anew once the
+    /// becomes *held*: it returns nothing more and drops later pieces, since the whole text is cleaned again once the
     /// decision is possible.
     pub fn push(&mut self, piece: &str, judge: LinkJudge<'_>) -> String {
         if !self.is_held {

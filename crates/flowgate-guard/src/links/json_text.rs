@@ -2,7 +2,7 @@
 //!
 //! The client decodes the JSON and shows the strings in it. In them, an escape such as `\u003a` is the character that
 //! it denotes, so addresses are searched in the decoded strings, and a string that contains a refused one is encoded
-//! anew. The rest of the text stays as the model wrote it: the result is JSON of the same form, with the same numbers
+//! again. The rest of the text stays as the model wrote it: the result is JSON of the same form, with the same numbers
 //! and in the same order. A string in which an address is permitted is followed by a space, because a renderer that
 //! shows the JSON itself would otherwise read what follows as part of the address.
 //!

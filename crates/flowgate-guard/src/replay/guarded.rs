@@ -438,7 +438,7 @@ endorse call.arguments.breakfast as trusted if:
             &[send("eve@example.org", "")],
             &["shown confirm"],
         );
-        // A screener and a draft choose what the call needs. A draft that needs a question is written anew without what
+        // A screener and a draft choose what the call needs. A draft that needs a question is serialized again without what
         // is hidden; the method provenance keeps it if that has no call.
         for (method, behind) in [
             (Method::Judge, "shown confirm"),

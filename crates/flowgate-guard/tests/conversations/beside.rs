@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::external_agent::{ExternalAgent, SEND};
 use crate::script::POLICY;
 
-/// A tool that the policy trusts has answered beside the chat, and the answer was seen to carry more.
+/// A tool that the policy trusts has answered outside the chat, and the answer was seen to carry more.
 fn ran_beside(agent: &mut ExternalAgent, id: &str, integrity: &str, content: Value) {
     let conversation = &mut agent.run.conversation;
     let call = conversation.take_handed_over_call(&Tool::local("list"), &Map::new()).unwrap();
@@ -21,7 +21,7 @@ fn ran_beside(agent: &mut ExternalAgent, id: &str, integrity: &str, content: Val
     conversation.record_outside_answer(id, event);
 }
 
-/// What the caller says in the chat of a call that ran beside it carries what was seen there, in the same words and in others.
+/// What the caller says in the chat of a call that ran next to it carries what was seen there, in the same words and in others.
 #[test]
 fn a_report_of_a_call_beside_the_chat_carries_its_label() {
     let text = |text: &str| json!({"type": "text", "text": text});
@@ -51,7 +51,7 @@ fn a_report_of_a_call_beside_the_chat_carries_its_label() {
     }
 }
 
-/// Of equal calls, the one that ran beside the chat is unknown: a report of each carries the labels of all.
+/// Of equal calls, the one that ran outside the chat is unknown: a report of each carries the labels of all.
 #[test]
 fn a_report_of_equal_calls_carries_all_their_labels() {
     // What ran, by the number of its call, with its integrity; the call of which it is said, and whether that is shown.
@@ -113,7 +113,7 @@ fn a_hidden_argument_changes_no_label_of_an_equal_call() {
     }
 }
 
-/// A call beside the chat that is judged there as a separate call, with its answer.
+/// A call outside the chat that is judged there as a separate call, with its answer.
 fn ran_on_its_own(agent: &mut ExternalAgent, tool: &str, arguments: &Value, integrity: &str) {
     let conversation = &mut agent.run.conversation;
     let monitor = conversation.monitor_mut();
@@ -161,7 +161,7 @@ fn a_report_of_a_repeated_call_carries_the_later_labels() {
     }
 }
 
-/// A call that runs beside the chat after it was answered there: what replaces the answer carries what was seen.
+/// A call that runs outside the chat after it was answered there: what replaces the answer carries what was seen.
 #[test]
 fn a_replaced_answer_carries_the_later_labels() {
     let page = "Mallory is to be paid.";
@@ -261,7 +261,7 @@ fn an_answer_that_a_rule_can_stop_carries_the_most_of_its_tool() {
     }
 }
 
-/// A call that was handed over runs beside the chat as it was judged: this tool with these arguments, once.
+/// A call that was handed over runs outside the chat as it was judged: this tool with these arguments, once.
 #[test]
 fn a_handed_call_is_taken_as_it_was_judged_and_once() {
     let mut agent = ExternalAgent::new();

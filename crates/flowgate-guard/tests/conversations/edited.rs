@@ -276,7 +276,7 @@ fn changed_items_are_shown_in_their_new_form() {
     }
 }
 
-/// A caller that leaves an answer out, and writes it anew later in place of something harmless: it carries what the answer carried,
+/// A caller that leaves an answer out, and writes it again later in place of something harmless: it carries what the answer carried,
 /// also where nothing does that it replaces.
 #[test]
 fn an_omitted_answer_keeps_its_label_when_it_returns() {

@@ -127,7 +127,7 @@ fn an_approved_agent_carries_the_label_of_the_verdict() {
     assert_eq!(carried(""), "trusted");
 }
 
-/// An answer that the caller replaced with other text keeps its label; an answer that was seen beside the
+/// An answer that the caller replaced with other text keeps its label; an answer that was seen next to the
 /// chat carries the label from there, whatever text the caller reports.
 #[test]
 fn a_paraphrased_answer_keeps_its_label() {

@@ -2,7 +2,7 @@
 //! message, runs the tools itself, and may edit the chat.
 //!
 //! Everybody sees that a client sends a message, and those of its actions that depend on nothing hidden:
-//! which of the messages it changes, and which calls it makes beside the chat. The replacement of a message
+//! which of the messages it changes, and which calls it makes outside the chat. The replacement of a message
 //! is visible to observers who may see the replaced message.
 
 use flowgate::label::Label;
@@ -66,9 +66,9 @@ pub(crate) struct ClientHeldChat {
     said: Option<OracleLabel>,
     /// The number of messages with calls at each label in this turn.
     steps: Vec<(Label, usize)>,
-    /// The named events beside the chat: the name, the event, the agent.
+    /// The named events outside the chat: the name, the event, the agent.
     pub(crate) named: Vec<(String, usize, &'static str)>,
-    /// A text that was shown beside the chat and that the observer may not see.
+    /// A text that was shown outside the chat and that the observer may not see.
     pub(crate) shown: Option<String>,
 }
 
@@ -348,7 +348,7 @@ impl RunState<'_> {
         held(session).held.push(HeldMessage { message, level, turn, kind: HeldMessageKind::Answer(place) });
     }
 
-    /// Runs a handed-over call beside the chat.
+    /// Runs a handed-over call outside the chat.
     fn serve_beside(
         &mut self,
         session: &mut ObservedSession,

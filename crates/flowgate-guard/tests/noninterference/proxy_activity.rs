@@ -1,4 +1,4 @@
-//! Generates actions of a client beside its chat: calls through a proxy, of its own and of agents that it has started.
+//! Generates actions of a client outside its chat: calls through a proxy, of its own and of agents that it has started.
 //!
 //! Everybody sees that an action takes place, its tool, and whether it is permitted. The arguments are
 //! visible to observers who may see everything that the agent has seen.
@@ -37,7 +37,7 @@ impl AgentAction {
     }
 }
 
-/// Judges a call beside the chat, and runs it if it is permitted.
+/// Judges a call outside the chat, and runs it if it is permitted.
 fn judge(conversation: &mut Conversation, entry: &TraceEntry) -> (Judgement, Option<EventId>) {
     let monitor = conversation.monitor_mut();
     match monitor.judge_entry(entry.clone(), Attribution::everything()) {
@@ -107,7 +107,7 @@ impl RunState<'_> {
         session.followed.agents.seen(agent).map(|event| format!("{:?}\n", events[event].body)).collect()
     }
 
-    /// Adds a text beside the chat, as retrieved by a client. The user may quote it later.
+    /// Adds a text outside the chat, as retrieved by a client. The user may quote it later.
     fn shows_beside(&mut self, session: &mut ObservedSession, acts: &AgentAction, seed: u64) {
         let level = self.taint.oracle.level_of_role("memory");
         let is_seen = level.flows_to(&self.case.level);

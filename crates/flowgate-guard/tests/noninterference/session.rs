@@ -33,7 +33,7 @@ pub(crate) const GRANTS: [&str; 7] = [
 enum SessionAction {
     /// Serialised inputs of the conversation.
     Inputs(Vec<String>),
-    /// An action beside the conversation.
+    /// An action next to the conversation.
     Beside(Box<dyn Fn(&mut Conversation)>),
 }
 
@@ -113,7 +113,7 @@ impl ObservedSession {
         vec![scope, value]
     }
 
-    /// Performs an action on the session beside its conversation, and records it for the replay.
+    /// Performs an action on the session next to its conversation, and records it for the replay.
     pub(crate) fn beside<T>(&mut self, act: impl Fn(&mut Conversation) -> T + 'static) -> T {
         self.keep();
         let done = act(&mut self.conversation);

@@ -41,7 +41,7 @@ pub(crate) struct TrackedSession {
     pub(crate) floor: Option<OracleLabel>,
     /// The messages that a client sent: the text, and its least label.
     pub(crate) sent: Vec<(String, OracleLabel)>,
-    /// The label of the agent that acts beside the chat.
+    /// The label of the agent that acts outside the chat.
     pub(crate) beside: Option<OracleLabel>,
     pub(crate) agents: AgentKnowledge,
 }

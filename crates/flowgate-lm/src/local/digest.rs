@@ -87,7 +87,7 @@ fn folder_files(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
     Ok(files)
 }
 
-/// Returns the files of a model in a GGUF file: a `tokenizer.json` beside it, which takes precedence over its own
+/// Returns the files of a model in a GGUF file: a `tokenizer.json` next to it, which takes precedence over its own
 /// tokenizer, and the file itself.
 fn gguf_files(path: &Path) -> Vec<PathBuf> {
     let tokenizer = path.with_file_name("tokenizer.json");

@@ -101,7 +101,7 @@ impl Trainer {
     }
 
     /// Begins a training with the tokenizer and the weights of a model, which an earlier training has
-    /// [exported](Self::export). The steps and the moving means of the optimizer begin anew.
+    /// [exported](Self::export). The steps and the moving means of the optimizer start over.
     ///
     /// # Errors
     /// If the folder has no such model, or the model does not have the shape of the settings.

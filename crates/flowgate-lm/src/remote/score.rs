@@ -85,7 +85,7 @@ impl Scorer {
         });
         let answer = self.ask("/completions", &body).await?;
         let choice = one_choice(&answer)?;
-        // Some versions report the field beside the choices.
+        // Some versions report the field next to the choices.
         let entries = choice.get("prompt_logprobs").or_else(|| answer.get("prompt_logprobs"));
         let entries = entries.and_then(Value::as_array).ok_or(NO_PROMPT_LOGPROBS)?;
         let tokens: Vec<_> = entries.iter().map(token_logprob).collect::<Result<_, Error>>()?;

@@ -224,7 +224,7 @@ mod tests {
         check(Api::Messages, &body, &expected);
     }
 
-    /// A text beside a failure is no output of the tool, and neither is one from the model's memory.
+    /// A text next to a failure is no output of the tool, and neither is one from the model's memory.
     #[test]
     fn a_tool_that_failed_or_did_not_run_is_an_error() {
         let failed = |why: &str| {

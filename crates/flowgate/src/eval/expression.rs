@@ -16,7 +16,7 @@ use crate::policy::regex::{Pattern, weight};
 use crate::policy::syntax::Arithmetic;
 use crate::trace::NodeContent;
 
-/// The cost of compiling a pattern that is computed during the evaluation, in steps of fuel, beside the cost of its
+/// The cost of compiling a pattern that is computed during the evaluation, in steps of fuel, in addition to the cost of its
 /// length.
 const COMPILING: usize = 2_000;
 /// The cost of asking an extern predicate, in steps of fuel.

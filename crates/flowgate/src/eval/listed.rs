@@ -14,7 +14,7 @@
 //! So the author of the value can choose one of the listed values or hosts, and nothing else.
 //!
 //! Invariant: the result depends only on regions that are no more confidential than the call, and on their content only
-//! where the policy vouches for it. So the verdict, which carries the label of the call, reveals nothing about more
+//! where the policy guarantees it. So the verdict, which carries the label of the call, reveals nothing about more
 //! confidential regions.
 
 use std::sync::Arc;

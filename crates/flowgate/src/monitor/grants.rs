@@ -438,7 +438,7 @@ ask "by night?" if:
         assert_eq!(outcome(&mut monitor, private), Outcome::Confirm);
     }
 
-    /// A rule that looks at all events raises the label of a verdict about a view. The same call beside the chat is
+    /// A rule that looks at all events raises the label of a verdict about a view. The same call outside the chat is
     /// judged by everything, without that label: an observer of its verdict must not learn that there is a grant
     /// either. Two views need no such test, since the verdict on the later one carries what the verdict on the earlier
     /// one did.
@@ -458,7 +458,7 @@ ask "by night?" if:
         let permit = monitor.approve_for_session(question).unwrap();
         monitor.redeem(permit).unwrap();
         assert_eq!(judge(&mut monitor, note, private).judgement().outcome(), Outcome::Permit);
-        // The same call, with the same label and the same reasons, beside the chat.
+        // The same call, with the same label and the same reasons, outside the chat.
         let call = TraceEntry::from(Call::from_json("beside".to_owned(), Tool::local(note.0), note.1));
         let beside = monitor.judge_entry(call, Attribution::everything());
         assert_eq!(

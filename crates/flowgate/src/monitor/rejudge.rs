@@ -2,7 +2,7 @@
 //! changed. A gateway uses it for the dry run of an edited policy, and to count how often each statement applied.
 //!
 //! The session is taken as it happened. The model was shown then what it was shown, wrote what it wrote, and a call
-//! that ran has run, whatever the other policy says about it. Only labels and verdicts are computed anew:
+//! that ran has run, whatever the other policy says about it. Only labels and verdicts are computed again:
 //!
 //! * A step that was shown a view carries the join of the new labels of what was in the view.
 //! * A floor (a lower bound on the label of an event, see [`Floors`]) that the caller knew, such as the label of quoted

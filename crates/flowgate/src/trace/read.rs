@@ -23,14 +23,14 @@ const PARAMETERS: &str = "policy_parameters";
 /// One recorded run of an agent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RecordedRun {
-    /// Fields beside the messages: ids, suite, outcome.
+    /// Fields in addition to the messages: ids, suite, outcome.
     pub meta: Map<String, Value>,
     /// The events, in order.
     pub entries: Vec<TraceEntry>,
 }
 
 impl RecordedRun {
-    /// Returns the member beside the messages of a run that says which parameters its policy has: the values of
+    /// Returns the member next to the messages of a run that says which parameters its policy has: the values of
     /// `input.NAME`. An object with this member alone is a line before the lines of messages.
     pub fn parameters_member(parameters: &Map<String, Value>) -> Map<String, Value> {
         Map::from_iter([(PARAMETERS.to_owned(), Value::Object(parameters.clone()))])
@@ -163,7 +163,7 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
                 items = agentdojo::messages(items.as_array().map_or(&[], Vec::as_slice))?.into();
             }
             let mut entries = Vec::new();
-            // Anthropic's API places the system prompt beside the messages.
+            // Anthropic's API places the system prompt next to the messages.
             if let Some(system) = run.remove("system") {
                 entries.push(TraceEntry { origin: None, ..openai::message("system", system) });
             }

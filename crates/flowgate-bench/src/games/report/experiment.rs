@@ -1,5 +1,5 @@
 //! Formats the experiment of AgentSecBench with several models, for `flowgate bench paper`: tables, one JSON document, CSV, and an HTML page with the
-//! means of the models beside the figures of the paper.
+//! means of the models next to the figures of the paper.
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ fn figures_of(runs: &[ModelRun]) -> Vec<ModelFigures<'_>> {
     runs.iter().map(|run| (run.name.as_str(), run.figures.as_slice())).collect()
 }
 
-/// Returns the tables of each model, and then Tables 4 to 6 with the means of the models beside the figures of the paper.
+/// Returns the tables of each model, and then Tables 4 to 6 with the means of the models next to the figures of the paper.
 pub fn experiment_text(runs: &[ModelRun]) -> String {
     let models = figures_of(runs);
     let mut texts: Vec<String> = models.iter().map(|(name, figures)| tables(figures, name)).collect();
@@ -25,7 +25,7 @@ pub fn experiment_text(runs: &[ModelRun]) -> String {
     texts.join("\n")
 }
 
-/// Returns one JSON document: the manifest, the figures of each model, and the means beside the figures of the paper.
+/// Returns one JSON document: the manifest, the figures of each model, and the means next to the figures of the paper.
 /// `is_interrupted` says that models are missing.
 pub fn experiment_json(runs: &[ModelRun], manifest: &Value, is_interrupted: bool) -> Value {
     json!({
@@ -77,7 +77,7 @@ fn flat_row(line: &Value) -> Map<String, Value> {
     row
 }
 
-/// Returns the HTML page: scatters and the tables of the means beside the paper's figures, then the charts and the tables of each model.
+/// Returns the HTML page: scatters and the tables of the means next to the paper's figures, then the charts and the tables of each model.
 pub fn experiment_page(runs: &[ModelRun], manifest: &Value) -> String {
     let models = figures_of(runs);
     let mut drawings = beside_paper(&models);
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!((column("attack_success"), column("paper_attack_success")), ("0.5", "0.375"));
         assert_eq!(column("paper_capability_event"), "0.938");
         let page = experiment_page(&runs, &manifest);
-        // Two beside the paper; for each model two scatters, three bars and a panel for each game.
+        // Two next to the paper; for each model two scatters, three bars and a panel for each game.
         assert_eq!(page.matches("<svg").count(), 2 + 2 * 8, "{page}");
         for expected in ["paper: filter", "runs: filter", "Table 6 of the paper", "model &lt;Qwen3-1.7B&gt;"]
         {

@@ -44,7 +44,7 @@ pub struct PageContent<'p> {
     pub executions: &'p [Execution],
     /// The attack searches; none without `--queries`.
     pub searches: &'p [AttackSearch],
-    /// The figures of the models that are printed beside those of the paper; empty for a double.
+    /// The figures of the models that are printed next to those of the paper; empty for a double.
     pub compared: &'p [ModelFigures<'p>],
 }
 

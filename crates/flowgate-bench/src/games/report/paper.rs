@@ -1,4 +1,4 @@
-//! Formats the figures of runs beside those of AgentSecBench's Tables 4 to 6. `flowgate bench games` prints the tables
+//! Formats the figures of runs next to those of AgentSecBench's Tables 4 to 6. `flowgate bench games` prints the tables
 //! if a model answered, and `flowgate bench paper` prints them for several models together.
 
 use serde_json::{Value, json};
@@ -12,14 +12,14 @@ use crate::rounding::rounded;
 /// The figures of one model: its name, and a row for each defence.
 pub type ModelFigures<'a> = (&'a str, &'a [DefenceFigures]);
 
-/// Returns Tables 4 to 6 as text, with the figures of the runs beside those of the paper. They have a row for each
+/// Returns Tables 4 to 6 as text, with the figures of the runs next to those of the paper. They have a row for each
 /// defence of the paper that all runs have; the text is empty if there is none. The figures of several models are
 /// averaged with equal weights, as in the paper.
 pub fn paper_tables(runs: &[ModelFigures<'_>]) -> String {
     texts(&paper_table_list(runs))
 }
 
-/// Returns AgentSecBench's Tables 4 to 6 with the figures of the runs beside those of the paper; none if no defence of the paper is in all runs.
+/// Returns AgentSecBench's Tables 4 to 6 with the figures of the runs next to those of the paper; none if no defence of the paper is in all runs.
 pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
     let compared = compared(runs);
     if compared.is_empty() {

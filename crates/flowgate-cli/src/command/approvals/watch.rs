@@ -52,7 +52,7 @@ enum WatchStep {
 }
 
 /// Runs `flowgate approvals watch` until the input of the terminal ends or Ctrl-C is pressed. A lost connection is
-/// opened anew; one that cannot be opened at the start is an error.
+/// reopened; one that cannot be opened at the start is an error.
 pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     // The program waits for the gateway or for a line, so the handler ends it.

@@ -148,7 +148,7 @@ pub(super) fn by_fields(
             let injection = of_call(form, target, &wanted);
             for (path, content) in replaced_contents(&output.content, &document, &injection) {
                 let mut changed = output.clone();
-                // Structured content would repeat the original text beside the injection.
+                // Structured content would repeat the original text next to the injection.
                 (changed.content, changed.structured) = (content, None);
                 let mut entries: Vec<TraceEntry> = run.entries.iter().take(index).cloned().collect();
                 entries.push(TraceEntry { body: EventBody::Output(changed), ..entry.clone() });

@@ -1,4 +1,4 @@
-//! Opens `LOG.content`, the file beside an audit log with the contents of its events. The subcommands `show` and
+//! Opens `LOG.content`, the file next to an audit log with the contents of its events. The subcommands `show` and
 //! `verify` of `flowgate audit` use it.
 
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ pub(super) fn cipher_of(config: &Path) -> Result<Option<Arc<dyn ContentCipher>>,
     Ok(serve::gateway_config(config)?.store.encryption.audit_content_cipher())
 }
 
-/// Opens `LOG.content`, the file beside a log with the contents of its events. Returns an empty reader if there is no
+/// Opens `LOG.content`, the file next to a log with the contents of its events. Returns an empty reader if there is no
 /// such file, or if the log is the standard input.
 pub(super) fn open(log: &Path) -> Result<Box<dyn BufRead>, InputError> {
     let mut name = OsString::from(log);

@@ -1,5 +1,5 @@
 //! Runs `flowgate bench paper`: repeats the experiment of AgentSecBench with models in folders, and prints the figures
-//! beside the paper's.
+//! next to the paper's.
 //!
 //! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other and writes
 //! their runs.
@@ -21,7 +21,7 @@ use crate::input::{InputError, describe_io_error};
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs `flowgate bench paper`: plays the games of AgentSecBench with each model, and prints the figures beside those
+/// Runs `flowgate bench paper`: plays the games of AgentSecBench with each model, and prints the figures next to those
 /// of the paper. Returns 0, or [`INTERRUPTED`] after an interrupt; a model whose run is incomplete is left out. With
 /// `--dry-run`, only prints what the run would cost; no model is loaded then.
 pub(crate) fn run(options: &PaperArgs, output: &mut Console) -> Result<u8, InputError> {

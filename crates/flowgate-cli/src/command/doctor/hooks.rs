@@ -56,7 +56,7 @@ impl FoundHooks {
         for (path, hook, effect) in effects {
             match effect {
                 HookEffect::Guards => examine_guard(path, hook, findings),
-                // Beside a hook that judges the calls, these judge prompts and outputs.
+                // Next to a hook that judges the calls, these judge prompts and outputs.
                 HookEffect::Gap(HookGap::OtherEvent(_)) if guards => {}
                 HookEffect::Gap(gap) => {
                     let problem = format!(

@@ -199,7 +199,7 @@ fn is_of_sub_agent(entry: &Map<String, Value>) -> bool {
     is_set(entry, "isSidechain")
 }
 
-/// Returns the files of the sub-agents' transcripts, sorted. They are in the folder `NAME/subagents` beside the
+/// Returns the files of the sub-agents' transcripts, sorted. They are in the folder `NAME/subagents` next to the
 /// transcript `NAME.jsonl` at `path`; without this folder, there are none. Fails if the folder cannot be read, or has
 /// more than [`MAX_FILES`] transcripts.
 fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {

@@ -21,7 +21,7 @@ pub(super) struct ClientLabelFile {
 }
 
 impl ClientLabelFile {
-    /// Opens or creates the lock file beside `path`. The file of labels is created by the first exchange.
+    /// Opens or creates the lock file next to `path`. The file of labels is created by the first exchange.
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let lock = private_files::lock_beside(path);
         let lock =

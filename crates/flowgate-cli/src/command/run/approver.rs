@@ -501,7 +501,7 @@ send: allow this call once? [y/N/?] ";
         assert!(output.contains("and would pass it on (private), as quoted above\n"), "{output}");
     }
 
-    /// A question that can be answered for the conversation says so, also beside an answer for all calls.
+    /// A question that can be answered for the conversation says so, also next to an answer for all calls.
     #[test]
     fn the_prompt_names_the_answers() {
         let granted = ASKING.replace("ask \"calls of send\"", "ask \"calls of send\" grant conversation")

@@ -1,5 +1,5 @@
 //! Loads a conversation: opens it in the database, and replays the turns that are not in memory through its monitor. A
-//! conversation whose replay diverges, or that cannot be carried over to a changed policy, is deleted, and begins anew
+//! conversation whose replay diverges, or that cannot be carried over to a changed policy, is deleted, and starts over
 //! under its name.
 //!
 //! [`Conversations::lock`] loads the conversation of a request. `recheck`, the page for people and `policy_review`

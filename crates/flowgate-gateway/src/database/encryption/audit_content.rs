@@ -1,4 +1,4 @@
-//! Encrypts the contents that are kept beside the audit log, with the keys of the database. The recorder passes the
+//! Encrypts the contents that are kept next to the audit log, with the keys of the database. The recorder passes the
 //! cipher to the log, and the command line passes it to the reader of contents.
 
 use std::fmt;
@@ -11,7 +11,7 @@ use super::sealing_keys::{SealingKeys, sealed_parts};
 use crate::config::GatewayConfig;
 use crate::random;
 
-/// The cipher of contents beside the audit log.
+/// The cipher of contents next to the audit log.
 struct AuditContentCipher {
     keys: SealingKeys,
     /// The ids of the keys, for messages.
@@ -44,7 +44,7 @@ impl ContentCipher for AuditContentCipher {
 }
 
 impl EncryptionKeys {
-    /// Returns the cipher of the contents beside the audit log; `None` without keys, with which contents are kept as they
+    /// Returns the cipher of the contents next to the audit log; `None` without keys, with which contents are kept as they
     /// are.
     pub fn audit_content_cipher(&self) -> Option<Arc<dyn ContentCipher>> {
         // The text names the purpose of the derived keys; its last word is the version of the encryption.
@@ -54,7 +54,7 @@ impl EncryptionKeys {
     }
 }
 
-/// Encrypts the contents beside the audit log of a configuration with the first of its keys, those that were not encrypted
+/// Encrypts the contents next to the audit log of a configuration with the first of its keys, those that were not encrypted
 /// and those of earlier keys. Returns their number; `None` without an audit log or keys.
 ///
 /// # Errors

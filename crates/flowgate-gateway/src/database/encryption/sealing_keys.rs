@@ -1,5 +1,5 @@
 //! Encrypts and decrypts texts with keys that are derived from those of the configuration for one purpose. `cipher` uses
-//! it for the database, and `audit_content` for the contents beside the audit log.
+//! it for the database, and `audit_content` for the contents next to the audit log.
 //!
 //! A sealed text is `fg1:KEY:DATA`: the id of its key, and in base64 the nonce, the ciphertext and the tag.
 

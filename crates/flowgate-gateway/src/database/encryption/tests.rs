@@ -282,7 +282,7 @@ async fn a_database_is_opened_by_its_keys_only() {
         assert!(reader.read_journal("c", "one").await.unwrap().is_some());
         close(reader).await;
 
-        // A new key goes before the old one, which is removed after everything was encrypted anew.
+        // A new key goes before the old one, which is removed after everything was encrypted again.
         let database = Database::open_with_keys(&place, &keys(&[2, 1])).await.unwrap();
         check_everything(&database).await;
         assert_eq!(database.encrypt_all(false, false, &mut |_, _| true).await.unwrap().encrypted, 7);

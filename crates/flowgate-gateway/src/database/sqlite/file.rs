@@ -22,7 +22,7 @@ pub(super) struct LockedDatabaseFile {
 }
 
 impl LockedDatabaseFile {
-    /// Locks the file of a database for this process by a lock file beside it. Creates the database file if it does not
+    /// Locks the file of a database for this process by a lock file next to it. Creates the database file if it does not
     /// exist and the lock file names no database, and makes it readable for its owner only.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl LockedDatabaseFile {
     }
 }
 
-/// Returns the path of the lock file of the database file at `path`, which is beside it.
+/// Returns the path of the lock file of the database file at `path`, which is next to it.
 fn lock_path(path: &Path) -> PathBuf {
     path.with_added_extension("lock")
 }
@@ -105,7 +105,7 @@ pub(crate) fn readable_by_others(paths: &[PathBuf]) -> Vec<&PathBuf> {
     paths.iter().filter(is_open).collect()
 }
 
-/// Returns the paths of a database file and of the files beside it in which SQLite holds parts of the database.
+/// Returns the paths of a database file and of the files next to it in which SQLite holds parts of the database.
 pub(crate) fn database_files(path: &Path) -> Vec<PathBuf> {
     let beside = |end: &str| {
         let mut name = path.as_os_str().to_owned();

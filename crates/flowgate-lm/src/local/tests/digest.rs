@@ -80,7 +80,7 @@ fn every_shard_counts() {
     assert_ne!(digest(folder.path()), of_both);
 }
 
-/// The tokenizer beside a GGUF file counts, since it takes precedence.
+/// The tokenizer next to a GGUF file counts, since it takes precedence.
 #[test]
 fn a_gguf_file_counts_with_the_tokenizer_beside_it() {
     let folder = TempFolder::new();

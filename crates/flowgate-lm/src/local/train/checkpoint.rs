@@ -91,7 +91,7 @@ impl<'a> FolderWriter<'a> {
         LoadError::of_saving(self.0, error)
     }
 
-    /// Replaces the file `name` of the folder as a whole: `write` writes the new content to a path beside it, which is
+    /// Replaces the file `name` of the folder as a whole: `write` writes the new content to a path next to it, which is
     /// then renamed.
     fn replace(&self, name: &str, write: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), LoadError> {
         let part = self.0.join(format!("{name}.part"));

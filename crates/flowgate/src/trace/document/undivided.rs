@@ -29,7 +29,7 @@ impl Document {
         }
         if let Some(node) = self.nodes.get_mut(content) {
             node.content = NodeContent::Scalar(Value::String(text));
-            // Only a divided node has its text beside its fields.
+            // Only a divided node has its text next to its fields.
             node.text = None;
         }
     }

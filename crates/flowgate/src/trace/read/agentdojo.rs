@@ -1,5 +1,5 @@
 //! Reads the log files of the benchmark AgentDojo, which its `TraceLogger` writes: one JSON object for each run, with
-//! the fields of the benchmark beside the messages. [`read`](super) calls it for an object with these fields.
+//! the fields of the benchmark next to the messages. [`read`](super) calls it for an object with these fields.
 //!
 //! The messages are OpenAI's with other names: a call has `function` and `args`, a text block has `content`, and an
 //! answer repeats its call. A call may have no id; an answer then belongs to the earliest open call that is equal to
