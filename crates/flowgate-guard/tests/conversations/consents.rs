@@ -1,10 +1,8 @@
 //! Tests of standing consents: a private value goes by slot where the policy says it may, without a question, unless
 //! something untrusted had a hand in the call.
 
-use flowgate::trace::Tool;
 use flowgate_guard::conversation::Method;
-use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::script::ScriptedConversation;
 
@@ -88,53 +86,6 @@ fn a_private_value_goes_by_slot_where_a_consent_says_so() {
     // Without a consent, the argument takes no slot.
     let (without, _) = POLICY.split_once("consent").unwrap();
     assert_eq!(outcome(Method::LowestFirst, without, &["list {}", &airline, "Done."]), "is refused");
-}
-
-/// A method without slots shows the model the private value, and then the whole call is private: a consent for one
-/// argument does not cover that.
-#[test]
-fn a_consent_covers_no_call_by_a_step_that_has_read_the_value() {
-    let sent = r#"{"to":"airline","body":"4111"}"#;
-    let send = format!("send {sent}");
-    let needed = r#"needed_regions {"reasoning": "", "regions": ["h1"]}"#;
-    assert_eq!(outcome(Method::Judge, POLICY, &["list {}", needed, &send, "Done."]), format!("asks {send}"));
-    let look = r#"look {"regions": ["h1"]}"#;
-    assert_eq!(
-        outcome(Method::LowestFirst, POLICY, &["list {}", look, &send, "Done."]),
-        format!("asks {send}")
-    );
-    let none = r#"needed_regions {"reasoning": "", "regions": []}"#;
-    let airline = slot("airline", &["h1"]);
-    assert_eq!(outcome(Method::Judge, POLICY, &["list {}", none, &airline, none, "Done."]), "is refused");
-}
-
-/// The policy of `docs/guard.md`: the card goes to the airline, unless the mail with it has a stranger's words.
-#[test]
-fn the_consent_of_the_documentation_applies() {
-    let guide = include_str!("../../../../docs/guard.md");
-    let mut policies = guide.split("```python\n").filter_map(|block| block.split("```").next());
-    let policy = policies.find(|policy| policy.contains("consent private for call.arguments.card")).unwrap();
-    let offered = |server: &str, name: &str| OfferedTool {
-        tool: Tool::of(server, name),
-        description: name.to_owned(),
-        parameters: json!({"type": "object", "properties": {"card": {"type": "string"}}}).into(),
-        output: None,
-        words: DescriptionAuthor::Operator,
-    };
-    let check = |mail: Value, expected: &str| {
-        let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
-        let tools = vec![offered("mail", "read_mail"), offered("airline", "book_flight")];
-        run.conversation.offer_tools(tools).unwrap();
-        run.answers = vec![("read_mail", mail)];
-        let book = r#"airline__book_flight {"flight": "F1", "card": {"$slot": {"regions": ["h1"]}}}"#;
-        run.turn("Book F1 with the card in my mail.", &["mail__read_mail {}", book, "Done."]);
-        assert_eq!(run.calls().last().copied(), Some(expected), "{:?}", run.log);
-    };
-    check(json!("4111"), r#"runs airline/book_flight {"flight":"F1","card":"4111"}"#);
-    check(
-        json!({"body": "4111"}),
-        r#"asks airline/book_flight {"flight":"F1","card":"{\"body\":\"4111\"}"}"#,
-    );
 }
 
 /// Calls of one message count together, as do those of several steps.

@@ -175,12 +175,6 @@ fn context_that_may_be_secret_raises_every_step() {
     };
     check(Method::LowestFirst, false, ["trusted, public", "trusted, private"]);
     check(Method::LowestFirst, true, ["trusted, private", "trusted, private"]);
-    // A method that shows everything keeps no such secret.
-    for method in [Method::Everything, Method::ConfirmActing] {
-        for is_secret in [false, true] {
-            check(method, is_secret, ["trusted, public", "untrusted, private"]);
-        }
-    }
 }
 
 /// A store could have been written by a step that saw more.
