@@ -97,9 +97,10 @@ impl<'m> SentChat<'m> {
         Self { certain: prefix.len(), ..chat }
     }
 
-    /// Creates a chat of `messages` with their declared provenance, some of which are in place of answers of the session:
-    /// `is_answer` returns whether the message with this index is one of them. `before` are the digests of the session's messages up to the last of these answers,
-    /// which the chat begins with. `None` if another one of the first messages differs from the session's.
+    /// Creates a chat of `messages` with their declared provenance, some of which are in place of answers of the
+    /// session: `is_answer` returns whether the message with this index is one of them. `before` are the digests of the
+    /// session's messages up to the last of these answers, which the chat begins with. `None` if another one of the
+    /// first messages differs from the session's.
     pub fn with_answers(
         before: &MessageDigests,
         messages: &'m [Message],

@@ -25,7 +25,7 @@ y  this call runs, with exactly these arguments, once (or as often as the questi
 c  (where it is offered) the same call may also run again in this conversation, for the same reasons
 a  (where it is offered) every call that is shown runs, once, with exactly these arguments
 d  (where it is offered) none of the calls that are shown runs, and the model learns that
-n  this call does not run, and the model learns that; anything but these letters means no
+n  this call does not run, and the model learns that; any other answer means no
 Say yes only to calls that you would have made yourself: text that is quoted above may be there to make you.";
 
 /// The person at the terminal.
@@ -78,7 +78,7 @@ impl Approver for TerminalApprover {
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         let message = self.card.chat.message();
         if message != self.message {
-            // What was said about the calls of another message says nothing about this one.
+            // Decisions on the calls of another message do not apply to this one.
             self.message = message;
             self.early.clear();
             self.shown.clear();
@@ -196,11 +196,11 @@ impl TerminalApprover {
     }
 }
 
-/// Returns the end of the prompt: for what the person may allow the call, and the letters of the answers.
+/// Returns the end of the prompt: for what the person may allow the call, and the keys of the answers.
 fn choices(ask: &ApprovalRequest) -> String {
-    let (mut scopes, mut letters) = (vec!["once".to_owned()], "y".to_owned());
+    let (mut scopes, mut keys) = (vec!["once".to_owned()], "y".to_owned());
     if ask.is_grantable() {
-        letters.push_str("/c");
+        keys.push_str("/c");
         scopes.push(match ask.changeable.as_slice() {
             [] => "in this conversation".to_owned(),
             // Later calls may differ in these arguments and are still allowed.
@@ -208,14 +208,14 @@ fn choices(ask: &ApprovalRequest) -> String {
         });
     }
     if !ask.upcoming.is_empty() {
-        letters.push_str("/a/d");
+        keys.push_str("/a/d");
         scopes.push(format!("all {} once", plural(calls_of_card(ask), "call")));
     }
     let listed = match scopes.as_slice() {
         [first, second, third] => format!("{first}, {second}, or {third}"),
         others => others.join(", or "),
     };
-    format!("{listed}? [{letters}/N/?]")
+    format!("{listed}? [{keys}/N/?]")
 }
 
 #[cfg(test)]
