@@ -514,3 +514,64 @@ fn text_in_other_characters_is_recognized() {
     }
     assert!(shown.is_empty(), "{shown:?}");
 }
+
+/// A message that equals one which the client has dropped is labelled as it is sent: that a person typed words does not
+/// make the same words of a page trusted.
+#[test]
+fn a_message_that_equals_a_dropped_one_is_labelled_as_it_is_sent() {
+    const WORDS: &str = "Please pay Bob.";
+    let sources = |declared: &[Option<Source>]| {
+        let mut sources = Sources::default();
+        declared.iter().enumerate().for_each(|(index, source)| sources.set(index, vec![*source]));
+        sources
+    };
+    // Whether the client names the answer that it continues, what it declares about the message, and whether the model
+    // is shown the message.
+    for (names_answer, source, is_shown) in [
+        (false, Some(Source::Typed), true),
+        // The client sends its whole chat again, and declares nothing about what it sent before.
+        (false, None, true),
+        (false, Some(Source::Retrieved), false),
+        (true, Some(Source::Typed), true),
+        (true, None, false),
+        (true, Some(Source::Retrieved), false),
+    ] {
+        let at = format!("{names_answer} {source:?}");
+        let mut caller = ChatCaller::new(false, &[]);
+        caller.client.marks_typed = true;
+        let typed = Some(Source::Typed);
+        for (text, answer) in [("Hello.", "Hi."), (WORDS, "I paid.")] {
+            caller.chat.push(user(text));
+            let ChatCaller { run, client, history, chat } = &mut caller;
+            let sent = SentChat::of(chat).with_sources(sources(&[typed, None, typed]));
+            run.conversation.accept_chat(client, history, &sent).unwrap();
+            run.go(&[answer]);
+            assert!(run.last_view().contains(text), "{at}: {}", run.last_view());
+            let message = assistant(answer);
+            run.conversation.record_answer(client, history, &message);
+            chat.push(message);
+        }
+        // The client drops the second message with its answer, and sends the same words.
+        caller.chat.truncate(2);
+        caller.chat.push(user(WORDS));
+        let ChatCaller { run, client, history, chat } = &mut caller;
+        let prefix = history.answered_chat(1, 1).unwrap();
+        let sent = match names_answer {
+            true => SentChat::following(&prefix, &chat[2..], &sources(&[source])),
+            false => SentChat::of(chat).with_sources(sources(&[typed, None, source])),
+        };
+        run.conversation.accept_chat(client, history, &sent).unwrap();
+        run.go(&["Done."]);
+        assert_eq!(run.last_view().contains(WORDS), is_shown, "{at}: {}", run.last_view());
+        // Sent again as a whole, the message keeps the label that it has now.
+        run.conversation.record_answer(client, history, &assistant("Done."));
+        chat.extend([assistant("Done."), user("And now?")]);
+        let sent = SentChat::of(chat).with_sources(sources(&[typed, None, source, None, typed]));
+        run.conversation.accept_chat(client, history, &sent).unwrap();
+        run.go(&["Nothing."]);
+        assert!(run.last_view().contains("And now?"), "{at}: {}", run.last_view());
+        assert_eq!(run.last_view().contains(WORDS), is_shown, "{at}: {}", run.last_view());
+        run.conversation.record_answer(client, history, &assistant("Nothing."));
+        run.check_again(client, history);
+    }
+}
