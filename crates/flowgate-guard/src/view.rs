@@ -426,9 +426,58 @@ fn to_part(block: &Value) -> Part {
 
 #[cfg(test)]
 mod tests {
+    use flowgate::monitor::Attribution;
+    use flowgate::policy::Policy;
+    use flowgate::trace::TraceEntry;
     use serde_json::json;
 
     use super::*;
+
+    /// A step that handed a call over is hidden from a screener that is not cleared for the verdict, since the step
+    /// shows that the call was permitted. The verdict of a call has the label of what a rule can have read.
+    #[test]
+    fn a_screener_is_shown_a_handed_over_call_if_it_may_know_the_verdict() {
+        let policy = "lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n\
+                      require top if:\n    (call: ToolCall) is tool:read\n";
+        let reads_others = "raise \"listed\" if:\n    (list: ToolOutput) -> (call: ToolCall)\n    \
+                            list is tool:list\n    call is tool:read\n";
+        for (rule, is_shown) in [("", true), (reads_others, false)] {
+            let mut monitor = Monitor::new(Arc::new(Policy::parse(&format!("{policy}{rule}")).unwrap()));
+            let catalogue = Catalogue::new(&mut monitor, Vec::new()).unwrap();
+            // What the rule has read is hidden from the step.
+            monitor.record(TraceEntry::tool_call("l", Tool::local("list"), "{}"), &Attribution::everything());
+            monitor.push(TraceEntry::tool_output("l", json!("x"))).unwrap();
+            // The label of the step, for which the screener is cleared.
+            let label = monitor.from_names(&json!({"integrity": "untrusted", "secrecy": "public"}));
+            let call = ToolCall { id: "c".to_owned(), name: "read".to_owned(), arguments: "{}".to_owned() };
+            let entry = TraceEntry::tool_call("c", Tool::local("read"), "{}");
+            let event = monitor.record(entry, &Attribution::view("test", label, 0)).event.unwrap();
+            let step = ModelStep {
+                label,
+                bound: label,
+                names: HiddenRegions::default(),
+                text: "I read it.".to_owned(),
+                calls: vec![StepCall { call, answer: CallOutcome::HandedOver(event) }],
+                thoughts: Vec::new(),
+            };
+            let builder = ViewBuilder {
+                monitor: &monitor,
+                catalogue: &catalogue,
+                items: &[ConversationItem::Step(step)],
+                sampling: &Sampling::default(),
+                format: None,
+                selected_tools: None,
+                can_look: false,
+                can_slot: false,
+                tag: Some(("nonce", label)),
+                floats_from: None,
+            };
+            let view = builder.build(Label::BOTTOM);
+            let shown = format!("{:?}", &view.request.messages[..]);
+            assert_eq!(shown.contains("I read it."), is_shown, "{rule}: {shown}");
+            assert_eq!(view.names.len(), 1, "{rule}: {shown}");
+        }
+    }
 
     #[test]
     fn blocks_become_parts() {
