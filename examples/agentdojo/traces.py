@@ -117,8 +117,13 @@ class ObedientAgent(BasePipelineElement):
     """A test double for the model and its tool loop: obeys every injection it reads."""
 
     def __init__(
-        self, user_task: BaseUserTask[Any], injection_task: BaseInjectionTask[Any] | None, attack_texts: Iterable[str]
+        self,
+        suite: str,
+        user_task: BaseUserTask[Any],
+        injection_task: BaseInjectionTask[Any] | None,
+        attack_texts: Iterable[str],
     ) -> None:
+        self.suite = suite
         self.user_task = user_task
         self.injection_task = injection_task
         self.attack_texts = [letters(text) for text in attack_texts]
@@ -167,7 +172,7 @@ class ObedientAgent(BasePipelineElement):
         stated = self.injection_task.ground_truth(env)
         if stated or self.injection_task.GROUND_TRUTH_OUTPUT:
             return stated
-        plan = PLANS.plan_of(self.user_task, self.injection_task, {}, env)
+        plan = PLANS.plan_of(self.user_task, self.injection_task, {}, env, suite=self.suite)
         return [FunctionCall(function=call.tool, args=call.arguments) for call in plan.injected_calls]
 
     def record(self, call: FunctionCall, shown: str, error: str | None, origin: str) -> list[ChatMessage]:
@@ -207,7 +212,7 @@ def perform(job: Job) -> list[Run]:
     for injection_task_id in job.injection_task_ids:
         injection_task = suite.injection_tasks[injection_task_id] if injection_task_id else None
         injections = attack.attack(user_task, injection_task) if attack and injection_task else {}
-        agent = ObedientAgent(user_task, injection_task, injections.values())
+        agent = ObedientAgent(job.suite, user_task, injection_task, injections.values())
         pipeline = AgentPipeline([SystemMessage(load_system_message(None)), InitQuery(), agent])
         utility, security = suite.run_task_with_pipeline(pipeline, user_task, injection_task, injections)
         run: Run = {
