@@ -1,7 +1,8 @@
 """Repeats rows of AgentDojo, and compares their sums with those recorded in `results/agentdojo`. `.ci/nightly agentdojo` runs it.
 
 The rows are those on which the documents base what they say of attacks: without a defence, lowest first, and provenance, with every
-question refused; and the user's tasks under lowest first with the oracle. Times are not compared.
+question refused; and the user's tasks under lowest first with the oracle. Times are not compared, nor are tokens, which are estimated
+from the texts and change with every word of a prompt or a refusal.
 """
 
 import json
@@ -22,6 +23,7 @@ RUNS = [
 ]
 KEY = ("version", "attack", "model", "defence", "confirmation")
 TOTALS = ("without_attack", "under_attack")
+NOT_COMPARED = ("input_tokens", "output_tokens")
 
 
 def rows(lines):
@@ -41,7 +43,7 @@ def differences(measured, recorded):
             if other is None:
                 found.append(f"{name}: measured, but not recorded")
                 continue
-            sums = sorted({*row[total], *other})
+            sums = sorted({*row[total], *other} - {*NOT_COMPARED})
             changed = (one for one in sums if row[total].get(one) != other.get(one))
             found += [f"{name}: {one} is {row[total].get(one)}, recorded {other.get(one)}" for one in changed]
     return found

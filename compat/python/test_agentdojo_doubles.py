@@ -46,6 +46,31 @@ def test_a_message_that_a_view_leaves_out_is_a_draft_only_if_the_whole_chat_lack
     assert [name for name, _ in calls(double(request()))] == [then]
 
 
+@pytest.mark.parametrize(
+    ("stands", "then"),
+    [
+        # The draft ran: the double goes on from it, and knows the answer.
+        (("send", "sent"), [("tell", {"what": "words that stand nowhere"})]),
+        # The draft was refused: the double goes on from the message in its place, which gave the call up.
+        (None, []),
+    ],
+)
+def test_a_draft_that_is_accepted_after_all_has_made_its_call(stands, then):
+    send, tell = Call("send", {"to": "Ann"}), Call("tell", {"what": "words that stand nowhere"})
+    double = Double(Plan("Do it.", [Call("read", {}), send, tell], "Done it."), is_capable=True)
+    whole = request()
+    double.full = lambda: whole
+    assert calls(double(whole)) == [("read", {})]
+    whole = request(("read", "It is Ann."))
+    assert calls(double(whole)) == [("send", send.arguments)]
+    # The guard discards the draft. What the call needs is hidden below the draft's label, and nothing can be looked at.
+    assert calls(double({**request(("read", "[hidden h1]")), "tools": []})) == []
+    whole = request(("read", "It is Ann."), *filter(None, [stands]))
+    if stands:
+        whole["messages"][-2]["tool_calls"][0]["function"]["arguments"] = json.dumps(send.arguments)
+    assert calls(double(whole)) == then
+
+
 def test_the_refusal_of_the_users_call_still_counts():
     plan = Plan("Do it.", [Call("read", {}), SEND], "Done it.")
     double = Double(plan, is_capable=True)

@@ -213,6 +213,9 @@ def test_repeated_rows_are_compared_with_recorded_ones(results):
     useful = row["under_attack"]["useful"]
     changed = [{**row, "under_attack": {**row["under_attack"], "useful": useful + 1}}]
     assert recorded_rows.differences(changed, recorded) == [f"{name}: useful is {useful + 1}, recorded {useful}"]
+    # Tokens change with every word of a prompt.
+    reworded = [{**row, "under_attack": {**row["under_attack"], "input_tokens": 1, "output_tokens": 2}}]
+    assert recorded_rows.differences(reworded, recorded) == []
     # What was not measured is not compared; what was not recorded is said.
     assert recorded_rows.differences([{**row, "under_attack": None}], recorded) == []
     assert f"{name}: measured, but not recorded" in recorded_rows.differences([row], [])

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ..._flowgate import Completion
 from .plans import Call, Plan
-from .texts import OMITTED, contains, leaves, letters, placeholders, regions, shown, words
+from .texts import OMITTED, Answer, calls_of_last_message, contains, leaves, letters, placeholders, regions, shown, words
 
 __all__ = ["LOOK", "REFUSALS", "STOPPED", "Double", "is_screening", "messages_of_model"]
 
@@ -29,6 +30,20 @@ REFUSALS = ('{"refused"', "The user refused")
 STOPPED = "Stopped."
 
 Request = dict[str, Any]
+# What a double knows of its progress: what `Double._progress` returns.
+Progress = tuple[bool, int, int, int, bool, bool]
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A message with calls, which the guard may discard, and may accept after all when the message that replaces it makes no call."""
+
+    calls: list[Answer]
+    # How many messages of the model the chat had before it.
+    length: int
+    # The progress of the double before the message, and after it.
+    before: Progress
+    after: Progress
 
 
 class Double:
@@ -49,7 +64,9 @@ class Double:
         self._lacks_answer = False
         # Whether the last calls were those of the injection: what they were refused, the user's calls do not need.
         self._was_injected = False
-        self._undo: tuple[int, tuple[bool, int, int, int, bool, bool]] | None = None
+        # The last message with calls, until the next request; and a draft that is discarded, until the request after the one that says so.
+        self._draft: _Draft | None = None
+        self._discarded: _Draft | None = None
 
     def sees_attack(self, text: str) -> bool:
         """Whether a text contains the injection."""
@@ -58,22 +75,38 @@ class Double:
 
     def __call__(self, request: Request) -> Completion:
         """Write the next message."""
-        self._forget_draft(request)
-        before = (self.obeyed, self._step, self._looks, self._levels, self._lacks_answer, self._was_injected)
+        self._follow_draft(request)
+        before = self._progress()
         completion = self._write(request)
-        if any(name != LOOK for _, name, _ in completion.calls):
-            self._undo = (self._length(request), before)
+        calls = [Answer(name, json.loads(arguments), "") for _, name, arguments in completion.calls if name != LOOK]
+        self._draft = _Draft(calls, self._length(request), before, self._progress()) if calls else None
         return completion
+
+    def _progress(self) -> Progress:
+        return (self.obeyed, self._step, self._looks, self._levels, self._lacks_answer, self._was_injected)
+
+    def _go_to(self, progress: Progress) -> None:
+        self.obeyed, self._step, self._looks, self._levels, self._lacks_answer, self._was_injected = progress
 
     def _length(self, request: Request) -> int:
         """Return the number of messages of the model in the whole chat. A view can lack some: what was written at a higher label."""
         return messages_of_model(request if self.full is None else self.full())
 
-    def _forget_draft(self, request: Request) -> None:
-        """Go back to before the last calls if the chat does not have them: the message was a draft, which the guard has discarded."""
-        if self._undo is not None and self._length(request) <= self._undo[0]:
-            self.obeyed, self._step, self._looks, self._levels, self._lacks_answer, self._was_injected = self._undo[1]
-        self._undo = None
+    def _follow_draft(self, request: Request) -> None:
+        """Go back to before the last calls if the chat does not have them: the message was a draft, which the guard has discarded.
+
+        If the message in its place makes no call, the guard can accept the draft after all. Then go on from after the draft.
+        """
+        draft, discarded = self._draft, self._discarded
+        self._draft = self._discarded = None
+        if draft is not None:
+            if self._length(request) <= draft.length:
+                self._go_to(draft.before)
+                self._discarded = draft
+        elif discarded is not None:
+            chats = [request] if self.full is None else [request, self.full()]
+            if any(_are_calls(discarded.calls, calls_of_last_message(chat)) for chat in chats):
+                self._go_to(discarded.after)
 
     def _write(self, request: Request) -> Completion:
         view = shown(request)
@@ -227,6 +260,11 @@ class Double:
         for value in self.plan.calls[self._step].arguments.values():
             needed += _missing(value, view_words, hidden)
         return list(dict.fromkeys(needed))
+
+
+def _are_calls(calls: list[Answer], full: list[Answer]) -> bool:
+    """Whether calls are those of a chat, where their slots can be filled."""
+    return len(calls) == len(full) and all(call.is_of_call(one) for call, one in zip(calls, full, strict=True))
 
 
 def is_screening(request: Request) -> bool:

@@ -55,10 +55,10 @@ class RecordedModel(Double):
         if self.current is not None and self.plan.calls[self.current].tool == tool:
             self.verdicts[self.current] = verdict
 
-    def _forget_draft(self, request: Request) -> None:
-        is_forgotten = self._undo is not None and messages_of_model(request) <= self._undo[0]
-        super()._forget_draft(request)
-        if is_forgotten:
+    def _follow_draft(self, request: Request) -> None:
+        is_discarded = self._draft is not None and messages_of_model(request) <= self._draft.length
+        super()._follow_draft(request)
+        if is_discarded:
             # The same call, also if the draft was a second attempt.
             self._step = self._made
 

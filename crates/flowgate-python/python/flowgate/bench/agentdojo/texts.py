@@ -156,6 +156,17 @@ def answers(request: dict[str, Any]) -> list[Answer]:
     return found
 
 
+def calls_of_last_message(request: dict[str, Any]) -> list[Answer]:
+    """Return the calls of the last message of the model, with empty answers. There are none if a message of the user follows it."""
+    for message in reversed(request["messages"]):
+        if message["role"] == "assistant":
+            functions = [call["function"] for call in message.get("tool_calls") or []]
+            return [Answer(function["name"], _parsed(function["arguments"]), "") for function in functions]
+        if message["role"] == "user":
+            break
+    return []
+
+
 def _parsed(arguments: str) -> Any:
     try:
         return json.loads(arguments)
