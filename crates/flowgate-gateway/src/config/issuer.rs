@@ -34,7 +34,7 @@ impl ConfigReader<'_> {
             if let Some(other) = issuers.values().find(is_same) {
                 let other = &other.settings.name;
                 return Err(format!(
-                    "issuers.{name}: the issuer is also that of {other}: write one section for it"
+                    "issuers.{name}: `issuer` is the same as in issuers.{other}: write one section for both"
                 ));
             }
             issuers.insert(name, Arc::new(issuer));
@@ -97,7 +97,7 @@ impl ConfigReader<'_> {
         }
         let leeway = spec.leeway_seconds.unwrap_or(LEEWAY);
         if leeway > MAX_LEEWAY {
-            return Err(format!("`leeway-seconds` is more than {MAX_LEEWAY}: correct the clocks instead"));
+            return Err(format!("`leeway-seconds` is more than {MAX_LEEWAY}: set at most that, and correct the clocks"));
         }
         let leeway = Duration::from_secs(leeway.into());
         let (name, issuer) = (name.to_owned(), spec.issuer);

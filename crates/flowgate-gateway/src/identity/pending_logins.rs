@@ -2,8 +2,8 @@
 //! them.
 //!
 //! A login belongs to one browser, which is recognised by a cookie that no script can read. The state that the issuer
-//! returns is accepted from that browser alone, once, and for ten minutes. A completed login waits for a minute until
-//! the page (the web page for people) takes it.
+//! returns is accepted from that browser alone, once, and for ten minutes. A completed login is kept for at most one
+//! minute, until the page (the web page for people) takes it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
