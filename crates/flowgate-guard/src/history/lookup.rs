@@ -22,7 +22,7 @@ pub struct TextQuotations {
     spans: Vec<QuotationSpan>,
 }
 
-/// The memory of a client while one sent chat is merged into a conversation.
+/// The memory of a client, while texts of one input are looked up in it, such as the new messages of a sent chat.
 pub(crate) struct QuotationLookup<'c> {
     client: &'c mut ClientProfile,
     /// The recorded answers, in a replay.
@@ -95,7 +95,7 @@ impl<'c> QuotationLookup<'c> {
         self.client.quotations.has_forgotten() || self.client.quotations.has_user_text(texts)
     }
 
-    /// Returns the quotations that were found in the texts looked up so far, for the journal.
+    /// Returns the quotations that were found in all texts that were looked up, for the journal.
     pub(crate) fn into_answers(self) -> Vec<TextQuotations> {
         self.answers
     }

@@ -14,8 +14,8 @@ use super::normalization::{NormalizedText, SourceChar, append_normalized, markup
 use super::readings::{ComparisonSide, READINGS, Readings};
 use super::windows::{LEAST_ACROSS_BORDER, WindowFingerprint, marked_ranges};
 
-/// The longest text that is also compared with lines left out, in bytes of the normal form. Assumes that a longer text
-/// does not consist of short lines.
+/// The longest text that is also compared with lines left out, in bytes of the normal form. A longer text is assumed
+/// not to consist of short lines.
 const MAX_LINES: usize = 1 << 18;
 
 /// The characters of consecutive texts, all in the same reading: see `readings`.

@@ -181,7 +181,8 @@ impl MarkedWindows {
         number
     }
 
-    /// Forgets all marks for which `stays` is false, and the windows without a mark. Renumbers the sets.
+    /// Forgets all marks for which `stays` is false, such as those of one source, and then the windows without a mark.
+    /// The remaining sets get new numbers.
     pub(super) fn retain(&mut self, stays: impl Fn(&WindowMark) -> bool) {
         let old = std::mem::take(&mut self.marks);
         self.numbers.clear();
