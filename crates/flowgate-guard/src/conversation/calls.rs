@@ -59,7 +59,8 @@ impl Conversation {
         };
         let (bound, call) = (step.bound, step_call.call.clone());
         if index >= self.settings.calls {
-            self.refuse_malformed(index, "the message has too many calls", "make fewer calls at once");
+            let message = format!("the message has more calls than the limit of {}", self.settings.calls);
+            self.refuse_malformed(index, &message, "make fewer calls at once");
             return None;
         }
         // Only the arguments are read here: the id and the tool are not determined yet.
@@ -179,7 +180,9 @@ impl Conversation {
         let look = match resolved {
             Ok(look) => look,
             Err(error) => {
-                return self.refuse_malformed(index, &error, "name regions that the chat shows as hidden");
+                let advice =
+                    "follow the schema of `look`, and name only regions that the chat shows as hidden";
+                return self.refuse_malformed(index, &error, advice);
             }
         };
         if !self.labels.has_room_for_look(self.settings.levels) {

@@ -26,8 +26,8 @@ impl fmt::Display for ReplayDiverged {
         write!(
             f,
             "the replay of the conversation diverges at input {}, which had another result when it was \
-            recorded: the policy, the settings or the key changed, or the journal was altered; replay it with the policy, the \
-             settings and the key of the recording",
+            recorded: the policy, the settings or the key changed, or the journal was altered; replay it with \
+            the policy, the settings and the key of the recording",
             self.input
         )
     }

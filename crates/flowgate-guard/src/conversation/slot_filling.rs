@@ -31,7 +31,7 @@ impl Conversation {
                     self.refuse_malformed(
                         filling.index,
                         &slot::unknown_region(name),
-                        "name regions that the chat shows as hidden",
+                        "name only regions that the chat shows as hidden",
                     );
                     return None;
                 };

@@ -14,7 +14,7 @@ use super::estimated::{EstimatedCall, LabelEstimator};
 use crate::propagation::knn::{Datastore, KnnAnswer, KnnParameters, penultimate_layer};
 use crate::propagation::{HittingSet, NegativePerplexity, Utility as _, is_similar, run_search};
 
-/// The estimator *knn-lm*. Both models must be the same one, which has two roles.
+/// The estimator *knn-lm*. `states` and `scores` must be the same model, in two roles.
 #[derive(Clone)]
 pub struct KnnEstimator {
     /// The model, whose hidden states are compared.
