@@ -119,8 +119,9 @@ impl Catalogue {
                     Some(monitor.push(TraceEntry::from(description))?.0)
                 }
             };
-            // An argument may be left to a slot if it is payload or has a consent; otherwise if an endorsement, which
-            // checks the form of the value, names it.
+            // An argument may be left to a slot if it is payload, or if a consent or an endorsement names it. An
+            // endorsement checks the form of the value, so arguments that only an endorsement names are kept
+            // separately.
             let mut slots = monitor.payload_arguments(&offered.tool);
             slots.extend(monitor.consent_arguments(&offered.tool));
             let mut endorsed = monitor.endorsed_arguments(&offered.tool);

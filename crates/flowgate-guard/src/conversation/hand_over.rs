@@ -16,8 +16,8 @@ use crate::catalogue::OfferedTool;
 use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
-    /// Hands the call that is about [to run](super::Need::Run) to the caller; its outcome is open until the caller
-    /// reports one. Does nothing if no call is about to run.
+    /// Hands the call that is about [to run](super::Need::Run) to the caller. The outcome of the call stays open until
+    /// the caller reports it. Does nothing if no call is about to run.
     pub(super) fn hand_over_call(&mut self, call: &AuthorizedCall) {
         let ConversationPhase::Running { index, event } = self.phase else { return };
         // The caller receives the call, so the answer to the caller carries the label of its step.

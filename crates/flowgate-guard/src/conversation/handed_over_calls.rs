@@ -97,6 +97,7 @@ impl HandedOverCalls {
     ) -> Option<Call> {
         let calls = equal.iter().map(|(call, _)| *call);
         let call = calls.into_iter().find(|call| self.delivered.contains(&call.id))?.clone();
+        // The caller may report the answer as the answer of any of the equal calls.
         if equal.len() > 1 {
             let set: Arc<[_]> = equal.iter().map(|(call, event)| (call.id.clone(), *event)).collect();
             self.equal.extend(set.iter().map(|(id, _)| (id.clone(), Arc::clone(&set))));
@@ -154,9 +155,9 @@ impl HandedOverCalls {
     /// Returns the recorded answers of the other calls that were equal to this one when one of them ran outside the
     /// chat, as far as their calls flow to the label of this call.
     ///
-    /// Whether a call with a hidden argument is equal to this one is as hidden as the argument, so it must not change
-    /// the label of this call's answer. Nor does it have to: the two calls have the same arguments, so the answer to the
-    /// hidden one says no more than that they are equal.
+    /// Whether a call with a hidden argument is equal to this call is as hidden as the argument, so the answer of such
+    /// a call must not change the label of this call's answer. Leaving it out loses nothing: the two calls have the
+    /// same arguments, so the answer of the hidden call reveals only that they are equal.
     fn visible_equal_answers<'t>(
         &'t self,
         call: EventId,

@@ -110,7 +110,8 @@ impl RunningTurn {
     pub(super) fn void_denied(&mut self, denial: &Denial) {
         if let Some((tool, digest)) = self.approved.take() {
             let reasons = denial.judgement().reasons.clone();
-            self.outcome.void.push(VoidedCall { tool, digest, reasons, cause: "judged again".to_owned() });
+            let cause = "the call was refused when it was judged again".to_owned();
+            self.outcome.void.push(VoidedCall { tool, digest, reasons, cause });
         }
     }
 }

@@ -66,8 +66,8 @@ pub struct VoidedCall {
     pub digest: String,
     /// The reasons of the monitor when it judged the call again; empty if something else prevented the call.
     pub reasons: Vec<Reason>,
-    /// What prevented the call: a phrase for people, which the audit log records. The program that voids the call words
-    /// it.
+    /// What prevented the call: a phrase for people, which the audit log records. The program that voids the call
+    /// writes this phrase.
     pub cause: String,
 }
 

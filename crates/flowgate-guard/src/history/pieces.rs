@@ -139,12 +139,12 @@ mod tests {
             &[("a", "wire"), ("a", "five"), ("a", "hundred euros")],
             &[None, Some("wire\n\nfive"), Some("wire\n\nfive\n\nhundred euros")],
         );
-        // Tiny ones are taken together.
+        // Tiny texts are collected.
         check(
             &[("a", "wire"), ("a", "to"), ("a", "me"), ("a", "at once")],
             &[None, None, Some("wire\n\nto\nme"), Some("wire\n\nto\nme\n\nat once")],
         );
-        // Tiny ones before a longer text are part of what a quotation may contain.
+        // Tiny texts before a longer text are part of what a quotation may contain.
         let long = "0123456789abcdefghijklmnopqrst";
         check(
             &[("a", "wire five"), ("a", "to"), ("a", long)],

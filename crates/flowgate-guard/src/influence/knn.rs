@@ -98,7 +98,7 @@ mod tests {
 
         fn hidden_states(&self, text: &str, _: usize) -> Result<HiddenStates, Error> {
             let tokens = words(text);
-            // All states are equal: the share of a token is that among the first entries.
+            // All states are equal, so the share of a token is its share among the first entries.
             let vectors = tokens.iter().map(|_| vec![0.0]).collect();
             Ok(HiddenStates { tokens, vectors })
         }

@@ -62,7 +62,8 @@ fn decoded_characters_have_their_source_ranges() {
     assert_eq!(found[..6], [('S', "S"), ('e', "e"), ('e', "e"), (' ', " "), ('w', "d8"), ('\u{ef}', "8Ov")]);
 }
 
-/// The readings of any text are bounded in its bytes, and a source by its share of the room.
+/// The readings of a text have at most [`MOST`] bytes per byte of the text, and a source has at most its
+/// share of the room.
 #[test]
 fn readings_have_a_bound() {
     let long = |piece: &str| piece.repeat(3_000 / piece.len());
