@@ -138,8 +138,10 @@ fn an_answer_is_stale_if_what_it_refers_to_was_written_to() {
                 (1, usize::from(goes_out), usize::from(!goes_out)),
                 "{number}"
             );
-            let is_stale =
-                |cause: &String| cause.starts_with("\"judged again\" [") && cause.ends_with("\"stale\"]");
+            let is_stale = |cause: &String| {
+                cause.starts_with("\"the call was refused when it was judged again\" [")
+                    && cause.ends_with("\"stale\"]")
+            };
             assert!(void.iter().all(is_stale), "{void:?}");
         }
     }
