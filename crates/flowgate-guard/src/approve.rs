@@ -268,6 +268,8 @@ impl DigestKey {
 mod tests {
     use super::*;
 
+    /// Rows: the decision, its name in journals, another name that is read as the decision, and whether the call may
+    /// run.
     #[test]
     fn journals_keep_the_names_of_decisions() {
         for (decision, stored, other, allows) in [

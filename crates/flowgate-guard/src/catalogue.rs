@@ -282,6 +282,7 @@ fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
 mod tests {
     use super::*;
 
+    /// Rows: the server, the tool, and the name for the model. A digest follows an expected name that ends in `_`.
     #[test]
     fn names_are_what_providers_accept_and_follow_from_the_tool_alone() {
         for (server, name, expected) in [

@@ -422,7 +422,8 @@ mod tests {
 
     use super::*;
 
-    /// The prefixes depend only on the messages, not on how they were added.
+    /// The prefixes depend only on the messages, not on how they were added. A letter is a message; the model wrote
+    /// those in upper case.
     #[test]
     fn prefixes_grow_with_the_messages() {
         let old = |text: &str| -> Vec<HistoryMessage> {
@@ -478,7 +479,8 @@ mod tests {
             );
             assert_eq!(shown, expected, "{old} {sent}");
         };
-        // unchanged, removed, replacements, moved
+        // The history of the session and the sent one, a letter for each message; then what is unchanged, removed, a
+        // replacement or moved.
         check("", "abc", (0, "", "", ""));
         check("abc", "abc", (3, "", "", ""));
         check("abc", "abcde", (3, "", "", ""));

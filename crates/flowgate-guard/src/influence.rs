@@ -71,7 +71,8 @@ require trusted if:
     (call: ToolCall) is tool:act
 ";
 
-    /// Checks the verdict on a call after a user's message and a page of which only `owner` is trusted.
+    /// Checks that a call with these `arguments` has the verdict `expected`, after the message `user` of the user and
+    /// a tool's answer `page`, in which only the field `owner` is trusted.
     pub(super) fn check(
         method: &dyn InfluenceMethod,
         user: &str,

@@ -497,6 +497,7 @@ mod tests {
 
     use super::*;
 
+    /// Rows: a text, and the text with `<h1>` in place of each placeholder; empty if the text has no placeholder.
     #[test]
     fn placeholders_are_found_in_disguise() {
         for (text, expected) in [
@@ -578,6 +579,7 @@ mod tests {
         }
     }
 
+    /// Of a streamed text, at most a possible placeholder at its end is held back.
     #[test]
     fn little_is_held_back() {
         let mut pieces = StreamNeutralizer::new(0);

@@ -173,6 +173,7 @@ pub(crate) fn look_spec() -> flowgate_lm::chat::ToolSpec {
 mod tests {
     use super::*;
 
+    /// Checks: a value, and the slot that is read from it: `none`, the names and the instruction, or the error.
     #[test]
     fn slots_are_read_strictly() {
         let check = |value: Value, expected: &str| {
@@ -225,7 +226,7 @@ mod tests {
         }
     }
 
-    /// What a model writes by the schema is read as a slot.
+    /// A slot that a model writes by the schema is read as a slot.
     #[test]
     fn a_slot_written_by_the_schema_is_read() {
         let schema = slot_schema();

@@ -83,6 +83,7 @@ mod tests {
 
     use super::*;
 
+    /// The lines of a session are read as the same events; only the ids of calls have their server added.
     #[test]
     fn what_is_written_is_read_again() {
         let policy = Policy::parse("lattice secrecy: public < private\ndefault public\n").unwrap();

@@ -150,6 +150,7 @@ mod tests {
 
     use super::*;
 
+    /// Rows: recorded and sent arguments; first those that count as unchanged, then those that do not.
     #[test]
     fn spelling_does_not_count() {
         let schema =

@@ -131,6 +131,7 @@ mod tests {
 
     use super::*;
 
+    /// Checks: the type in the schema, the text of the filler, and the value of the argument.
     #[test]
     fn a_filler_writes_text_or_the_scalar_that_the_schema_takes() {
         let check = |ty: Value, text: &str, expected: Value| {
@@ -151,6 +152,7 @@ mod tests {
         assert_eq!(written_argument("5".to_owned(), &Value::Null, "a"), json!("5"));
     }
 
+    /// Rows: the region, the schema of the argument, and the value that is copied to the argument.
     #[test]
     fn a_text_stays_a_text_unless_the_schema_takes_none() {
         let written = |text: &str, value: Value| SlotRegion { value, text: Some(text.to_owned()) };

@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(labels.record_step(&base, &internal), Some((Label::BOTTOM, internal)));
     }
 
-    /// A level that has ended must not have given the level below more steps.
+    /// A call on a higher level does not reset the count of steps on the level below.
     #[test]
     fn the_steps_of_a_level_are_counted_whatever_happens_above_it() {
         let mut labels = StepLabels::new(Label::BOTTOM, StepLabelling::Floating);
@@ -325,6 +325,8 @@ mod tests {
         assert_eq!(labels.level().map(|level| level.steps), Some(1));
     }
 
+    /// A call of the caller resets the count of steps, but the level still counts as one with a step: the look adds
+    /// another level.
     #[test]
     fn a_look_after_a_call_of_the_same_message_is_a_level_above() {
         let mut labels = StepLabels::new(Label::BOTTOM, StepLabelling::Floating);
@@ -336,8 +338,8 @@ mod tests {
         assert_eq!(labels.levels.len(), 2);
     }
 
-    /// Rows: whether the caller runs the calls, whether the call is refused, whether the step may know that, whether
-    /// the steps are counted from zero.
+    /// Rows: whether the caller runs the calls, the label of the refusal if the call is refused, and whether the count
+    /// of steps is reset.
     #[test]
     fn the_steps_since_a_call_do_not_depend_on_a_hidden_verdict() {
         let policy = Policy::parse("lattice secrecy: public < private\n").unwrap();

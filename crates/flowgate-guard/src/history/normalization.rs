@@ -552,6 +552,7 @@ mod tests {
     use super::super::remembered_texts::normalized_texts;
     use super::*;
 
+    /// Checks: a text, and its normal forms: letters and digits, other symbols, and what invisible characters encode.
     #[test]
     fn texts_that_read_alike_are_alike() {
         let check = |text: &str, expected: [&str; 3]| {
@@ -575,6 +576,7 @@ mod tests {
         check("", ["", "", ""]);
     }
 
+    /// Checks: a text, and its decoded characters, each with the part of the text that spells it.
     #[test]
     fn characters_have_their_source_ranges() {
         let check = |text: &str, expected: &[(char, &str)]| {
@@ -593,6 +595,7 @@ mod tests {
         check("& % \\", &[('&', "&"), (' ', " "), ('%', "%"), (' ', " "), ('\\', "\\")]);
     }
 
+    /// Checks: a text, and the text without its markup.
     #[test]
     fn markup_is_masked() {
         let check = |text: &str, expected: &str| {

@@ -121,7 +121,7 @@ fn end_of(text: &str, limit: usize) -> &str {
 mod tests {
     use super::*;
 
-    /// Texts of sources, and what is remembered besides each.
+    /// Checks: texts with their sources, and the joined text that is remembered in addition to each.
     #[test]
     fn a_text_is_joined_with_the_end_of_the_one_before() {
         let check = |texts: &[(&str, &str)], expected: &[Option<&str>]| {

@@ -255,6 +255,8 @@ mod tests {
         assert_eq!(windows(b"too short").count(), 0);
     }
 
+    /// A window has all marks that were added to it, except those that a newer mark has replaced or that were
+    /// forgotten.
     #[test]
     fn a_window_has_the_marks_that_stay() {
         let mark = |source: usize, generation: u32| WindowMark { source, generation, label: source };

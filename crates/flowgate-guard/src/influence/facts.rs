@@ -243,6 +243,7 @@ mod tests {
         }
     }
 
+    /// Rows: a text, and the values that it states: `#` precedes a number, and `?` replaces a missing year.
     #[test]
     fn texts_state_these_facts() {
         for (text, expected) in [

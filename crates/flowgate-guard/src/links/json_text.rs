@@ -186,6 +186,7 @@ mod tests {
         }
     }
 
+    /// Rows: a text, and the text with the escapes of JSON decoded.
     #[test]
     fn escapes_are_decoded() {
         for (text, expected) in [

@@ -188,7 +188,7 @@ mod tests {
         check(|_| {}, policy.space().top(), 0);
     }
 
-    /// Steps are found without a scan of other items, wherever they are.
+    /// Steps are found without a scan of the other items.
     #[test]
     fn steps_are_found_among_any_number_of_messages() {
         let step = |text: &str| {
