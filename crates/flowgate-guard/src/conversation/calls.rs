@@ -216,8 +216,12 @@ impl Conversation {
         // A slot can copy a whole object. If the names in this object are ambiguous, that fact must not be revealed
         // below the label of the slot.
         let schema = self.tools.catalogue().schema_of(&tool).unwrap_or(&Value::Null);
-        let ambiguous = || arguments::check(&arguments, schema).err().map(|ambiguous| ambiguous.message);
-        let slot_problem = failed.or_else(ambiguous);
+        let ambiguous = || {
+            let ambiguous = arguments::check(&arguments, schema).err()?;
+            Some((ambiguous.message, ambiguous.advice))
+        };
+        let unfilled = failed.map(|message| (message, "leave out `fill`, to copy the region"));
+        let slot_problem = unfilled.or_else(ambiguous);
         self.disarm(&tool, &mut arguments, &sources);
         let step = self.last_step()?;
         let (label, bound, hidden) = (step.label, step.bound, step.names.all().len());
@@ -242,8 +246,7 @@ impl Conversation {
             let mut names = lowered.map(|(name, _)| name).chain(endorsed.keys());
             names.find(|name| reason.is_about_argument(name)).cloned()
         };
-        let copy_advice = "leave out `fill`, to copy the region";
-        let slot_problem = slot_problem.map(|message| (message.to_owned(), copy_advice)).or_else(|| {
+        let slot_problem = slot_problem.map(|(message, advice)| (message.to_owned(), advice)).or_else(|| {
             let argument = judgement.reasons.iter().find_map(endorsed_argument)?;
             let message = format!(
                 "the text for the slot `{argument}` does not have the form that the policy requires there, or is too confidential"

@@ -1,10 +1,10 @@
 //! Merges the chat that a caller sends into a conversation. A caller such as an agent sends its whole chat with every
 //! request, and may have changed it.
 //!
-//! The merge walks through the sent messages, which were compared with the history of the session before. A known
-//! message stays as it is. A new one is labelled by its source and by the quotations that it contains, and its text is
-//! recorded in the client's memory. [`super::apply`] calls this file with the client's memory or, in a replay, with the
-//! recorded quotations.
+//! The sent chat has been compared with the history of the session already, and the merge processes its messages in
+//! order. A known message stays as it is. A new one is labelled by its source and by the quotations that it contains,
+//! and its text is recorded in the client's memory. [`super::apply`] calls this file with the client's memory or, in a
+//! replay, with the recorded quotations.
 
 use std::collections::VecDeque;
 

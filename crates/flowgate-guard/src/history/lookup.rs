@@ -1,6 +1,6 @@
 //! Finds the parts of a sent chat that quote texts which the client was shown before, so that these parts carry the
-//! labels of the texts. The merge of the chat into a conversation uses it. A schema that a client demands, and texts
-//! that it has embedded, are looked up in the same way.
+//! labels of the texts. The merge of the chat into a conversation uses it. The schema of a form that a client demands,
+//! and texts that a client embeds, are looked up in the same way.
 //!
 //! In a live conversation, the lookup searches the guard's memory of the texts that the client was shown. This memory
 //! changes independently of the conversation, because it also contains texts that the client was shown in other
