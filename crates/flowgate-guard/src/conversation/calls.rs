@@ -186,7 +186,8 @@ impl Conversation {
             }
         };
         if !self.labels.has_room_for_look(self.settings.levels) {
-            return self.refuse_malformed(index, "there were too many looks in one turn", "end the turn");
+            let advice = "write a message without calls, which ends the last look";
+            return self.refuse_malformed(index, "there were too many looks in one turn", advice);
         }
         self.turn.outcome.spent.looks += 1;
         self.set_outcome(index, CallOutcome::Looked(label));

@@ -91,8 +91,9 @@ mod tests {
     use crate::approve::DigestKey;
     use crate::{DescriptionAuthor, OfferedTool};
 
-    /// Whether the model's output may be streamed at each step: at the first, which shows everything without a draft,
-    /// and after a page was read.
+    /// Returns for each step whether its text may be shown while the model writes it. The first step is shown
+    /// everything and is no draft; before the second step, an untrusted page was read. `more` are further statements of
+    /// the policy.
     fn streams(more: &str, method: Method) -> Vec<bool> {
         let policy = format!(
             "lattice integrity: trusted < untrusted\n\

@@ -507,7 +507,7 @@ fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
         before = char.c;
     }
     let read = max_length.min(rest.len());
-    // Brackets that are not balanced, or a title that does not end: the address ends at the first bracket.
+    // The brackets are not balanced, or the title does not end: the address ends at the first closing bracket.
     let inside =
         rest.iter().skip(2).take(max_length).take_while(|char| !matches!(char.c, ')' | '\n')).count();
     let is_closed = rest.get(2 + inside).is_some_and(|char| char.c == ')');

@@ -294,7 +294,7 @@ pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     let lines: Vec<Range<usize>> = ranges(&starts);
     let join =
         |lines: &Vec<Range<usize>>| lines.iter().flat_map(|line| alphanumeric.bytes(line)).copied().collect();
-    // A few lines begin alike by chance.
+    // A few lines can have a common prefix by chance, so at least half of the lines must have one.
     let is_list = |stripped: &&Vec<Range<usize>>| {
         let changed = stripped.iter().zip(&lines).filter(|(stripped, line)| stripped != line).count();
         changed * 2 >= lines.len()
