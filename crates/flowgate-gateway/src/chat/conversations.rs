@@ -8,7 +8,7 @@
 //! Conversations are [stored](crate::database) turn by turn. Recently used conversations are in memory as well; the
 //! others are replayed from their stored inputs when they are needed. A conversation that was stored under another
 //! policy is [carried over](carry_over) to the present one. A conversation for which neither is possible is deleted and
-//! recreated with an empty history. Earlier replies of the model that its client then sends are labelled top.
+//! recreated with an empty history. Earlier replies of the model that the client then sends again are labelled top.
 
 mod cache;
 mod carry_over;
@@ -91,7 +91,7 @@ pub(crate) struct ConversationState {
     prefixes: Vec<ChatPrefixDigest>,
     /// The proxies between the client and its MCP servers.
     pub(super) proxies: ConversationProxies,
-    /// The inputs that are not stored yet, up to the last one of an MCP proxy. Inputs of the chat after it are in the
+    /// The inputs that are not stored yet, up to the last input of an MCP proxy. Later inputs of the chat are in the
     /// journal of `conversation`.
     unpersisted: Vec<StoredInput>,
     /// The recorded answers of extern predicates.
@@ -164,7 +164,7 @@ impl Drop for LockedConversation<'_> {
     /// Drops the conversation from memory if it was used and not stored, and lets its lease expire.
     fn drop(&mut self) {
         // The turn was not stored, so the conversation in memory may differ from the stored one: the next request loads
-        // that one from the database.
+        // the stored one from the database.
         if self.is_unsettled {
             *self.session = None;
         }
@@ -241,8 +241,8 @@ impl Conversations {
         &self.store
     }
 
-    /// Waits until no other request uses the conversation that `handle` names, in this gateway or in another, and loads
-    /// the turns that are not in memory. `presence` says whether the client still waits.
+    /// Waits until no other request, in this gateway or in another, uses the conversation that `handle` names, and
+    /// loads the turns that are not in memory. `presence` says whether the client still waits.
     ///
     /// 1. Waits for the lock in this process. If no other gateway uses the database and the conversation is in memory,
     ///    it is up to date.
@@ -402,8 +402,8 @@ impl Conversations {
     /// Returns whether a conversation may store another turn; logs the limit if it may not. The log line has the
     /// names of the client and of the conversation.
     pub(crate) fn has_room(&self, session: &ConversationState, (client, name): (&str, &str)) -> bool {
-        // Many short values take far more memory than their bytes. A conversation may take as much as one with the
-        // most bytes, all of them in long values.
+        // Many short values take far more memory than their bytes. The limit on the memory is what a conversation takes
+        // that has reached the limit on bytes with long values.
         let has_bytes = session.bytes < self.most_bytes;
         let has_room = has_bytes && session.memory() <= memory_of(self.most_bytes, 0);
         if !has_room {
@@ -413,7 +413,7 @@ impl Conversations {
             };
             self.log.limit(&Limit {
                 what,
-                effect: "its requests are refused until the agent begins a new one",
+                effect: "requests of the conversation are refused until the agent begins a new one",
                 setting: Some("[store] conversation-mib"),
                 advice: None,
                 most: u64::try_from(self.most_bytes).unwrap_or_default(),
@@ -490,7 +490,7 @@ impl Conversations {
         let Some(record) = record else { return Ok(()) };
         session.join_external_state(&record).map_err(|error| {
             let message =
-                "the labels of the tenant's external state cannot be read; the log of the gateway has the \
+                "the labels of the tenant's external state cannot be read: ask the operator of the gateway, whose log has the \
                 reason";
             let cause = RequestErrorCause::Store(DAMAGED_TENANT);
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_cause(cause).with_detail(error)
@@ -498,8 +498,8 @@ impl Conversations {
     }
 
     /// Logs each source whose oldest texts were forgotten because its share of the memory of quotations was full, and
-    /// adds their size to the client's counter. `forgotten` has for each source the number of forgotten text windows,
-    /// about one per byte.
+    /// adds the number of forgotten text windows to the client's counter. `forgotten` has this number for each source,
+    /// about one window per byte.
     fn report_full(&self, client: &ClientState, conversation: &str, forgotten: &BTreeMap<String, u64>) {
         for (source, windows) in forgotten {
             client.add_forgotten(*windows);
