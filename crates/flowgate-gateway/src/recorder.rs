@@ -458,7 +458,7 @@ fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
             }
             _ if reason.label.is_empty() => kind.to_owned(),
             _ => format!(
-                "{kind}: {} where at most {} may be",
+                "{kind}: the label is {}, and at most {} is permitted",
                 reason.label.join(" "),
                 reason.required.join(" ")
             ),

@@ -1,8 +1,9 @@
-//! Maintains the database and the audit log periodically: renews the leases by which other gateways know that this
-//! one uses a conversation, expires questions and deletes old data.
+//! Maintains the database, the audit log and the keys of issuers periodically: renews the leases by which other
+//! gateways know that this gateway uses a conversation, expires questions, deletes old data and fetches the keys by
+//! which issuers sign tokens.
 //!
-//! The model routes start these tasks when they open the database; a task ends when the object that it maintains is
-//! dropped.
+//! The model routes start these tasks when they are opened or reconfigured; a task ends when the object that it
+//! maintains is dropped.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

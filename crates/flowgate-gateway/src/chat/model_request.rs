@@ -89,7 +89,7 @@ impl ModelRoutes {
         };
         let caller = self.authenticate(headers, certificate).await.map_err(refuse)?;
         if !caller.client.spec.guardrail {
-            let message = "this client is not the guardrail of another gateway: its operator can write `guardrail = true` in its section";
+            let message = "this client may not ask for judgements of chats: the operator of this gateway can write `guardrail = true` in the section of the client";
             return Err(error_reply(api, StatusCode::FORBIDDEN, message));
         }
         let trace_parent = self.telemetry.read_parent(headers);
@@ -112,7 +112,7 @@ impl ModelRoutes {
         let named = conversation_of(headers).map(|named| named.map(|name| caller.conversation(&name)));
         let Caller { client, virtual_key, provider_key: key } = caller;
         let limits = (&*client, virtual_key.as_deref());
-        // Refusals for other reasons repeat the name. An invalid name is refused only after the limits are checked.
+        // Every refusal repeats the name if it is valid. An invalid name is refused only after the limits are checked.
         let name = named.as_ref().ok().and_then(Option::as_deref);
         let refuse =
             |status, message: &str| with_conversation_header(error_reply(api, status, message), name);

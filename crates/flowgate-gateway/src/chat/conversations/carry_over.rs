@@ -2,10 +2,11 @@
 //! labels depend on has changed. [`super::load`] calls this file.
 //!
 //! The chat is processed again under the present policy ([`Conversation::carry_over`]), so its texts and calls receive
-//! the labels of this policy. The messages of MCP servers are processed again by their proxies; what the earlier policy
-//! let through still passes ([`flowgate_mcp::ProxyRuling`]). The new form of the turns is stored together with the next
-//! turn: until then, the database has the earlier form, and the next request carries the conversation over again.
-//! [`replay_carried_over`] does the same for a person who views the conversation, and stores nothing.
+//! the labels of this policy. The messages of MCP servers are processed again by their proxies, with the recorded
+//! decisions of the earlier policy ([`flowgate_mcp::ProxyRuling`]), since the calls that it permitted have run. The new
+//! form of the turns is stored together with the next turn: until then, the database has the earlier form, and the next
+//! request carries the conversation over again. [`replay_carried_over`] does the same for a person who views the
+//! conversation, and stores nothing.
 //!
 //! [`Conversation::carry_over`]: flowgate_guard::conversation::Conversation::carry_over
 
