@@ -2,10 +2,10 @@
 //! setting `may-read` of `[people.*]`. The routes for people call [`Clearance::show`].
 //!
 //! A clearance names elements of the policy's lattices, such as `private`, and principals in a lattice of readers, such
-//! as `readers(group:finance)`. A dimension without a named element is not limited. Under a policy that declares none
+//! as `readers(group:finance)`. A dimension in which it names nothing is not limited. Under a policy that declares none
 //! of the named elements, the clearance covers only text with the label bottom. A person without `may-read` may read
-//! everything. A person who may not read the whole question can deny it, but cannot allow it: an approval requires that
-//! the person has seen what it allows.
+//! everything. A person who may not read a whole question can deny it, but cannot allow it: nobody may allow what they
+//! have not seen.
 
 use std::sync::Arc;
 
@@ -163,7 +163,8 @@ impl Clearance {
                 continue;
             }
             is_known = true;
-            // As a requirement: a principal that the table cannot represent may read only what everyone may read.
+            // `Requirement`: if the table cannot represent a principal, the label is rounded down, so this principal
+            // may read only what everyone may read.
             let mut label_for =
                 |names: &[String]| name_table.set(space, dimension, names, ComputedLabelUse::Requirement);
             let mut reader_labels: Vec<_> =

@@ -19,8 +19,9 @@ use crate::virtual_keys::scope::key_of;
 
 impl ApprovalService {
     /// Rejects a request if an admin has frozen its client or its conversation, if the virtual key to which the
-    /// conversation belongs was revoked or has expired, or if the database cannot be read. The key is checked here so
-    /// that its end also stops the calls of a turn and the listening streams that began with it, as a freeze does.
+    /// conversation belongs was revoked or has expired, or if the database cannot be read. The key is checked here,
+    /// too, because a key that ends must also stop the turns and listening streams that began with it, as a freeze
+    /// does.
     pub(crate) async fn check_frozen(
         &self,
         client: &ClientSettings,
@@ -138,7 +139,7 @@ impl ApprovalService {
         conversation: &str,
         tool: &str,
     ) -> Option<String> {
-        // The client and the conversation, and whether its key is still valid.
+        // Checks the client, the conversation, and the virtual key of the conversation.
         if let Err(failure) = self.check_frozen(client, conversation).await {
             return Some(failure.message);
         }

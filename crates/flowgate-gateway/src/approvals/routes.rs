@@ -1,5 +1,6 @@
-//! Serves the HTTP routes for people, who list questions, listen to changes, order freezes and delete content.
-//! `http::service` calls it; [`super::decisions`] serves decisions.
+//! Serves the HTTP routes by which people list questions, listen to their changes, order freezes, and delete content of
+//! the audit log. `http::service` calls it; [`super::decisions`] serves decisions, and [`super::lasting_grants`] serves
+//! grants.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

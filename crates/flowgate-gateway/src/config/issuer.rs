@@ -97,7 +97,9 @@ impl ConfigReader<'_> {
         }
         let leeway = spec.leeway_seconds.unwrap_or(LEEWAY);
         if leeway > MAX_LEEWAY {
-            return Err(format!("`leeway-seconds` is more than {MAX_LEEWAY}: set at most that, and correct the clocks"));
+            return Err(format!(
+                "`leeway-seconds` is more than {MAX_LEEWAY}: set at most that, and correct the clocks"
+            ));
         }
         let leeway = Duration::from_secs(leeway.into());
         let (name, issuer) = (name.to_owned(), spec.issuer);
@@ -159,8 +161,8 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Checks that `client` and each of `others` take different tokens, as far as the configuration shows it: two clients
-/// with the same issuer and audience must differ in their `claims`. A token that fits two clients nevertheless is
+/// Checks that `client` and each of `others` accept different tokens, as far as the configuration shows: two clients
+/// with the same issuer and audience must differ in their `claims`. A token that nevertheless fits two clients is
 /// refused when it is sent.
 pub(super) fn check_ambiguity(client: &ClientSettings, others: &[ClientSettings]) -> Result<(), String> {
     let Some(own) = &client.token else { return Ok(()) };
@@ -174,7 +176,7 @@ pub(super) fn check_ambiguity(client: &ClientSettings, others: &[ClientSettings]
     match others.iter().find(is_same) {
         None => Ok(()),
         Some(other) => Err(format!(
-            "token: its tokens are also those of {}: write different `claims`, or another `audience`",
+            "token: the client {} accepts the same tokens: write different `claims`, or another `audience`",
             other.name
         )),
     }

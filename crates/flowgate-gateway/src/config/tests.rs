@@ -419,7 +419,7 @@ fn problems_of_tokens_are_named() {
     let second = "[clients.b]\nupstream = \"local\"\npolicy = \"p.flow\"\n[clients.b.token]\nissuer = \"corp\"\naudience = \"gate\"\n";
     check(
         &(with_token("") + second),
-        "clients.b: token: its tokens are also those of a: write different `claims`, or another `audience`",
+        "clients.b: token: the client a accepts the same tokens: write different `claims`, or another `audience`",
     );
     check(&(with_token("") + second + "claims = { team = \"x\" }\n"), "");
     check(

@@ -133,7 +133,9 @@ pub(super) fn fallback_upstream(
     };
     let name = &upstream.name;
     if *name == first.name {
-        return Err(format!("`{name}` is the client's upstream, which has just failed: name another one"));
+        return Err(format!(
+            "`{name}` is the client's own upstream, which cannot replace itself: name another one"
+        ));
     }
     if upstream.pass_key {
         return Err(format!(

@@ -2,8 +2,8 @@
 //! serves the routes and calls [`LoginSettings::begin`] and [`LoginSettings::complete`].
 //!
 //! The crate `openidconnect` is not used: it needs an HTTP stack of its own, and an implementation of RSA whose timing
-//! leaks private keys. The files of `identity` contain everything that the flow needs: `pending_logins` keeps its
-//! secrets, `issuer` fetches the description and the keys, and `token` verifies tokens.
+//! leaks private keys. The other files of `identity` contain everything that the flow needs: `pending_logins` stores
+//! the secrets of a login, `issuer` fetches the description and the keys of the issuer, and `token` verifies ID tokens.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,14 +22,15 @@ use super::token::{TokenRefusal, UnverifiedToken};
 use crate::config::LoginSettings;
 use crate::log::OperatorLog;
 
-/// The time for which a login waits until the issuer has answered other logins, if too many ask it at the same time.
+/// The time for which a login waits until the issuer has answered other logins, if too many logins are completed at the
+/// same time.
 const EXCHANGE_WAIT: Duration = Duration::from_secs(2);
 
 /// The reason why a login failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LoginFailure {
-    /// The request belongs to no login of this browser, or the issuer has refused the login. The sentence is for the
-    /// operator's log.
+    /// The request does not belong to a login of this browser at the configured issuer, or the issuer has refused the
+    /// login. The sentence is for the operator's log.
     Request(&'static str),
     /// The issuer cannot be reached, or its answer is not acceptable. The sentence is for the operator's log.
     Issuer(String),
@@ -236,8 +237,9 @@ impl LoginSettings {
     }
 }
 
-/// Returns what the operator, or the person, does about an ID token that is refused for the reason `why`. `issuer` is
-/// the name of the issuer's section.
+/// Returns the advice in the message that an ID token is refused: what the operator, or the person who logs in, can do
+/// about it. `why` is the reason for the refusal, and `issuer` is NAME of the section `[issuers.NAME]` of the issuer
+/// that made the token.
 fn refusal_advice(why: TokenRefusal, issuer: &str) -> String {
     match why {
         TokenRefusal::Algorithm => format!("check `algorithms` in [issuers.{issuer}]"),
@@ -255,6 +257,6 @@ fn refusal_advice(why: TokenRefusal, issuer: &str) -> String {
             "check `client-id` in [login.oidc]".to_owned()
         }
         TokenRefusal::Nonce => "begin the login again".to_owned(),
-        _ => "correct the client of the gateway at the issuer".to_owned(),
+        _ => "correct the settings of the client that is registered for the gateway at the issuer".to_owned(),
     }
 }

@@ -111,10 +111,9 @@ impl PendingLogins {
         Ok((cookie, secrets))
     }
 
-    /// Removes the login of the browser with this cookie, if the issuer has returned its state, and returns its
-    /// secrets. `None` if there is no such login, its time is over, it is complete already, or its state is not
-    /// `state`. The login then remains, so that another site, which can make the browser send such a request, cannot
-    /// end it.
+    /// Takes the login of the browser with this cookie when the issuer has returned `state`, and returns its secrets.
+    /// `None` if there is no such login, its time is over, it is complete already, or its state is not `state`. In the
+    /// last case the login remains, so that another site that makes the browser send such a request cannot end it.
     pub(crate) fn take_returned(&self, cookie: &str, state: &str, now: Instant) -> Option<LoginSecrets> {
         let mut logins = self.logins();
         let id = digest(cookie);
