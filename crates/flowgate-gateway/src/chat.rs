@@ -387,7 +387,8 @@ fn remark_open_files(address: &config::DatabaseAddress, audit: Option<&AuditSpec
     );
     for path in database::sqlite::file::readable_by_others(&paths) {
         let path = path.display();
-        let sentence = format!("users other than its owner can read or write {path}: run `chmod 600 {path}`");
+        let sentence =
+            format!("users other than the owner of {path} can read or write it: run `chmod 600 {path}`");
         // The empty name: the line is about no single client.
         log.write(LogEvent::Remark, "", Vec::new(), &sentence);
     }

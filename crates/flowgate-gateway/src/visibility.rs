@@ -179,7 +179,7 @@ pub(crate) fn log(
         if explained.reported.len() >= MAX_EXPLAINED {
             return log.limit(&Limit {
                 what: "hidden items that are reported for one conversation",
-                effect: "further hidden items of it are not logged",
+                effect: "further hidden items of the conversation are not logged",
                 setting: None,
                 advice: Some("let the agent use the same tools in each turn"),
                 most: u64::try_from(MAX_EXPLAINED).unwrap_or(u64::MAX),
@@ -420,7 +420,7 @@ fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvi
     let (listed, file) = (list(tools), &client.policy_file);
     let first = tools.first().map(String::as_str).unwrap_or_default();
     let text = format!(
-        "not on offer, since no statement of {file} labels their descriptions: {listed}; read the description of each tool, and if you trust \
+        "tools are not on offer, since no statement of {file} labels their descriptions: {listed}; read the description of each tool, and if you trust \
          it, add a statement for the tool, such as `label tool as LABEL if: (tool: Tool) is tool:{first}`"
     );
     VisibilityAdvice { id: "label-tool", is_intended: false, text }

@@ -306,7 +306,7 @@ fn not_counted(question: &StoredQuestion, who: &str) -> String {
             );
         }
         QuestionState::Open => {
-            return "the question has changed while you decided it: fetch it again, and decide anew"
+            return "the question has changed while you decided it: fetch it again, and decide again"
                 .to_owned();
         }
         QuestionState::Allowed if question.decided_by == who => "you have allowed it already",
@@ -386,7 +386,7 @@ mod tests {
             open,
             &[],
             "",
-            "the question has changed while you decided it: fetch it again, and decide anew",
+            "the question has changed while you decided it: fetch it again, and decide again",
         );
         let closed = |what: &str| format!("the question is no longer open: {what}, so it needs no decision");
         let both = ["bob", "ann"];

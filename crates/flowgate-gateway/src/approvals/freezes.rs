@@ -35,7 +35,7 @@ impl ApprovalService {
         match self.store.freezes().await?.iter().find(|freeze| is_stopped(freeze)) {
             None => {}
             Some(freeze) => {
-                let message = format!("an admin has frozen this {}", freeze.kind.name());
+                let message = frozen_message(freeze);
                 return Err(RequestError::new(StatusCode::FORBIDDEN, message));
             }
         }
@@ -152,7 +152,7 @@ impl ApprovalService {
         match self.store.freezes().await {
             Ok(freezes) => {
                 let stopped = freezes.iter().find(|freeze| stops_call(freeze));
-                stopped.map(|freeze| format!("an admin has frozen this {}", freeze.kind.name()))
+                stopped.map(frozen_message)
             }
             Err(error) => {
                 let fields = vec![("conversation", conversation.into()), ("tool", tool.into())];
@@ -162,6 +162,11 @@ impl ApprovalService {
             }
         }
     }
+}
+
+/// Returns the message for the agent that a freeze stops something.
+fn frozen_message(freeze: &Freeze) -> String {
+    format!("an admin has frozen this {}: ask an admin to thaw it", freeze.kind.name())
 }
 
 /// Returns the name (`CLIENT:LINE-DIGEST`) and the line number of each standing consent of a client's policy. DIGEST is

@@ -232,7 +232,7 @@ fn millionths(value: &Value) -> Option<i64> {
         return None;
     }
     let whole = whole.parse::<i64>().ok()?.checked_mul(MILLIONTHS)?;
-    // The decimals are filled up with zeros at the end to six digits, which are the number of millionths.
+    // The decimals are filled up with zeros at the end to six digits, and are then the number of millionths.
     whole.checked_add(format!("{decimals:0<6}").parse().ok()?)
 }
 

@@ -55,7 +55,8 @@ const HELD_ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 /// A turn updates the stored time of last use only if that time is older than this interval, to save writes.
 const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
 /// The cause of a failure in the operator's log, if the labels of a tenant's stores cannot be read.
-const DAMAGED_TENANT: &str = "the tenant's record of labels was changed after it was written";
+const DAMAGED_TENANT: &str =
+    "the tenant's record of labels was changed after it was written: restore a backup of the database";
 /// The approximate memory of an empty conversation, in bytes.
 const MIN_CONVERSATION_BYTES: usize = 64 << 10;
 /// The approximate memory for each stored byte of input, in bytes. The factor was measured, and has a margin.
@@ -201,16 +202,22 @@ impl From<DatabaseError> for RequestError {
             DatabaseError::Overtaken | DatabaseError::ConversationHeld | DatabaseError::Withdrawn => {
                 RequestErrorCause::Request
             }
-            DatabaseError::Audit(_) => RequestErrorCause::Store("the audit log cannot be written"),
-            DatabaseError::Unwitnessed => {
-                RequestErrorCause::Store("the witness of the audit log is too far behind")
+            DatabaseError::Audit(_) => {
+                RequestErrorCause::Store("the audit log cannot be written: check its file and disk")
             }
-            DatabaseError::Timeout => RequestErrorCause::Store("the database did not answer in time"),
-            DatabaseError::Damaged(_) | DatabaseError::DamagedKey { .. } => {
-                RequestErrorCause::Store("the stored data was changed after it was written")
+            DatabaseError::Unwitnessed => RequestErrorCause::Store(
+                "the witness of the audit log is too far behind: check [audit.witness]",
+            ),
+            DatabaseError::Timeout => {
+                RequestErrorCause::Store("the database did not answer in time: check its load and its disk")
             }
+            DatabaseError::Damaged(_) | DatabaseError::DamagedKey { .. } => RequestErrorCause::Store(
+                "the stored data was changed after it was written: restore a backup of the database",
+            ),
             DatabaseError::ExternalState { .. } => RequestErrorCause::Store(DAMAGED_TENANT),
-            DatabaseError::Bug(_) => RequestErrorCause::Store("the turn could not be stored"),
+            DatabaseError::Bug(_) => RequestErrorCause::Store(
+                "the turn could not be stored because of a bug in the gateway: report it",
+            ),
             DatabaseError::NoRandomBytes => {
                 RequestErrorCause::Store("the operating system returned no random bytes")
             }

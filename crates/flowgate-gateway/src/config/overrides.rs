@@ -195,7 +195,9 @@ fn set(
             return Err(format!("{section} has no field or entry of this name; {advice}"));
         };
         if other.is_some() {
-            return Err(format!("{section} has several entries that are {word} in variables: rename one"));
+            return Err(format!(
+                "several entries of {section} have the name {word} in variables: rename all but one of them"
+            ));
         }
         prefix = format!("{prefix}{word}__");
         path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -345,7 +347,7 @@ mod tests {
         check(
             "FLOWGATE_CONFIG__PREDICATES__A_B",
             "http://z",
-            "[predicates] has several entries that are A_B in variables: rename one",
+            "several entries of [predicates] have the name A_B in variables: rename all but one of them",
         );
         check(
             "FLOWGATE_CONFIG__STORE",
@@ -389,7 +391,7 @@ mod tests {
         wrong(
             "FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__FALLBACK",
             "[{ upstraem = \"hunter2\" }]",
-            "a list whose items are each a table with no other fields than `upstream`, `model`",
+            "a list whose items are each a table with no fields but `upstream`, `model`",
         );
     }
 

@@ -64,7 +64,7 @@ fn check_entry(name: &str, value: &toml::Value, schema: &Value) -> Result<(), St
     let Some(field) = fields.get(name) else {
         let known: Vec<String> =
             fields.as_object().into_iter().flatten().map(|(name, _)| format!("`{name}`")).collect();
-        return Err(format!("a table with no other fields than {}", known.join(", ")));
+        return Err(format!("a table with no fields but {}", known.join(", ")));
     };
     check(value, field).map_err(|expected| format!("a table whose `{name}` is {expected}"))
 }

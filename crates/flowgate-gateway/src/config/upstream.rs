@@ -129,7 +129,7 @@ pub(super) fn fallback_upstream(
 ) -> Result<FallbackUpstream, String> {
     let upstream = find_named("upstream", &spec.upstream, upstreams)?;
     let Some(first) = first else {
-        return Err("the section has no upstream that can fail: write upstream = \"NAME\"".to_owned());
+        return Err("the section has no upstream that can be replaced: write upstream = \"NAME\"".to_owned());
     };
     let name = &upstream.name;
     if *name == first.name {
@@ -146,9 +146,10 @@ pub(super) fn fallback_upstream(
     // A model that the entry names must be one that its upstream may be asked for.
     let further = FallbackUpstream { upstream, model: spec.model };
     match &further.model {
-        Some(model) if further.model_for(model).is_none() => {
-            Err(format!("`{}` does not have the model `{model}`: see its `models`", spec.upstream))
-        }
+        Some(model) if further.model_for(model).is_none() => Err(format!(
+            "`{0}` does not have the model `{model}`: name one of `models` in [upstreams.{0}]",
+            spec.upstream
+        )),
         _ => Ok(further),
     }
 }

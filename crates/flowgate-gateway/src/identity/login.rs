@@ -117,7 +117,7 @@ impl LoginSettings {
         // The configuration may have been reloaded in between.
         if secrets.party != self.party() {
             return Err(LoginFailure::Request(
-                "the configuration was reloaded and names another issuer than the one of this login: begin again",
+                "the configuration was reloaded and no longer names the issuer of this login: begin again",
             ));
         }
         let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
@@ -127,7 +127,7 @@ impl LoginSettings {
         match returned.issuer {
             Some(issuer) if issuer != configured => {
                 return Err(LoginFailure::Request(
-                    "another issuer than the one in [login.oidc] has answered the login (`iss`): check the \
+                    "an issuer other than that of [login.oidc] has answered the login (`iss`): check the \
                     address of the link",
                 ));
             }
@@ -140,7 +140,7 @@ impl LoginSettings {
             _ => {}
         }
         // An issuer that refuses the login sends no code.
-        let no_code = "the issuer has refused the login: its own log has the reason";
+        let no_code = "the issuer has refused the login: see the log of the issuer";
         let code = returned.code.ok_or(LoginFailure::Request(no_code))?;
         // Exchanges the code for an ID token, and verifies the token.
         let token = self.exchange(&description, code, &secrets).await?;
@@ -205,9 +205,7 @@ impl LoginSettings {
         // code.
         let permit = tokio::time::timeout(EXCHANGE_WAIT, self.issuer.exchanges.acquire()).await;
         let _permit = permit.map_err(|_| {
-            LoginFailure::Issuer(
-                "the issuer is still answering to earlier logins: try again later".to_owned(),
-            )
+            LoginFailure::Issuer("the issuer is still answering earlier logins: try again later".to_owned())
         })?;
         let sent = tokio::task::spawn_blocking(move || {
             let fields: Vec<(&str, &str)> =
@@ -220,7 +218,7 @@ impl LoginSettings {
         let (status, text) = answered.map_err(LoginFailure::Issuer)?;
         if status != 200 {
             let why = format!(
-                "the issuer answered to the code with the HTTP status {status}: check `client-id`, the secret and `redirect`"
+                "the issuer answered the code with the HTTP status {status}: check `client-id`, the secret and `redirect` in [login.oidc]"
             );
             // A refusal of the code (RFC 6749, section 5.2), in contrast to a failure of the issuer.
             let is_refused = (400..500).contains(&status);

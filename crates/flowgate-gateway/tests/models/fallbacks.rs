@@ -94,6 +94,6 @@ fn an_upstream_that_cannot_take_over_is_an_error_of_the_configuration() {
     check("fallback = [{ upstream = \"passing\" }]", "give `passing` a key of its own");
     check(
         "fallback = [{ upstream = \"second\", model = \"x\" }]",
-        "`second` does not have the model `x`: see its `models`",
+        "`second` does not have the model `x`: name one of `models` in [upstreams.second]",
     );
 }

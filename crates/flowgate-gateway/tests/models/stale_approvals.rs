@@ -216,7 +216,7 @@ fn an_approval_is_used_when_its_call_goes_out() {
                 agent.says("continue");
             },
             0,
-            &["\"an admin has frozen this tool\" []"],
+            &["\"an admin has frozen this tool: ask an admin to thaw it\" []"],
         ),
     ];
     for (number, (act, used, causes)) in rows.into_iter().enumerate() {

@@ -105,7 +105,7 @@ fn tokens_that_are_not_accepted() {
         "the token is not a signed JWT, or one of its parts is not JSON with each key once",
         "the key of the token (`kid`) is not among those of its issuer",
     );
-    let unknown_issuer = "the issuer of the token (`iss`) is that of no client: see [issuers.NAME]";
+    let unknown_issuer = "no client accepts tokens of the issuer of this token (`iss`): check [issuers.NAME] and [clients.NAME.token]";
     let audience = "the audience of the token (`aud`) is not the configured one";
     let claim = "the token does not have the `claims` that a client of its issuer and audience requires";
     let time = "a time in the token (`exp`, `nbf` or `iat`) is not a number of seconds";
@@ -237,7 +237,7 @@ fn claims_choose_the_client() {
     );
     check(
         json!(["acme", "beta"]),
-        Err("the token is that of more than one client: let their `claims` differ"),
+        Err("more than one client accepts this token: write different `claims` for them"),
     );
 }
 
