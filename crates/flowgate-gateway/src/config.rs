@@ -142,7 +142,7 @@ impl Default for DatabaseSpec {
     /// Returns the default sizes and times, for a database in memory. `ConfigReader::store` sets the address.
     fn default() -> Self {
         let (address, retention) = (DatabaseAddress::Memory, Duration::from_secs(30 * DAY));
-        // The memory sizes are in bytes.
+        // `quotations` is a number of windows of text; the other sizes are in bytes.
         let (quotations, quotation_age) = (8 << 20, retention);
         let encryption = EncryptionKeys::default();
         Self {

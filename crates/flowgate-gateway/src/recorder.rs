@@ -87,9 +87,9 @@ pub(crate) struct RecordingLog {
 
 impl Recorder {
     /// Opens the audit log of a configuration, begins to record its heads in the database and to send them to the
-    /// witnesses, and records the policies of `clients`. Does nothing without a configured log. The log comes with the
-    /// cipher of its contents, if they are encrypted. `keys` are the keys to remove from content, and `operator` is the
-    /// log of the operator.
+    /// witnesses, and records the policies of `clients`. Does nothing without a configured log. `spec` is the
+    /// configured log, with the cipher of its contents if they are encrypted. `keys` are the keys to remove from
+    /// content, and `operator` is the log of the operator.
     ///
     /// # Errors
     /// If the log lacks a line whose hash the database or the file of a witness has recorded, or the log, its key or a

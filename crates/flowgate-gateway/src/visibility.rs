@@ -70,7 +70,7 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     if policy.is_rules_only() || client.upstream.is_none() {
         return Vec::new();
     }
-    let mut conversation = match probe(client) {
+    let mut conversation = match example_conversation(client) {
         Some(conversation) => conversation,
         None => return Vec::new(),
     };
@@ -126,7 +126,7 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
 /// Creates the example conversation for [`client_advice`]; it is never shown to a model. Its tools are an example of
 /// each tool that the policy names or, if it names none, an invented one. `None` if they exceed the limits of a
 /// conversation.
-fn probe(client: &ClientSettings) -> Option<Conversation> {
+fn example_conversation(client: &ClientSettings) -> Option<Conversation> {
     let offered = |tool: Tool| OfferedTool {
         tool,
         description: "A tool.".to_owned(),

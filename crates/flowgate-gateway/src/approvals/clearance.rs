@@ -198,8 +198,8 @@ impl Clearance {
 
     /// Returns the content of a stored question as a person with this clearance may read it, and whether the clearance
     /// covers the whole question. If it does, only the member for the gateway ([`HIDDEN_MEMBER`]) is removed. Otherwise
-    /// the content has the tool and the covered reasons; [`HIDDEN`] replaces the arguments and follows the reasons, and
-    /// the label and the excerpts are empty. `policy` is the policy of the question's client.
+    /// the content has the tool and the covered reasons; [`HIDDEN`] replaces the arguments and is added to the reasons,
+    /// and the label and the excerpts are empty. `policy` is the policy of the question's client.
     pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
         let mut content = stored.clone();
         let hidden_member =

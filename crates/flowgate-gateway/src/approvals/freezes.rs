@@ -164,7 +164,7 @@ impl ApprovalService {
     }
 }
 
-/// Returns the message for the agent that a freeze stops something.
+/// Returns the message that a freeze stops a request or a call, for the agent.
 fn frozen_message(freeze: &Freeze) -> String {
     format!("an admin has frozen this {}: ask an admin to thaw it", freeze.kind.name())
 }

@@ -36,8 +36,7 @@ const KEEP_ALIVE_TICKS: u32 = 30;
 #[serde(deny_unknown_fields)]
 pub(crate) struct FreezeRequest {
     kind: FreezeKind,
-    /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as an error message lists
-    /// it.
+    /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as `CLIENT:LINE-DIGEST`.
     what: String,
     frozen: bool,
     /// Whether to freeze a name that does not exist yet.

@@ -345,7 +345,7 @@ impl ModelRoutes {
         let notes: Vec<AuditEntry> = events.iter().filter_map(|note| note.correction(cause)).collect();
         if let Err(error) = self.recorder.record(&notes) {
             let sentence = format!("the audit log does not record that approved calls did not run: {error}");
-            // The empty name: the audit log is that of all clients.
+            // The empty name: the audit log belongs to no single client.
             self.log.write(LogEvent::Failure, "", Vec::new(), &sentence);
         }
     }

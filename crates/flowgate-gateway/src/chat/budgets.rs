@@ -148,8 +148,8 @@ impl PendingUse<'_> {
         };
     }
 
-    /// Notes that the request has failed. It counts nothing if nothing of an answer has arrived, otherwise the
-    /// estimate.
+    /// Notes that the request has failed. If a part of the answer has arrived, the estimate counts; otherwise, the
+    /// request counts nothing.
     pub(super) fn fail(&mut self) {
         if self.received_bytes == 0 {
             self.usage = Usage::default();

@@ -26,11 +26,11 @@ pub(crate) enum ClientLimit {
     Cost,
     /// Requests in parallel.
     Parallel,
-    /// Parallel streams of MCP server messages that answer no request.
+    /// Parallel streams on which the client only listens for messages of an MCP server.
     Listening,
 }
 
-/// A limit on the requests of a virtual key, which its maker has set.
+/// A limit on the requests of a virtual key, with its value, which was set when the key was made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum KeyLimit {
     /// Requests per minute.

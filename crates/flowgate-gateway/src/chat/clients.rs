@@ -71,7 +71,7 @@ pub(crate) struct ClientHistory {
     pub(crate) is_loaded: bool,
     /// The time at which stale texts were last forgotten.
     pub(crate) aged: Instant,
-    /// The [`ClientState::generation`] of the settings whose profile `client` has.
+    /// The [`ClientState::generation`] of the settings that declare the profile in `client`.
     generation: u64,
 }
 
@@ -137,20 +137,20 @@ impl ClientState {
         let shown_names = ShownNames::of(&spec);
         // A later reload sets this.
         let is_replaced = AtomicBool::new(false);
-        // No other settings have this number. It is not 0, which a new history has before any settings are applied to
-        // it.
+        // No other settings have this number, and none have the number 0: a new history has it, so that the first
+        // settings are applied to the history.
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
         Self { spec, history, decoder, shown_names, quota, listening, counters, generation, is_replaced }
     }
 
-    /// Returns the profile of this client for the replay of its conversations. A replay does not ask the memory of the
-    /// texts that the client was shown, since the stored inputs contain what it answered.
+    /// Returns the profile of this client for the replay of its conversations. Its memory of shown texts is empty: a
+    /// replay does not need the memory, since the stored inputs contain the quotations that were found.
     pub(crate) fn replay_profile(&self) -> history::ClientProfile {
         declared_profile(&self.spec)
     }
 
-    /// Returns the profile of this client with an empty memory of texts, which has as much room as the client's own
-    /// memory: what is added to it does not become part of the client's memory.
+    /// Returns the profile of this client with an empty memory of texts that has as much room as the client's own
+    /// memory. Texts that are added to it do not become part of the client's memory.
     pub(crate) fn separate_profile(&self) -> history::ClientProfile {
         let quotations = QuotationMemory::with_room(self.spec.quotations);
         history::ClientProfile { quotations, ..declared_profile(&self.spec) }

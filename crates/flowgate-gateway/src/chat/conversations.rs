@@ -71,7 +71,8 @@ pub(crate) struct ConversationState {
     pub(crate) history: History,
     /// The labels of the tenant's stores, in JSON, as the conversation last joined them.
     pub(crate) recalled: Option<String>,
-    /// The monitor's count of changes to the labels of external state at which these labels equalled `recalled`.
+    /// The monitor's count of changes to the labels of external state, at the last time when these labels equalled
+    /// `recalled`; `None` if they are not known to equal it.
     settled: Option<u64>,
     /// The unique number of the conversation in the database.
     id: i64,
@@ -269,7 +270,8 @@ impl Conversations {
     ) -> Result<LockedConversation<'f>, RequestError> {
         let disconnected =
             || RequestError::new(StatusCode::REQUEST_TIMEOUT, "the client no longer waits for the answer");
-        // A request whose client has disconnected must not be appended after later ones.
+        // A request whose client has disconnected ends here: otherwise, its messages would be added after those of
+        // later requests.
         let session = tokio::select! {
             biased;
             () = presence.disconnected() => return Err(disconnected()),
@@ -444,7 +446,8 @@ impl Conversations {
     ) -> Result<(), RequestError> {
         session.answers.begin_turn();
         let mut history = self.lock_shown_texts(client).await?;
-        // A text is forgotten at the second call after it was last seen, hence half of the age.
+        // `forget_stale` forgets a text when it is called for the second time after the text was last seen, so it is
+        // called after half of the age.
         if history.aged.elapsed() > client.spec.quotation_age / 2 {
             history.client.quotations.forget_stale();
             history.aged = Instant::now();
@@ -477,7 +480,8 @@ impl Conversations {
                 history.client.quotations.note_forgotten();
             }
             load_history(&mut history.client, recalled.texts);
-            // Texts that are forgotten while loading were reported when they were forgotten first.
+            // The result is dropped: texts that are forgotten while loading were reported when they were first
+            // forgotten.
             history.client.quotations.take_full_sources();
         }
         Ok(history)

@@ -34,7 +34,8 @@ use crate::virtual_keys::scope::scope;
 
 /// The tool that policies name to permit embeddings.
 const TOOL: &str = "embeddings";
-/// The name of the conversation in records. A client cannot name its conversation so, since the header is ASCII.
+/// The name of the conversation in records. No client can give this name to a conversation, since names in the header
+/// are ASCII.
 const RECORDED_NAME: &str = "«embeddings»";
 /// The number of dimensions that an embedding is assumed to have at most, if its request does not state `dimensions`.
 const MAX_DIMENSIONS: usize = 4096;
@@ -133,7 +134,7 @@ impl ModelRoutes {
         Ok(response)
     }
 
-    /// Reserves memory for the answer until the returned share is dropped: a small request can have a large one.
+    /// Reserves memory for the answer until the returned share is dropped: the answer to a small request can be large.
     ///
     /// # Errors
     /// If the answer may exceed the share of one answer, or the budget has no room for it now.
@@ -223,7 +224,7 @@ impl ModelRoutes {
             )?
         };
         client.add_leaked_bits(added.bits);
-        // The call stands for the request: the policy judges it like a call of a tool.
+        // The policy judges the request like a call of this tool.
         let tool = Tool { server: None, name: TOOL.into() };
         let call_arguments = arguments(request);
         let call = Call { id: "1".to_owned(), tool: tool.clone(), arguments: Ok(call_arguments.clone()) };

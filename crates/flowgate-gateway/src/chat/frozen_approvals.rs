@@ -43,8 +43,9 @@ impl StandingApprovals {
         Ok(Self { has_grants, frozen, was_withdrawn, is_resumed: false })
     }
 
-    /// Returns whether the calls of the turn may depend on a consent or an approval that is no longer in force: one was
-    /// frozen or withdrawn since [`Self::read`], or was withdrawn by it and the turn has calls from before.
+    /// Returns whether the calls of the turn may depend on a consent or an approval that is no longer in force: it was
+    /// frozen or withdrawn since [`Self::read`], or `read` has withdrawn it and the turn has calls that earlier
+    /// requests permitted.
     ///
     /// # Errors
     /// If the database fails.

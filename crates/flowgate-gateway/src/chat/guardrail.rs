@@ -40,7 +40,8 @@ use recorded_chat::{NotPermitted, RecordedChat};
 
 /// The form of the chats, and of errors before a body is read.
 pub(crate) const API: Api = Api::ChatCompletions;
-/// The name of the conversation in records. A client cannot name its conversation so, since the header is ASCII.
+/// The name of the conversation in records. No client can give this name to a conversation, since names in the header
+/// are ASCII.
 const RECORDED_NAME: &str = "«guardrail»";
 
 impl ModelRoutes {

@@ -52,9 +52,9 @@ pub(crate) struct ModelRouteRequest {
 }
 
 impl ModelRoutes {
-    /// Reads the headers of a request: authenticates the client, takes the request from its quota and its parallel
-    /// requests, and parses the gateway's own headers. Returns the reply to send if any of this fails. `operation` is
-    /// the name of the request's span; `None` if it has none.
+    /// Reads the headers of a request: authenticates the client, counts the request against the client's limits, and
+    /// parses the gateway's own headers. Returns the reply to send if any of this fails. `operation` is the name of the
+    /// request's span; `None` if it has none.
     pub(crate) async fn receive(
         &self,
         (api, operation): (Api, Option<&'static str>),
@@ -99,9 +99,9 @@ impl ModelRoutes {
         received.inspect_err(|reply| refused.record(reply.status))
     }
 
-    /// Takes an authenticated request from the quotas and parallel requests of its client, and parses the gateway's own
-    /// headers. Returns the reply to send if any of this fails. The returned request keeps `trace_parent`, the client's
-    /// span, and `refused`, with which a later refusal is recorded.
+    /// Counts an authenticated request against the quotas, the budgets and the limit on parallel requests of its
+    /// client, and parses the gateway's own headers. Returns the reply to send if any of this fails. The returned
+    /// request keeps `trace_parent`, the client's span, and `refused`, with which a later refusal is recorded.
     async fn admit(
         &self,
         api: Api,

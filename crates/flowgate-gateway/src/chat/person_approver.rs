@@ -84,8 +84,8 @@ impl<'a> PersonApprover<'a> {
         take_from(&mut self.earlier, ask)
     }
 
-    /// Returns `decision`, the answer to the question `id` that covers a further call, as far as it still holds: if it
-    /// was given by a lasting grant that was withdrawn since, the further call has no answer, and does not run.
+    /// Returns `decision`, the answer to the question `id` that also covers a further call. If a lasting grant gave
+    /// this answer and was withdrawn since, the further call has no answer, and does not run.
     async fn still_valid(&mut self, id: String, decision: Decision) -> Decision {
         if !decision.allows() {
             return decision;

@@ -24,10 +24,10 @@ use std::sync::Arc;
 
 use crate::config::ClientSettings;
 
-/// Returns the tools of the provider that a client may declare: those whose outputs its policy labels by name and that
-/// its upstream runs. A statement that labels the outputs of all tools does not suffice. A tool whose name belongs to
-/// one of the client's MCP servers, by the prefix of the server's tools, is left out too: it would have the labels of
-/// that server's tool. A client without an upstream may declare none.
+/// Returns the tools of the provider that a client may declare: those that the client's upstream runs, and whose
+/// outputs the client's policy labels by name. A statement that labels the outputs of all tools does not suffice. A
+/// tool whose name belongs to one of the client's MCP servers, by the prefix of the server's tools, is left out too: it
+/// would have the labels of that server's tool. A client without an upstream may declare none.
 pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
     let Some(upstream) = &client.upstream else { return Vec::new() };
     // In watch mode, the tools are those under the client's own policy, whose verdicts are recorded.
@@ -44,7 +44,8 @@ pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
 /// The most calls that the provider runs in one turn: each is a request with its own price and its own time limit.
 pub(crate) const MAX_PROVIDER_CALLS: usize = 16;
 
-/// The calls that the provider may still run in a turn: of all tools, and of those whose number the client limits.
+/// How many calls the provider may still run in a turn: of all tools together, and of each tool for which the client
+/// has a limit.
 pub(super) struct ProviderCallLimits {
     /// The number of calls that have run.
     runs: usize,

@@ -23,7 +23,7 @@ pub(crate) struct ReloadSummary {
     pub(crate) added: Vec<String>,
     /// The clients that are gone: their keys are refused.
     pub(crate) removed: Vec<String>,
-    /// The clients whose policy has changed, or another setting that their conversations depend on.
+    /// The clients whose policy has changed, or another setting on which their conversations depend.
     pub(crate) changed: Vec<String>,
     /// The sections that have changed and take effect only at the next start.
     pub(crate) needs_restart: Vec<String>,
@@ -31,7 +31,7 @@ pub(crate) struct ReloadSummary {
 
 impl ModelRoutes {
     /// Creates the routes under a reloaded configuration, and records in the audit log that it takes effect because of
-    /// `cause`. The caller then serves them instead of these, and calls [`Self::replace_by`].
+    /// `cause`. The caller then serves the new routes instead of these, and calls [`Self::replace_by`].
     ///
     /// # Errors
     /// If the reload cannot be recorded, or the log of a client in watch mode cannot be opened. These routes are

@@ -334,7 +334,7 @@ impl RequestReport {
                 effect: "the turn ended before the model's final message",
                 setting: None,
                 advice: Some("check in the audit log why its calls are denied"),
-                // The number at which the turn has ended, at its limit on messages or on steps.
+                // The number of messages at which the turn has reached its limit on messages or on steps.
                 most: u64::try_from(self.messages).unwrap_or(u64::MAX),
                 client,
                 conversation: name.as_deref(),
@@ -375,8 +375,8 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// Returns the cause, for the operator's log, why a model's server did not answer. It has no text of the server,
-/// because that text may quote the prompt.
+/// Returns the cause, for the operator's log, why a model's server did not answer. The cause contains no text of the
+/// server, because such a text may quote the prompt.
 pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     if *error == Error::Cancelled {
         return RequestErrorCause::Gone;

@@ -15,9 +15,9 @@ use crate::database::{Database, DatabaseError};
 pub enum StoredTraceOutcome {
     /// The conversation was replayed.
     Replayed,
-    /// The configuration has no client of this name; the names that it has.
+    /// The configuration has no client of this name. Contains the names of its clients.
     UnknownClient(Vec<String>),
-    /// The client has no stored conversation of this name; the names of those that it has.
+    /// The client has no stored conversation of this name. Contains the names of its stored conversations.
     UnknownConversation(Vec<String>),
     /// The conversation cannot be replayed: its policy or its client's settings have changed since, or its replay
     /// diverges. The text names the reason.

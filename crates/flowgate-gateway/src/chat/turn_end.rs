@@ -220,7 +220,8 @@ impl ConversationState {
     }
 
     /// Adds the completion to the history of the conversation, as the message that the client receives, so that the
-    /// next request which repeats it is recognised. The reasoning is left out, since messages are compared without it.
+    /// next request, which repeats the message, is recognised. The reasoning is left out, since messages are compared
+    /// without it.
     pub(super) async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
         let message = Message::Assistant {
             text: completion.text.clone(),

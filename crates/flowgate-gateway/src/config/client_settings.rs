@@ -90,7 +90,7 @@ pub struct ClientSettings {
     pub budget: Budget,
     /// The most requests that it may send in parallel.
     pub parallel: usize,
-    /// The most conversations of it that are stored.
+    /// The most conversations that the database stores for it.
     pub sessions: usize,
 }
 

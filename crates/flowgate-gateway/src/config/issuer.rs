@@ -73,7 +73,7 @@ impl ConfigReader<'_> {
             (None, None) if !is_protected(&spec.issuer) => return Err(needs_https("issuer")),
             (None, None) => KeySource::Discovery,
         };
-        // The authorities that the issuer's server is checked by, and the setting that names its address for errors.
+        // The authorities by which the issuer's server is checked, and, for errors, the setting that names its address.
         let (setting, fetched_from) = match &source {
             KeySource::Address(url) => ("jwks-url", url.as_str()),
             _ => ("issuer", spec.issuer.as_str()),

@@ -58,7 +58,7 @@ pub(super) fn check(value: &toml::Value, schema: &Value) -> Result<(), String> {
 /// Checks one entry of a table by the schema of the table.
 fn check_entry(name: &str, value: &toml::Value, schema: &Value) -> Result<(), String> {
     let Some(fields) = schema.get("properties") else {
-        // A table of the operator's own names: of values of one kind, or of any.
+        // A table in which the operator chooses the names. If the schema describes its values, the value is checked.
         return of_named_entries(schema).map_or(Ok(()), |entries| check(value, entries));
     };
     let Some(field) = fields.get(name) else {

@@ -95,8 +95,8 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Returns whether requests to an upstream with the format `api` ask its server to cache their beginnings; `wanted` is
-/// the field of the section.
+/// Returns whether requests to an upstream with the format `api` have marks that ask its server to cache their
+/// beginnings; `wanted` is the field of the section.
 ///
 /// # Errors
 /// If the field is set, and the format has no such marks.

@@ -80,7 +80,7 @@ impl ClientToken {
     /// parameters of the policy, its `account` on the subject alone.
     ///
     /// # Errors
-    /// If the subject or a claim that the policy reads has another JSON type or is too long.
+    /// If the subject or a claim that the policy reads has an unsuitable JSON type or is too long.
     pub(crate) fn caller(&self, claims: &TokenClaims) -> Result<TokenCaller, TokenRefusal> {
         let subject = claims.text(&self.subject).filter(|text| !text.is_empty() && text.len() <= MAX_SUBJECT);
         let subject = subject.ok_or(TokenRefusal::Subject)?;

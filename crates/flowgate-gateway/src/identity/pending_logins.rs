@@ -112,8 +112,8 @@ impl PendingLogins {
     }
 
     /// Takes the login of the browser with this cookie when the issuer has returned `state`, and returns its secrets.
-    /// `None` if there is no such login, its time is over, it is complete already, or its state is not `state`. In the
-    /// last case the login remains, so that another site that makes the browser send such a request cannot end it.
+    /// `None` if there is no such login, its time is over, it is complete already, or its state is not `state`. The
+    /// login then remains: another site, which can make the browser send such a request, must not be able to end it.
     pub(crate) fn take_returned(&self, cookie: &str, state: &str, now: Instant) -> Option<LoginSecrets> {
         let mut logins = self.logins();
         let id = digest(cookie);

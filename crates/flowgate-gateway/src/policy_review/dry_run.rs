@@ -141,8 +141,8 @@ struct DryRun {
 
 impl DryRun {
     /// Judges a conversation under both policies, and adds the differences. `name` is the name of the conversation,
-    /// `monitor` its session, and `judged` the verdicts that its calls had; `own` is the policy in force. Returns
-    /// `None` if `is_awaited` returns false: the request no longer waits for the answer.
+    /// `monitor` is the monitor that has replayed it, and `judged` are the verdicts that its calls had; `own` is the
+    /// policy in force. Returns `None` if `is_awaited` returns false: the request no longer waits for the answer.
     fn add(
         &mut self,
         name: &str,

@@ -78,11 +78,11 @@ impl Conversations {
     }
 }
 
-/// Replays a conversation that was stored under another policy or other settings under the present ones of its client.
-/// `turns` are its stored turns, and `digest_key` is the key of its digests, in hexadecimal. `shown` are the texts that
-/// the client was shown, as the database has them: quotations are recognised by them. After the last turn, calls
-/// `at_end` once with the monitor, whose trace and labels the caller may read. Stores nothing, and adds no text to the
-/// client's memory of quotations.
+/// Replays a conversation under the present policy and settings of its client, although it was stored under earlier
+/// ones. `turns` are its stored turns, and `digest_key` is the key of its digests, in hexadecimal. `shown` are the
+/// texts that the client was shown, as the database has them: quotations are recognised by them. After the last turn,
+/// calls `at_end` once with the monitor, whose trace and labels the caller may read. Stores nothing, and adds no text
+/// to the client's memory of quotations.
 ///
 /// # Errors
 /// If a turn cannot be carried over; the message says which, and why.
@@ -92,7 +92,7 @@ pub(crate) fn replay_carried_over(
     shown: ShownTexts,
     at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<(), RequestError> {
-    // 0: the replayed state is never stored, so its number in the database does not matter.
+    // 0: the replayed state is never persisted, so its number in the database does not matter.
     let mut session = empty_state(client, 0, digest_key)?;
     let mut profile = client.separate_profile();
     if shown.has_forgotten {

@@ -14,7 +14,7 @@ impl Conversations {
     /// Finds the conversation that a client names in its request (`requested_name`). Without a name, finds the
     /// conversation whose history is the longest prefix of the chat; if there is none, generates a new name. The cache
     /// is asked first, to save a query of the database. `scope` is the prefix of the names of all conversations of the
-    /// request's virtual key, with which `requested_name` begins, too. Only conversations with this prefix are found.
+    /// request's virtual key; `requested_name` includes it. Only conversations with this prefix are found.
     ///
     /// # Errors
     /// If the database cannot be read, or the system has no random bytes for a name.

@@ -28,8 +28,8 @@ use crate::random;
 use crate::visibility::ReportedItems;
 
 impl Conversations {
-    /// Opens a conversation in the database, of which the first `turns` turns are in memory already and need not be
-    /// read, and acquires its lease, by which other gateways recognise that it is in use.
+    /// Opens a conversation in the database, and acquires its lease, by which other gateways recognise that it is in
+    /// use. The first `turns` turns are in memory already, and are not read.
     ///
     /// # Errors
     /// If the database fails, another gateway has the lease, or the system has no random bytes.
@@ -157,7 +157,7 @@ pub(crate) fn replay_with(
     turns: &[String],
     at_end: &mut dyn FnMut(&Monitor, Vec<CallVerdict>),
 ) -> Result<(), RequestError> {
-    // 0: the conversation is not stored, so its number in the database does not matter.
+    // 0: the replayed state is never persisted, so its number in the database does not matter.
     replay_state(client, empty_state(client, 0, digest_key)?, turns, at_end)
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn replay_recording(
     turns: &[String],
     at_end: &mut dyn FnMut(&Monitor, Vec<CallVerdict>),
 ) -> Result<(), RequestError> {
-    // 0: the conversation is not stored, so its number in the database does not matter.
+    // 0: the replayed state is never persisted, so its number in the database does not matter.
     let mut session = empty_state(client, 0, digest_key)?;
     session.conversation.monitor_mut().record_inputs();
     replay_state(client, session, turns, at_end)

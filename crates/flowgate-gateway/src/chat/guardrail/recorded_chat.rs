@@ -411,8 +411,8 @@ fn objection_to(client: &ClientState, verdict: &CallVerdict) -> String {
     }
 }
 
-/// Describes a reason without content. The message of a rule may quote some, so it is left out. A reason about a label
-/// also names this label, and the greatest that is permitted there.
+/// Describes a reason without content. The message of a rule may quote content, so it is left out. A reason about a
+/// label also names this label, and the greatest label that is permitted.
 fn describe(reason: &Reason) -> String {
     match reason.kind {
         ReasonKind::Rule | ReasonKind::RuleError => "a rule of the policy".to_owned(),
