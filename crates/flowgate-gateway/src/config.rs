@@ -4,7 +4,8 @@
 //! `file` declares the tables of the file. `client_settings` and `message_trust` define the settings of a client.
 //! `overrides` sets fields from environment variables, with the types of `schema`. `loader` reads the configuration
 //! again for a reload, and `fixed_sections` says what a reload cannot change. Each other submodule checks a section, or
-//! a part of one, and converts it to settings.
+//! a part of one, and converts it to settings: `approvals`, `audit` (with `witness`), `client` (with `budget`),
+//! `issuer`, `login`, `person`, `server`, `telemetry`, `tls`, and `upstream` (with `dropped_parts`).
 //!
 //! ```toml
 //! [upstreams.local]

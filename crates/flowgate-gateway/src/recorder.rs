@@ -271,8 +271,8 @@ impl RecordingLog {
     }
 }
 
-/// Records that the operator `who` accepts the loss of lines of the audit log, or of its database; the gateway can
-/// start again afterwards.
+/// Records that the operator `who` accepts that lines of the audit log, or the database in which they were recorded,
+/// were lost. Afterwards, the gateway can start again.
 ///
 /// Returns the accepted loss; `None` if there is no audit log, or if nothing was lost.
 ///
@@ -357,6 +357,7 @@ fn delivery_to_database_error(undelivered: DeliveryError) -> DatabaseError {
 /// own key (`key`) and all virtual keys.
 fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
     let hide = |text: &str| {
+        // Removes the virtual keys.
         let text = redact(text).into_owned();
         let text = keys.iter().fold(text, |text, key| key.redacted_from(&text));
         key.map_or_else(|| text.clone(), |key| Secret::new(key).redacted_from(&text))

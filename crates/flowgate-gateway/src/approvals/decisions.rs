@@ -214,6 +214,7 @@ impl ApprovalService {
         terms: Option<&GrantTerms>,
     ) -> Result<Option<NewGrant>, Rejection> {
         let refuse = |status, message: &str| Err((status, message.to_owned()));
+        // The callers have checked the role and the tenant, so only the owner of the client fails here.
         if !person.decides_for(&question.tenant, self.people.owner(&question.client)) {
             let message = "the owner of a client cannot decide its questions: another person has to decide";
             return refuse(StatusCode::FORBIDDEN, message);

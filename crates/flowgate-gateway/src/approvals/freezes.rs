@@ -1,6 +1,6 @@
 //! Enforces freezes: orders of an admin that stop a tool, a server, a client or a conversation, or that withdraw
-//! standing consents and the approvals for the rest of a conversation. The routes check them before a turn and before
-//! each call.
+//! standing consents and the approvals for the rest of a conversation. The model routes and the MCP routes call
+//! [`ApprovalService::check_frozen`] before a turn, and [`ApprovalService::freeze_reason`] before each call.
 
 use std::collections::BTreeSet;
 

@@ -119,6 +119,7 @@ impl ModelRoutes {
         let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
         let pass_key = caller.client.spec.upstream().map_err(refuse)?.pass_key;
         if pass_key && caller.provider_key.is_none() {
+            // A client that only its certificate authenticates sends no key for the gateway.
             return Err(refuse(match (&caller.client.spec.key, &caller.virtual_key) {
                 (None, None) => {
                     "the request has no key for the model provider: send your provider's key in \

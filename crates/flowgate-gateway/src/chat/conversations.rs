@@ -9,6 +9,11 @@
 //! others are replayed from their stored inputs when they are needed. A conversation that was stored under another
 //! policy is [carried over](carry_over) to the present one. A conversation for which neither is possible is deleted and
 //! recreated with an empty history. Earlier replies of the model that the client then sends again are labelled top.
+//!
+//! * `find`: finds the conversation that a request belongs to; `cache`: keeps recently used conversations in memory.
+//! * `load`: replays a conversation from its stored inputs; `carry_over`: carries it over to a changed policy.
+//! * `persist`: stores a turn; `stored_turn`: converts a turn to its stored form and back.
+//! * `watched_turn`: lets the policy of a client in watch mode judge each message.
 
 mod cache;
 mod carry_over;

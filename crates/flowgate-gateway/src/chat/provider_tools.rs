@@ -126,12 +126,12 @@ impl<M: ChatModel> ProviderTools<M> {
     /// with other restrictions.
     pub(super) fn compare_with_offer(&mut self, client: &ClientSettings, conversation: &Conversation) {
         // A tool that is not on offer counts as a tool of the provider, so that its calls do not reach the client.
-        let is_clients = |identity: &Tool, tool: ProviderTool| {
+        let is_of_client = |identity: &Tool, tool: ProviderTool| {
             conversation.offered_tool(identity).is_some_and(|offered| {
                 !ProviderToolUse::is_offer_of(tool, &offered.description, &offered.parameters)
             })
         };
-        self.tools.retain(|(identity, wanted, _)| !is_clients(identity, wanted.tool));
+        self.tools.retain(|(identity, wanted, _)| !is_of_client(identity, wanted.tool));
         let differs = |(identity, wanted, _): &mut (Tool, ProviderToolUse, M)| {
             let offered = conversation.offered_tool(identity);
             offered.is_some_and(|offered| offered.description != wanted.spec().description)
@@ -144,7 +144,7 @@ impl<M: ChatModel> ProviderTools<M> {
                 || self.restricted_otherwise.contains(identity)
         };
         self.undeclared = identified
-            .filter(|(identity, tool)| !is_declared(identity) && !is_clients(identity, *tool))
+            .filter(|(identity, tool)| !is_declared(identity) && !is_of_client(identity, *tool))
             .map(|(identity, _)| identity)
             .collect();
     }

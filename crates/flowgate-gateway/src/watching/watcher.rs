@@ -108,10 +108,10 @@ impl Watcher {
         }
     }
 
-    /// Judges one event, and adds it to the monitor of the watcher. `running` is the monitor of the conversation itself.
+    /// Judges one event, and adds it to the monitor of the watcher. `running` is the monitor of the conversation.
     /// Returns no verdict (`None`) on a tool description to which the policy does not object. The calls and outputs of
-    /// [`HANDSHAKES`] are neither judged nor added. A list or a description
-    /// that enforcement would hide receives a verdict, but is not added.
+    /// [`HANDSHAKES`] are neither judged nor added. A list or a description that enforcement would hide receives a
+    /// verdict, but is not added.
     fn judge(&mut self, running: &Monitor, event: &Event) -> Option<WatchedVerdict> {
         let agent = running.trace().agent_name(event.agent);
         let entry = TraceEntry {

@@ -161,7 +161,9 @@ fn carry_turns(
     Ok(inputs)
 }
 
-/// Processes inputs of the chat again. Returns them in their new stored form.
+/// Processes inputs of the chat again on `session`. `profile` has the texts that the client was shown, and receives the
+/// texts of the inputs as well. Returns the inputs in their new stored form; `None` if nothing of them has to be
+/// stored.
 ///
 /// # Errors
 /// Why they cannot be carried over.
@@ -178,8 +180,9 @@ fn carry_chat(
     Ok((!carried.is_empty()).then_some(StoredInput::Chat(carried)))
 }
 
-/// Processes an input of an MCP server's proxy again, with the decisions (`rulings`) of the policy under which the
-/// input was stored. Returns the input in its new stored form. `earlier_key` is the key of the digests in the stored
+/// Processes an input of an MCP server's proxy again on `session`, with the decisions (`rulings`) of the policy under
+/// which the input was stored. `profile` has the texts that the client was shown, and receives the texts of the input
+/// as well. Returns the input in its new stored form. `earlier_key` is the key of the digests in the stored
 /// conversation.
 ///
 /// # Errors

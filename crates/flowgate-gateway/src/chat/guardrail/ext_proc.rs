@@ -1,6 +1,6 @@
 //! Judges the HTTP requests of agents that pass through Envoy, or through another proxy that asks an external processor
 //! as Envoy does. `http::service::external_processor` reads the stream of messages about one HTTP request and passes
-//! each of them to [`ExtProcStream::process`].
+//! each of them to [`ExtProcStream::process`]. `messages` defines the messages.
 //!
 //! Envoy passes on exactly what was judged: the gateway encodes the bodies of the request and of the answer again from
 //! what it has decoded. Only requests for an answer of a model and for the list of models are permitted; every other
