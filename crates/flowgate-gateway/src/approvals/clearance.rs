@@ -1,5 +1,6 @@
 //! Decides which parts of a question a person may read: the parts whose labels flow to the person's clearance, the
-//! setting `may-read` of `[people.*]`. The routes for people call [`Clearance::show`].
+//! setting `may-read` of `[people.*]`. `config` calls [`Clearance::read`], and the routes for people call
+//! [`Clearance::show`].
 //!
 //! A clearance names elements of the policy's lattices, such as `private`, and principals in a lattice of readers, such
 //! as `readers(group:finance)`. A dimension in which it names nothing is not limited. Under a policy that declares none

@@ -13,7 +13,8 @@
 //! stale and is recorded like that of any other question.
 //!
 //! A question that is allowed without delay reveals that a grant exists. This leaks nothing: the covered question has
-//! the same label as the question that the person answered, so its observers could see that one too.
+//! the same label as the question that the person answered, so everyone who may observe the one may observe the other
+//! as well.
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate::monitor::PersonDecision;

@@ -1,5 +1,5 @@
-//! Asks another upstream if the first one cannot answer. `turn` creates one [`FallbackModel`] for the model of a client
-//! and one for its small model.
+//! Asks another upstream if the first one cannot answer. `turn_models` creates a [`FallbackModel`] for each model of a
+//! turn.
 //!
 //! Each upstream receives the same view, so a failure changes which model answers, but not what is shown. The operator
 //! lists the upstreams, because each of them may read everything that the model may read. The next upstream is asked

@@ -1,6 +1,6 @@
 //! Observes the agent during a turn: streams text that may be released early, stops calls that were frozen since they
-//! were judged, and cancels the turn when the client has disconnected. `turn` creates one [`TurnObserver`] for each
-//! turn.
+//! were judged, commits a call before the provider runs it, and cancels the turn when the client has disconnected.
+//! `turn` creates one [`TurnObserver`] for each turn.
 
 use std::future::ready;
 

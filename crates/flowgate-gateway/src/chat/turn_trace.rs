@@ -1,6 +1,6 @@
 //! Records the spans of a request to a model. [`TurnTrace`] records the span of the request and the spans of its tool
-//! calls; [`ModelCalls`] records those of its requests to upstreams. `answer`, `embeddings` and `guardrail` begin the
-//! trace of a request, `report` owns it, and `turn` and `fallback_model` add to it.
+//! calls; [`ModelCalls`] records the spans of its requests to upstreams. `answer`, `embeddings` and `guardrail` begin
+//! the trace of a request, `report` owns it, and `turn` and `fallback_model` add to it.
 //!
 //! Everything here is a number, a constant, or a name of the configuration or the policy: see [`crate::telemetry`].
 

@@ -1,4 +1,5 @@
-//! Reads the sections `[issuers.*]`, and `[clients.NAME.token]`: which tokens authenticate a client. `config` calls it.
+//! Reads the sections `[issuers.*]`, and `[clients.NAME.token]`: which tokens authenticate a client. `config` calls it
+//! for the issuers, and `client` for the tokens of a client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

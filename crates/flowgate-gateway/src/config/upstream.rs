@@ -1,5 +1,5 @@
 //! Reads the sections `[upstreams.*]`, the servers of models, and the entries of `fallback`, which name further
-//! upstreams of a client. `config` calls it for the configuration file.
+//! upstreams of a client. `config` calls it for the upstreams, and `client` for the entries of `fallback`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
