@@ -117,7 +117,7 @@ impl LoginSettings {
         // The configuration may have been reloaded in between.
         if secrets.party != self.party() {
             return Err(LoginFailure::Request(
-                "the configuration was reloaded and no longer names the issuer of this login: begin again",
+                "the configuration was reloaded and no longer has the issuer or the `client-id` of this login: begin again",
             ));
         }
         let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
