@@ -22,8 +22,9 @@ pub(crate) fn run(database: &DatabaseCommand, output: &mut Console) -> Result<u8
 }
 
 /// Encrypts the content of the gateway with the configuration at `path`: the database, and the contents of the audit
-/// log. With `accepts_unencrypted`, also encrypts values that a gateway without the key has written since the last
-/// run; otherwise they are an error. Returns 0, or 1 if the user has interrupted the run.
+/// log. If everything was encrypted before, a value that is not encrypted is an error, since somebody else who can
+/// write to the database may have put it there; with `accepts_unencrypted`, it is encrypted as well. Returns 0, or 1
+/// if the user has interrupted the run.
 ///
 /// # Errors
 /// If the configuration has no key, the database cannot be used, or a stored value was altered.
