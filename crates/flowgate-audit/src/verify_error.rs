@@ -1,6 +1,6 @@
-//! Defines the problems that the verification of a log finds, with their texts for the person who verifies it, and
-//! counts the contents that exist, are missing or were deleted. `verify` returns them, and `flowgate audit` prints
-//! them.
+//! Defines what the verification of a log returns: the problems, with their texts for the person who verifies it, and
+//! [`ContentCounts`], which says how many contents of records are unchanged, missing or deleted, belong to no record, or
+//! are encrypted and were not compared. `verify` returns both, and `flowgate audit` prints them.
 
 use std::fmt;
 

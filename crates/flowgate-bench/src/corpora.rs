@@ -1,10 +1,13 @@
 //! Reads public benchmarks from a folder of the user, and measures what a flow policy decides on their cases, without a model.
 //! `flowgate bench corpus` is the command.
 //!
-//! The benchmarks are not part of this project: [`load`] reads their own files, in the form in which their authors publish them, and refuses files of
-//! another form. One form is our own, for scenarios of a benchmark that is not published. The policy is [drafted](flowgate::draft) from the descriptions of the benchmark's tools, and names nothing of its cases. Each case
-//! runs in a guarded conversation with a test double, which makes the calls of the user's task, and does what the injected text asks for as soon as
-//! the text is visible. The figures describe the policy and the method, and not a model.
+//! The benchmarks are not part of this project: [`load`] reads the files that their authors publish, and refuses files of another format. TaintBench
+//! is not published, so its scenarios are read in a format that Flowgate defines. The policy is [drafted](flowgate::draft) from the descriptions of the
+//! benchmark's tools, and names nothing of its cases. Each case runs in a guarded conversation with a test double, which makes the calls of the user's
+//! task, and does what the injected text asks for as soon as the text is visible. The figures describe the policy and the method, and not a model.
+//!
+//! Some files only read data for other suites: `mails.rs` for the games, `prompt_shield.rs` for detection, and `fake_news.rs` and `news_questions.rs`
+//! for label propagation.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -15,8 +18,9 @@
 //! | `toolkit.rs` | converts descriptions of parameters in the form of ToolEmu to JSON schemas |
 //! | `arguments.rs` | chooses the arguments of the calls by which the double obeys an injected text |
 //! | `injecagent.rs`, `tau_bench.rs`, `privacy_lens.rs`, `agentdyn.rs` | read one benchmark each |
-//! | `taint_scenarios.rs` | reads scenarios of taint propagation in an own form, since TaintBench is not published |
+//! | `taint_scenarios.rs` | reads scenarios of taint propagation in Flowgate's own format |
 //! | `prompt_shield.rs` | reads labelled texts, on which [`detection`](crate::detection) measures detectors |
+//! | `mails.rs` | reads e-mails as background text for the [games](crate::games) |
 //! | `fake_news.rs`, `news_questions.rs` | read pairs of news articles with questions, and let a model write the questions |
 //! | `double.rs`, `run.rs` | implement the double, and run one case |
 //! | `figures.rs`, `report.rs`, `manifest.rs` | count the outcomes of calls, print the figures, and identify the run |

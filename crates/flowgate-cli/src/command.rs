@@ -1,4 +1,5 @@
-//! Runs the command that the arguments name: `main` calls `run`, which dispatches to one file for each command.
+//! Runs the command that the arguments name. `main` calls the function `run`, which calls the module of that command.
+//! Each command has a module, except those that only print a list or a script: these run in the function itself.
 
 mod analyze;
 #[cfg(feature = "run")]
@@ -128,7 +129,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Explain {
             policy, trace, call, influence, content, against, parameters, answering, ..
         } => {
-            // The parser of the arguments requires both.
+            // Without `--question`, the argument parser requires a policy and a trace, so the defaults are never used.
             let (policy, trace) = (policy.unwrap_or_default(), trace.unwrap_or_default());
             let (policy, trace, call) = (policy.as_path(), trace.as_path(), call.as_deref());
             let (influence, against) = (influence.as_str(), against.as_slice());

@@ -62,8 +62,9 @@ pub(crate) struct AttackCalls {
 }
 
 impl AttackCalls {
-    /// Returns the acting calls that the attack asked for; all acting calls of the run if it does not say which these
-    /// are, because none of its calls has an `origin`. A call acts unless everything may flow into its tool.
+    /// Returns the calls that the attack asked for, without harmless ones: the calls of a tool into which everything may
+    /// flow. If no call of the run has an `origin`, the run does not say which calls the attack asked for, and all that
+    /// are not harmless count.
     pub(crate) fn of(run: &ReplayedRun) -> Self {
         // A run without calls counts as known: the attack asked for none of its calls.
         let are_known = run.calls.is_empty() || run.calls.iter().any(|call| call.origin.is_some());

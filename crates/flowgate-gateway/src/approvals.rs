@@ -1,9 +1,11 @@
-//! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes
-//! (orders of an admin that stop a tool, a client or a server). The model and MCP routes call `ApprovalService`.
+//! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes:
+//! orders of an admin that stop a tool, a client or a server. The model and MCP routes call `ApprovalService`, which
+//! this file defines.
 //!
 //! A question is a row of the [database](crate::database), so it outlives the gateway and the request that asked it. It
-//! is decided once, for a call with exactly its arguments. Without a decision, the call does not run. The request waits
-//! for the decision for a while; then its turn ends, and continues when the agent sends the request again.
+//! is about one call with its exact arguments, and is decided once. Without a decision, the call does not run. The
+//! request waits for the decision for a limited time; then its turn ends, and continues when the agent sends the
+//! request again.
 //!
 //! * `people`: finds the person whose key a request carries.
 //! * `clearance`: decides which parts of a question a person may read.
@@ -16,7 +18,7 @@
 //! * `question_limits`: reports that a limit on questions is reached.
 //! * `tool_offers`: asks people about new and changed tools of MCP servers.
 //! * `reload`: replaces people and names when the configuration is reloaded.
-//! * `webhook`: notifies another program of questions and decisions.
+//! * `webhook`: notifies another program of questions and decisions; `webhook_format`: writes the notifications.
 
 pub(crate) mod clearance;
 mod conversation_grants;
@@ -84,7 +86,8 @@ pub(crate) struct ApprovalService {
     pub(crate) freeze_targets: FreezeTargets,
     pub(crate) log: OperatorLog,
     metrics: Arc<AgentMetrics>,
-    /// Wakes the requests and event streams that wait for the change of a question, when one changes at this gateway.
+    /// Wakes the requests and event streams that wait for a change of a question, when a question changes at this
+    /// gateway.
     question_changes: Arc<watch::Sender<()>>,
     /// The sessions of people who use the page, and the failed logins.
     pub(crate) sessions: Arc<PageSessions>,
@@ -163,8 +166,8 @@ impl ApprovalReference {
         self.remaining_calls > 0
     }
 
-    /// Uses the answer for the call that `ask` is about, if it is equal to the call of the question and the answer
-    /// covers a further call. Returns whether it was used.
+    /// Uses the answer for the call that `ask` is about, if this call is equal to the call of the question and the
+    /// answer covers a further call. Returns whether the answer was used.
     pub(crate) fn take_equal_call(&mut self, ask: &ApprovalRequest) -> bool {
         // Compared without the members in which questions about equal calls may differ, as `self.content` is.
         let mut content = stored_content(ask, ask.is_grantable());
@@ -175,7 +178,8 @@ impl ApprovalReference {
     }
 }
 
-/// The turn in which a question is asked, as every method that asks needs it.
+/// The circumstances of a question, which every method that asks needs: for which client and in which conversation it
+/// is asked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApprovalContext<'t> {
     pub(crate) client: &'t ClientSettings,
@@ -196,7 +200,7 @@ impl ApprovalOutcome {
 }
 
 impl ApprovalService {
-    /// Creates the service. `settings` contains the limits on questions and the times for which they wait;
+    /// Creates the service. `settings` contains the limits on questions, and how long requests and questions wait;
     /// `freeze_targets` are the targets that an admin can freeze.
     pub(crate) fn new(
         store: Arc<Database>,
@@ -207,7 +211,7 @@ impl ApprovalService {
         freeze_targets: FreezeTargets,
         (log, metrics): (OperatorLog, Arc<AgentMetrics>),
     ) -> Self {
-        // What the service keeps itself is empty at first.
+        // The state that the service itself owns is empty at first.
         let (question_changes, sessions, login_links, logins, is_replaced) = Default::default();
         let (login_failures, refused_codes) = Default::default();
         let webhook = webhook.map(Arc::new);
@@ -384,10 +388,10 @@ impl ApprovalService {
         Ok(self.await_answer(context, asked).await)
     }
 
-    /// Waits until the question `asked` is decided, its client disconnects, or the time limit of `[approvals] wait`
+    /// Waits until the question `asked` is decided, its client disconnects, or the time of `[approvals] wait-seconds`
     /// ends. In the last two cases the outcome is `Decision::Undecided`: the question stays open, and the next request
-    /// of the client asks again. It is `Decision::Unanswered`, which allows nothing, if the question can no longer be
-    /// answered. The outcome always has the question, and `context` says for whom it was asked.
+    /// of the client asks again. If the question can no longer be answered, the outcome is `Decision::Unanswered`,
+    /// which allows nothing. The outcome always contains the question. `context` says for whom the question was asked.
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
         let until = Instant::now() + self.settings.wait;
@@ -400,7 +404,8 @@ impl ApprovalService {
                 Ok(question) => {
                     is_failing = false;
                     question.map_or((None, false), |question| {
-                        // An allowed question that somebody has not approved who must allows nothing.
+                        // If certain people must all approve, an allowed question allows nothing while the approval of
+                        // one of them is missing.
                         let is_allowed = question.state == QuestionState::Allowed;
                         let state = match is_allowed && !question.missing_approvers().is_empty() {
                             true => QuestionState::Void,
@@ -497,7 +502,7 @@ impl ApprovalService {
         Ok(self.store.tenant(tenant).await?.filter(|record| known != Some(record.as_str())))
     }
 
-    /// Wakes what waits at this gateway for a change of a question: requests, and event streams of people.
+    /// Wakes the requests and the event streams of people that wait at this gateway for a change of a question.
     pub(crate) fn wake_waiters(&self) {
         self.question_changes.send_replace(());
     }

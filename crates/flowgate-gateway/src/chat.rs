@@ -4,40 +4,46 @@
 //! decodes a request of any supported API into a chat, and [adds
 //! it](flowgate_guard::conversation::Conversation::accept_messages) to the guarded conversation that the chat belongs
 //! to. It judges the output of the model before the agent receives any of that output. Streaming and non-streaming
-//! routes share this code, which `http::service` calls. This file has the state that the routes share: opened when
-//! the gateway starts, closed when it ends.
+//! routes share this code, which `http::service` calls. This file defines `ModelRoutes`, the state that all routes
+//! share: it is opened when the gateway starts, and closed when the gateway ends.
 //!
-//! A request passes these modules:
+//! A chat request passes these modules:
 //!
-//! * `model_request`: reads its headers; `authentication`: finds its client, by the keys that `credentials` reads or
-//!   by its token (`token_authentication`);
-//!   `client_limits`: checks the limits on its requests; `budgets`: checks and counts what its models use on a day.
-//! * `answer`: turns its body into its reply; `turn`: turns its chat into a completion; `upstream_model`: wraps the
-//!   model that the turn calls; `fallback_model`: asks another upstream if the first one cannot answer.
-//! * `person_approver`: asks people about the calls of the turn; `used_approvals`: collects the approvals that it uses;
-//!   `frozen_approvals`: reads which of them are frozen or withdrawn.
-//! * `turn_observer`: streams what may be released early, and cancels the turn if the client has disconnected;
-//!   `provider_tools`: runs calls of tools of the provider; `tool_choice_model`: applies the choice of tools that the
-//!   client requests; `turn_completion`: builds the completion from the outcome of the turn.
-//! * `stream`: streams its answer; `error_reply`: builds errors in the form of its API; `model_error`: converts
-//!   failures of models to errors for the client.
-//! * `report`: writes its log line; `turn_trace`: records its spans.
-//! * `embeddings`: answers a request for embeddings, if the policy permits it.
-//! * `guardrail`: judges chats that run through another gateway.
-//! * `handed_calls`: remembers the calls that clients received, for the hooks of coding agents.
-//! * `model_list`: answers a request for the list of models; `count_tokens`: answers a request for a number of tokens.
+//! * `model_request`: reads the headers of the request. `authentication` finds its client by the keys that
+//!   `credentials` reads, or by a token (`token_authentication`). `client_limits` checks the limits on the client's
+//!   requests, and `budgets` those on what its models use on a day.
+//! * `answer`: turns the body of the request into the reply; `requested_model`: checks the model that the body names.
+//! * `turn`: turns the chat into a completion, from the input that `turn_request` defines. `turn_models` creates the
+//!   models of the turn, `turn_start` resumes a waiting turn or begins one, and `turn_end` records the verdicts.
+//! * `upstream_model`: measures each model that a turn calls; `fallback_model`: asks another upstream if the first one
+//!   cannot answer; `tool_choice_model`: applies the client's `tool_choice`.
+//! * `person_approver`: asks people about the calls of a turn; `used_approvals`: collects the approvals that the turn
+//!   uses; `frozen_approvals`: reads which approvals are frozen or withdrawn.
+//! * `turn_observer`: streams text that may be released early, and cancels the turn if the client has disconnected;
+//!   `provider_tools`: runs calls of tools of the provider; `turn_completion`: builds the completion from the outcome
+//!   of the turn.
+//! * `stream`: streams the reply; `error_reply`: builds errors in the form of the API; `model_error`: converts failures
+//!   of models to errors for the client.
+//! * `report`: writes the log line of the request; `turn_trace`: records its spans.
 //!
-//! These modules use:
+//! These modules answer other requests:
+//!
+//! * `embeddings`: a request for embeddings, if the policy permits it.
+//! * `guardrail`: the question of another gateway whether a chat or an answer is permitted.
+//! * `handed_calls`: the question of a coding agent's hook whether the gateway has handed a call to the agent.
+//! * `model_list`: a request for the list of models; `count_tokens`: a request for a number of tokens.
+//! * `quotations`: the requests by which admins list and clear the texts that clients were shown.
+//!
+//! The others are used by several of these, or by the program:
 //!
 //! * `clients`: finds clients by their keys; `request_quota`: limits how often a client may send requests.
 //! * `headers`: reads the headers that name a conversation and a provenance.
 //! * `request_decoder`: decodes the bodies of requests.
-//! * `item_references`: finds the answers whose items a request refers to.
+//! * `item_references`: finds the earlier answers to whose items a request refers.
 //! * `response_id`: reads and writes the ids of answers that a later request may continue from.
 //! * `conversations`: finds and stores the conversation that a request belongs to.
 //! * `reload`: replaces clients, policies and people by those of a reloaded configuration.
-//! * `quotations`: lists and clears, for admins, the texts that clients were shown.
-//! * `maintenance`: maintains the database and the audit log periodically.
+//! * `maintenance`: maintains the database, the audit log and the keys of issuers periodically.
 //! * [`stored_trace`]: replays the traces of stored conversations.
 //! * [`recheck`]: compares an audit log with a replay of the stored conversations.
 
@@ -165,8 +171,8 @@ impl ModelRoutes {
     /// parsed JSON values, which all requests share.
     ///
     /// # Errors
-    /// If one of these or the log of a client in watch mode cannot be opened, or the audit log does not fit the
-    /// database.
+    /// If one of these or the log of a client in watch mode cannot be opened, or the audit log lacks lines that the
+    /// database has recorded.
     pub(crate) async fn open(
         config: GatewayConfig,
         values: ValueBudget,
@@ -187,8 +193,8 @@ impl ModelRoutes {
     /// is open already; if this fails, the caller closes it.
     ///
     /// # Errors
-    /// If the audit log, the webhook or the export of spans cannot be opened, or the audit log does not fit the
-    /// database.
+    /// If the audit log, the webhook or the export of spans cannot be opened, or the audit log lacks lines that the
+    /// database has recorded.
     async fn start(
         config: GatewayConfig,
         database: Arc<Database>,
@@ -214,8 +220,8 @@ impl ModelRoutes {
         database.accept_database()?;
         remark_open_files(&store.address, audit.as_ref(), &log);
         if database.is_partly_encrypted() {
-            let sentence = "the database has content from before there was an encryption key, or the end of its encryption was not \
-                            recorded: run `flowgate database encrypt`";
+            let sentence = "the database may have content that is not encrypted, since it was stored before there was a key and its encryption was not \
+                            completed: run `flowgate database encrypt`";
             log.write(LogEvent::Remark, "", Vec::new(), sentence);
         }
         let webhook = webhook.map(|settings| Webhook::new(settings, log.clone())).transpose();
@@ -294,8 +300,8 @@ impl ModelRoutes {
     }
 
     /// Returns the names of the failing parts that the gateway can do without: witnesses to which deliveries fail, and
-    /// `issuer` if an issuer has no usable key, because none was fetched, all are too old, or it has withdrawn them
-    /// (its tokens are refused).
+    /// `issuer` if an issuer has no usable key. Tokens of such an issuer are refused: none of its keys was fetched, all
+    /// are too old, or the issuer has withdrawn them.
     pub(crate) fn degraded_parts(&self) -> Vec<&'static str> {
         let mut degraded =
             self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default();
@@ -345,9 +351,9 @@ impl ModelRoutes {
     }
 }
 
-/// Removes the keys of the configuration from the operator's log from now on. Checks that the logs of clients in watch
-/// mode can be opened, and warns of each such client. Logs advice about regions that a client's policy and settings
-/// hide from models.
+/// Prepares the operator's log for the clients of a configuration: from now on, the keys of the configuration are
+/// removed from log lines. Checks that the watch log of each client in watch mode can be opened, and writes a warning
+/// that names the client. Logs advice about regions that a client's policy and settings hide from models.
 ///
 /// # Errors
 /// If the log of a client in watch mode cannot be opened.
@@ -381,7 +387,8 @@ fn remark_open_files(address: &config::DatabaseAddress, audit: Option<&AuditSpec
     );
     for path in database::sqlite::file::readable_by_others(&paths) {
         let path = path.display();
-        let sentence = format!("users other than its owner can read or write {path}: run `chmod 600 {path}`");
+        let sentence =
+            format!("users other than the owner of {path} can read or write it: run `chmod 600 {path}`");
         // The empty name: the line is about no single client.
         log.write(LogEvent::Remark, "", Vec::new(), &sentence);
     }

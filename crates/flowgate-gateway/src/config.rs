@@ -1,7 +1,11 @@
 //! Reads the configuration file of the gateway, in TOML. `flowgate serve` calls [`read_with_overrides`], and the
-//! gateway is built from the settings that it returns. `file` declares the tables of the file, `overrides` and `schema`
-//! are for environment variables that set fields, `loader` and `fixed_sections` for reloads; the other submodules each
-//! check a section or a part of one, and convert it to settings.
+//! gateway is built from the settings that it returns ([`GatewayConfig`]).
+//!
+//! `file` declares the tables of the file. `client_settings` and `message_trust` define the settings of a client.
+//! `overrides` sets fields from environment variables, with the types of `schema`. `loader` reads the configuration
+//! again for a reload, and `fixed_sections` says what a reload cannot change. Each other submodule checks a section, or
+//! a part of one, and converts it to settings: `approvals`, `audit` (with `witness`), `client` (with `budget`),
+//! `issuer`, `login`, `person`, `server`, `telemetry`, `tls`, and `upstream` (with `dropped_parts`).
 //!
 //! ```toml
 //! [upstreams.local]
@@ -139,7 +143,7 @@ impl Default for DatabaseSpec {
     /// Returns the default sizes and times, for a database in memory. `ConfigReader::store` sets the address.
     fn default() -> Self {
         let (address, retention) = (DatabaseAddress::Memory, Duration::from_secs(30 * DAY));
-        // The memory sizes are in bytes.
+        // `quotations` is a number of windows of text; the other sizes are in bytes.
         let (quotations, quotation_age) = (8 << 20, retention);
         let encryption = EncryptionKeys::default();
         Self {
@@ -157,7 +161,7 @@ impl Default for DatabaseSpec {
 /// The seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
 /// The version of the rules by which `flowgate_mcp` counts the questions to the person at a client. Sessions that were
-/// stored under other rules are not replayed: they could ask where the session did not.
+/// stored under other rules are not replayed: the replay could ask a question that the session did not ask.
 const QUESTION_COUNTING: u32 = 2;
 /// The default file of the database, in the folder of the configuration.
 const FILE: &str = "flowgate.db";
@@ -220,7 +224,7 @@ pub fn read_with_overrides(
     methods: &MethodRegistry,
     overrides: &Overrides,
 ) -> Result<GatewayConfig, ConfigError> {
-    let EffectiveFile { file, table, overridden } = overrides.read_file(text)?;
+    let EffectiveFile { file, table, overridden } = overrides.apply_to(text)?;
     let reader = ConfigReader { folder, environment, methods, keys: RefCell::default() };
     let predicate_sources = reader.predicate_sources(&file.predicates)?;
     let mut upstreams = BTreeMap::new();
@@ -419,8 +423,8 @@ fn missing_variable(variable: &str) -> String {
     )
 }
 
-/// Returns the entry of a configuration that has this name. The error message lists the names that exist; `kind` says
-/// in it what the entries are, such as `upstream`.
+/// Returns the entry of a configuration that has this name. The error message lists the names that exist; `kind` is the
+/// word for the entries in this message, such as `upstream`.
 fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
     all.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.keys().map(String::as_str).collect();
@@ -526,7 +530,7 @@ impl ConfigReader<'_> {
         EncryptionKeys::read(&text).map_err(|why| format!("{setting}: {why}"))
     }
 
-    /// Reads a key from an environment variable or a file, of which a section may name one, and notes it, so that it is
+    /// Reads a key from the environment variable or the file that a section names, and notes the key, so that it is
     /// removed from logs and records. `None` if the section names neither.
     ///
     /// # Errors
@@ -535,9 +539,9 @@ impl ConfigReader<'_> {
         self.key_named(("key-from", variable), ("key-file", file))
     }
 
-    /// Reads a key from the environment variable `variable` or the file `file`, and notes it, so that it is removed
-    /// from logs and records. `None` if neither is given. `from` and `file_setting` are the names of the settings,
-    /// for errors.
+    /// Reads a key from the environment variable `variable` or the file `file`, and notes the key, so that it is
+    /// removed from logs and records. `None` if neither is given. `from` and `file_setting` are the names of the two
+    /// settings, for errors.
     ///
     /// # Errors
     /// If both are given, the variable is not set, or the file cannot be read.

@@ -1,9 +1,12 @@
 //! Writes the [audit log](flowgate_audit) of the gateway, if one is configured: verdicts, questions, decisions and
 //! freezes. The model routes, the MCP routes and the routes for people call it.
 //!
-//! Reasons are recorded without content. For a rule, the log has its line in the policy and the first line of its text,
-//! but not its message, which may quote content. For any other reason, the log has its kind and the names of the
-//! labels. `log_probe` tests for the health route whether the log can be written.
+//! Reasons are recorded without content. For a rule, the log has the line of the rule in the policy and the first line
+//! of the rule's text, but not its message, which may quote content. For any other reason, the log has the kind of the
+//! reason and the names of the labels.
+//!
+//! `log_probe` tests for the health route whether the log can be written. [`accept_loss`] records for a command that
+//! the operator accepts lost lines.
 
 mod log_probe;
 
@@ -31,7 +34,8 @@ use flowgate_audit::{
 };
 use log_probe::{LogProbe, PROBE_TIMEOUT};
 
-/// An event for the audit log. Its content is stored in a file next to the log, and not in the log itself.
+/// An event for the audit log, perhaps with content such as the arguments of a call. The content is stored in a file
+/// next to the log, and not in the log itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AuditEntry {
     event: AuditEvent,
@@ -83,9 +87,9 @@ pub(crate) struct RecordingLog {
 
 impl Recorder {
     /// Opens the audit log of a configuration, begins to record its heads in the database and to send them to the
-    /// witnesses, and records the policies of `clients`. Does nothing without a configured log. The log comes with the
-    /// cipher of its contents, if they are encrypted. `keys` are the keys to remove from content, and `operator` is the
-    /// log of the operator.
+    /// witnesses, and records the policies of `clients`. Does nothing without a configured log. `spec` is the
+    /// configured log, with the cipher of its contents if they are encrypted. `keys` are the keys to remove from
+    /// content, and `operator` is the log of the operator.
     ///
     /// # Errors
     /// If the log lacks a line whose hash the database or the file of a witness has recorded, or the log, its key or a
@@ -147,12 +151,13 @@ impl Recorder {
         self.record(&[AuditEvent::ConfigurationLoaded { policies, cause }.into()])
     }
 
-    /// Records that the configuration was reloaded because of `cause`, and from now on removes its keys from content as well. Earlier keys
-    /// are still removed, since requests that began with them continue.
+    /// Records that the configuration was reloaded because of `cause`, and from now on removes the keys of the new
+    /// configuration from content as well. Earlier keys are still removed, since requests that began with them
+    /// continue.
     ///
     /// # Errors
-    /// If this cannot be recorded; the configuration must not take effect then. The keys of the configuration are
-    /// removed from content nevertheless.
+    /// If the reload cannot be recorded: the configuration must then not take effect. Its keys are removed from content
+    /// nevertheless.
     pub(crate) fn reconfigure(
         &self,
         clients: &[ClientSettings],
@@ -191,8 +196,9 @@ impl Recorder {
         }
     }
 
-    /// Records that an order or decision, which was recorded before, may not be in force, since the database failed.
-    /// A failure to record this is ignored: `/health` reports that the log cannot be written.
+    /// Records that an order or decision that was recorded before may not be in force, because the database failed with
+    /// `error`. `what` describes the order, and `who` is the person who gave it. A failure to record this is ignored:
+    /// `/health` reports that the log cannot be written.
     pub(crate) fn record_unconfirmed(&self, what: String, who: &str, error: &DatabaseError) {
         let (who, cause) = (who.to_owned(), error.to_string());
         let _ = self.record(&[AuditEvent::OrderUnconfirmed { what, who, cause }.into()]);
@@ -265,8 +271,8 @@ impl RecordingLog {
     }
 }
 
-/// Records that the operator `who` accepts the loss of lines of the audit log, or of its database; the gateway can
-/// start again afterwards.
+/// Records that the operator `who` accepts that lines of the audit log, or the database in which they were recorded,
+/// were lost. Afterwards, the gateway can start again.
 ///
 /// Returns the accepted loss; `None` if there is no audit log, or if nothing was lost.
 ///
@@ -282,9 +288,8 @@ pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>
 }
 
 /// Opens the log, and records in the log, in the database and in the witness's file that the operator `who` accepts a
-/// loss: the lines that the database or the witness has recorded and the log does not have. Returns the loss of the
-/// lines that the database has recorded or, if there is none, of those that the witness has; `None` if nothing was
-/// lost.
+/// loss: lines that the database or the witness has recorded and the log does not have. Returns the loss that the
+/// database shows or, if it shows none, the loss that the witness shows; `None` if nothing was lost.
 async fn accept_losses(
     store: &Database,
     audit: AuditSpec,
@@ -321,7 +326,7 @@ async fn accept_losses(
     // After a loss, the conversations of the database are recorded as older than the log.
     store.watch(&log, database_loss.is_some()).await?;
     if database_loss.is_some() {
-        // The database itself may be another one than expected; from now on, this one is expected.
+        // The lock file may name another database as the expected one; from now on, it names this one.
         store.accept_database()?;
     }
     Ok(database_loss.or(witness_loss))
@@ -348,10 +353,11 @@ fn delivery_to_database_error(undelivered: DeliveryError) -> DatabaseError {
     DatabaseError::Audit(undelivered.to_string())
 }
 
-/// Returns the text of a content to store, from which the keys of the configuration, the client's key `key` and all
-/// virtual keys are removed.
+/// Returns the text of `content` in which it is stored: without the keys of the configuration (`keys`), the client's
+/// own key (`key`) and all virtual keys.
 fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
     let hide = |text: &str| {
+        // Removes the virtual keys.
         let text = redact(text).into_owned();
         let text = keys.iter().fold(text, |text, key| key.redacted_from(&text));
         key.map_or_else(|| text.clone(), |key| Secret::new(key).redacted_from(&text))
@@ -458,7 +464,7 @@ fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
             }
             _ if reason.label.is_empty() => kind.to_owned(),
             _ => format!(
-                "{kind}: {} where at most {} may be",
+                "{kind}: the label is {}, and at most {} is permitted",
                 reason.label.join(" "),
                 reason.required.join(" ")
             ),

@@ -5,8 +5,8 @@
 //! The report appears at startup, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and
 //! in a response header for clients that request it.
 //!
-//! The operator's log contains the whole report. The header for the client contains only items that the configuration,
-//! the policy and the client's own request (the roles of its messages, the names of its tools) determine. It must
+//! The operator's log contains the whole report. The header for the client contains only items that follow from the
+//! configuration, the policy and the client's own request (the roles of its messages, the names of its tools): it must
 //! reveal nothing about other conversations, the labels of external state, or the labels of tool outputs (see
 //! `SECURITY.md`).
 //!
@@ -70,7 +70,7 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     if policy.is_rules_only() || client.upstream.is_none() {
         return Vec::new();
     }
-    let mut conversation = match probe(client) {
+    let mut conversation = match example_conversation(client) {
         Some(conversation) => conversation,
         None => return Vec::new(),
     };
@@ -91,11 +91,11 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     }
     // 0: from the first item of the conversation on.
     let mut hidden_items = conversation.hidden_items(&sender, 0);
-    // The operator pins forms: messages with a fixed text and holes for varying text. A hole is hidden on purpose, so
-    // it needs no advice.
+    // The operator pins templates: messages with a fixed text and holes for varying text. A hole is hidden on purpose,
+    // so it needs no advice.
     hidden_items.retain(|item| item.cause != HidingCause::Hole);
-    // With one pinned form, the form of the system message, a client sends other user messages. With several, it may
-    // send all its messages in these forms, unless a person types at the client.
+    // If one template is pinned, it is that of the system message, and the client sends other user messages. If several
+    // are pinned, all messages of the client may have these templates, unless a person types at the client.
     let sends_other_messages = client.pinned.len() < 2 || client.is_interactive_alone;
     hidden_items.retain(|item| item.cause != HidingCause::NotInteractive || sends_other_messages);
     // The tools that the policy names and whose answers no statement labels.
@@ -126,7 +126,7 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
 /// Creates the example conversation for [`client_advice`]; it is never shown to a model. Its tools are an example of
 /// each tool that the policy names or, if it names none, an invented one. `None` if they exceed the limits of a
 /// conversation.
-fn probe(client: &ClientSettings) -> Option<Conversation> {
+fn example_conversation(client: &ClientSettings) -> Option<Conversation> {
     let offered = |tool: Tool| OfferedTool {
         tool,
         description: "A tool.".to_owned(),
@@ -155,9 +155,9 @@ fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
     tools.into_iter().filter(is_unlabelled).map(|tool| tool.to_string()).collect()
 }
 
-/// Logs the items that are hidden from the lowest steps of a conversation (the steps with the lowest label) and were
-/// not logged before. `sender` is the client as the guard knows it, and `name` the name of the conversation.
-/// `explained` contains the items that were logged before, and receives the new ones.
+/// Logs the items of a conversation that are hidden from steps at the base label (the label at which each turn starts),
+/// unless they were logged before. `sender` is the client as the guard knows it, and `name` the name of the
+/// conversation. `explained` contains the items that were logged before, and receives the new ones.
 pub(crate) fn log(
     log: &OperatorLog,
     client: &ClientSettings,
@@ -179,7 +179,7 @@ pub(crate) fn log(
         if explained.reported.len() >= MAX_EXPLAINED {
             return log.limit(&Limit {
                 what: "hidden items that are reported for one conversation",
-                effect: "further hidden items of it are not logged",
+                effect: "further hidden items of the conversation are not logged",
                 setting: None,
                 advice: Some("let the agent use the same tools in each turn"),
                 most: u64::try_from(MAX_EXPLAINED).unwrap_or(u64::MAX),
@@ -204,9 +204,9 @@ pub(crate) fn log(
     }
 }
 
-/// Returns the value of [`HIDDEN_HEADER`]: the items that are hidden from the lowest steps (the steps with the lowest
-/// label), as JSON in ASCII. It contains only items that the configuration, the policy and the client's own request
-/// determine. `sender` is the client as the guard knows it.
+/// Returns the value of [`HIDDEN_HEADER`]: the items that are hidden from steps at the base label (the label at which
+/// each turn starts), as JSON in ASCII. It contains only items that the configuration, the policy and the client's own
+/// request determine. `sender` is the client as the guard knows it.
 pub(crate) fn header(
     client: &ClientSettings,
     sender: &history::ClientProfile,
@@ -306,7 +306,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
     {
         let text = format!(
             "{} is hidden: it carries {carries}, but no `require` of {file} names the tool `{tool}`, so \
-            while that tool is on offer the lowest steps are shown only text with the bottom of every \
+            while that tool is on offer, each turn starts with steps that are shown only text with the bottom of every \
             dimension; add `require ... if: (call: ToolCall) is tool:{tool}`",
             subject(&item.what)
         );
@@ -329,9 +329,9 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         }
         (HiddenItemKind::Answer(tool), _) => {
             let text = format!(
-                "answers of `{tool}` are hidden from the lowest steps, as {file} labels them: they carry \
-                {carries}, which exceeds what {receiver} may receive; the model can look at them, and a person \
-                is then asked about calls that depend on them"
+                "answers of `{tool}` are hidden from steps at the base label (where each turn starts), as {file} labels \
+                them: they carry {carries}, which exceeds what {receiver} may receive; the model can look at them, and \
+                a person is then asked about calls that depend on them"
             );
             new_advice("as-labelled", true, text)
         }
@@ -420,7 +420,7 @@ fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvi
     let (listed, file) = (list(tools), &client.policy_file);
     let first = tools.first().map(String::as_str).unwrap_or_default();
     let text = format!(
-        "not on offer, since no statement of {file} labels their descriptions: {listed}; read the description of each tool, and if you trust \
+        "tools are not on offer, since no statement of {file} labels their descriptions: {listed}; read the description of each tool, and if you trust \
          it, add a statement for the tool, such as `label tool as LABEL if: (tool: Tool) is tool:{first}`"
     );
     VisibilityAdvice { id: "label-tool", is_intended: false, text }

@@ -1,5 +1,5 @@
-//! Implements watch mode of a client: the verdicts of its policy are recorded, and nothing is stopped, asked about or
-//! hidden.
+//! Implements watch mode, in which the verdicts of a client's policy are recorded, and nothing is stopped, asked about
+//! or hidden.
 //!
 //! Two monitors receive the events of each conversation of such a client:
 //!

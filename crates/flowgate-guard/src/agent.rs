@@ -1,9 +1,13 @@
-//! Drives a conversation to the end of a turn: asks the model, runs tools and asks a person, whenever the conversation
-//! needs one of them. `flowgate run`, the gateway and the benchmarks use it.
+//! Drives a conversation to the end of a turn ([`Agent`]): whenever the conversation needs an input, the agent asks a
+//! model, runs a tool or asks a person. `flowgate run`, the gateway and the benchmarks use it.
 //!
-//! The methods are asynchronous: a turn that waits for a model or a person costs no thread. They depend on no
-//! asynchronous runtime themselves; which one is needed depends on what the model and the observer await. A caller
-//! that is not asynchronous uses a function such as `flowgate_lm::block_on`.
+//! This file also defines what a caller passes in: the tools that run in this process ([`ToolHandler`], [`Toolbox`]),
+//! the tools that the model's provider runs ([`ProviderToolRunner`]), and an [`Observer`], which follows the turn and
+//! can cancel it.
+//!
+//! The methods are asynchronous: a turn that waits for a model or a person costs no thread. The methods themselves
+//! depend on no asynchronous runtime; the model and the observer may need one. A caller that is not asynchronous uses a
+//! function such as `flowgate_lm::block_on`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -121,7 +125,9 @@ impl Toolbox {
     fn run(&self, call: AuthorizedCall) -> ToolAnswer {
         match self.tools.get(&call.call().tool) {
             Some(tool) => tool.call(call),
-            None => ToolAnswer::error("the tool has no implementation in this program"),
+            None => ToolAnswer::error(
+                "the tool has no implementation in this program: do without it, or add it to the program's toolbox",
+            ),
         }
     }
 }
@@ -155,9 +161,10 @@ pub trait Observer: Send {
     }
     /// Is called after the model has answered.
     fn after_completion(&mut self, _completion: &Completion) {}
-    /// Is called after a person has approved a call, before the conversation receives the decision. The observer
-    /// joins the labels that other conversations wrote to stores after the question was asked, by which the call is
-    /// judged again: see [`Conversation::join_external_state`].
+    /// Is called after a person has approved a call, before the conversation receives the decision. The conversation
+    /// then judges the call again. The observer joins the labels that other conversations have written to stores since
+    /// the question was asked ([`Conversation::join_external_state`]), so that the call is judged by the current
+    /// labels. Unless it is overridden, this method does nothing.
     ///
     /// # Errors
     /// If the state cannot be joined. The call does not run.
@@ -417,7 +424,9 @@ impl Agent<'_> {
         call: AuthorizedCall,
     ) -> Result<ToolAnswer, Error> {
         let Some(tools) = self.provider_tools else {
-            return Ok(ToolAnswer::error("the call did not run: the tool has no implementation"));
+            return Ok(ToolAnswer::error(
+                "the call did not run: this program has no runner for tools of the provider",
+            ));
         };
         if let Err(problem) = self.observer.before_run(conversation, &call).await {
             conversation.record_voided_call(&problem);
@@ -449,7 +458,7 @@ impl Agent<'_> {
         ReplyListener { observer: &mut *self.observer, cleaner: None }.complete(model, request).await
     }
 
-    /// Ends the turn in the conversation because of `error`, and returns this error.
+    /// Ends the turn in the conversation because of `error`, and returns `error` to the caller of the agent.
     fn abort_turn(&self, conversation: &mut Conversation, error: Error) -> Result<Turn, TurnError> {
         conversation.stop();
         Err(TurnError::Model(error))
@@ -460,7 +469,7 @@ impl Agent<'_> {
 /// observer has cancelled the turn.
 struct ReplyListener<'o> {
     observer: &'o mut dyn Observer,
-    /// Cleans the text that may be shown early; without it none may.
+    /// Cleans the text that is shown early; `None` if no text may be shown early.
     cleaner: Option<StreamCleaner>,
 }
 

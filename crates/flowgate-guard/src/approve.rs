@@ -1,10 +1,11 @@
 //! Defines approvals: where the policy neither permits nor denies a call, a person is asked whether the call may run,
-//! and decides (line 10 of Algorithm 4 of the paper RTBAS).
+//! and decides (line 10 of Algorithm 4 of the paper RTBAS). A [conversation](crate::conversation) creates the
+//! [`ApprovalRequest`], and its driver passes the request to an [`Approver`], which returns a [`Decision`]. A
+//! [`QuestionBudget`] limits the questions, and a [`DigestKey`] computes the digests that identify calls.
 //!
 //! An approval applies to one call with exactly these arguments, once, for exactly the reasons that the person was
 //! shown, and until it expires. The monitor judges the call again when the decision arrives; if it then denies the
-//! call, the call does not run in spite of the approval. A question without an answer counts as refused. A
-//! [conversation](crate::conversation) creates the request, and its driver passes it to an [`Approver`].
+//! call, the call does not run in spite of the approval. A question without an answer counts as refused.
 
 mod question_budget;
 
@@ -66,13 +67,14 @@ pub struct ApprovalRequest {
     /// The number of equal calls in the model's message, from this one on: a person can answer for all of them.
     pub times: usize,
     /// The questions about further calls of the same message, as far as they can be foreseen, so that a person can
-    /// decide on all of them at once. A reader who may know of such a question may know of this one. Each is asked when
-    /// its call is judged; it may then have other reasons, or not be asked.
+    /// decide on all of them at once. A reader who may know of one of these questions may also know of this one. The
+    /// question about a further call is asked when that call is judged: by then it may have other reasons, or need not
+    /// be asked any more.
     pub upcoming: Vec<Self>,
 }
 
 impl ApprovalRequest {
-    /// Whether the policy lets a person answer for the rest of the conversation.
+    /// Returns whether the policy lets a person answer for the rest of the conversation.
     pub fn is_grantable(&self) -> bool {
         self.grant_scope >= GrantScope::Conversation
     }
@@ -86,8 +88,8 @@ impl ApprovalRequest {
     }
 
     /// Whether `later` is the same question about a call of the same message of the model, after other calls of the
-    /// message have run. It may have further excerpts: the answers to these calls. They have not led to the call, since
-    /// the model had written it before.
+    /// message have run. `later` may have further excerpts: the answers to these calls. The answers have not influenced
+    /// the call, since the model wrote all calls of the message before.
     #[must_use]
     pub fn is_same_question_after_answers(&self, later: &Self) -> bool {
         let later_texts = later.texts();
@@ -130,11 +132,11 @@ pub struct Excerpt {
 }
 
 /// The decision on a call that needs approval, as its conversation receives it: what a person decided, or why there is
-/// no decision. It differs from a [`PersonDecision`] in two ways: it has no lasting grants, of which a conversation
-/// does not know, and it has variants for a question that no person has answered.
+/// no decision. It differs from a [`PersonDecision`] in two ways: it has no lasting grants, because a conversation does
+/// not know them, and it has variants for a question that no person has answered.
 ///
-/// The list is exhaustive on purpose: a program has to act on each decision. Journals keep the names that the variants
-/// had first.
+/// The list is exhaustive on purpose: a program has to act on each decision. The serialized names are the first names
+/// of the variants, so that old journals stay readable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -146,8 +148,8 @@ pub enum Decision {
     /// [grantable](ApprovalRequest::is_grantable), the call may run once.
     AllowForConversation,
     /// The call may run, once: everybody whom [`ApprovalRequest::approvers`] names has approved it. Only a program that
-    /// counts each approval for the person who gave it may say so; [`AllowOnce`](Self::AllowOnce) is an approval of one
-    /// unnamed person, with which such a call does not run.
+    /// records which person gave each approval may pass this variant. [`AllowOnce`](Self::AllowOnce) is the approval of
+    /// one unnamed person, which does not suffice for such a call.
     AllowByAll,
     /// The call must not run.
     #[serde(rename = "refuse", alias = "deny")]
@@ -266,6 +268,8 @@ impl DigestKey {
 mod tests {
     use super::*;
 
+    /// Rows: the decision, its name in journals, another name that is read as the decision, and whether the call may
+    /// run.
     #[test]
     fn journals_keep_the_names_of_decisions() {
         for (decision, stored, other, allows) in [

@@ -3,9 +3,9 @@
 //! A policy reads `to`. A tool whose JSON parser ignores case (Go, .NET, Jackson if configured so) also accepts `To`,
 //! and uses whichever comes last; a Protobuf JSON parser accepts `userId` for `user_id`. The call that runs would
 //! differ from the call that was judged. Therefore a name that is not in the tool's schema, but differs from a name
-//! there only in case, separators, normalisation or invisible characters, is refused. So are two undeclared names in
-//! one object that differ only in case, normalisation or invisible characters. [`crate::conversation`] checks the
-//! arguments of every call before the call is judged.
+//! there only in case, separators, normalisation or invisible characters, is refused. Two undeclared names in one
+//! object are refused if they differ only in case, normalisation or invisible characters. [`crate::conversation`] and
+//! the MCP proxy check the arguments of every call before the call is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +20,7 @@ const MAX_EXAMINED: usize = 200_000;
 /// Why arguments are refused, and how to correct them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AmbiguousArgumentsError {
-    /// The problem, without the name.
+    /// The problem. It does not repeat the name, which can be hidden text.
     pub message: &'static str,
     /// The correction.
     pub advice: &'static str,
@@ -105,8 +105,8 @@ impl<'s> SchemaWalker<'s> {
     }
 
     /// Checks the names of one object and of the values in it. A declared name is allowed. An undeclared name must
-    /// differ from each declared one also after [`fold_case_and_separators`], and from each undeclared one after
-    /// [`fold_case`].
+    /// still differ from each declared name when both are folded by [`fold_case_and_separators`], and from each other
+    /// undeclared name when both are folded by [`fold_case`].
     ///
     /// # Errors
     /// If two names are ambiguous, or more than [`MAX_EXAMINED`] schemas and names would have to be examined.
@@ -261,7 +261,7 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// Folds a name so that all names become equal which some parser confuses. Such parsers ignore case, normalise (NFKC,
+/// Folds a name so that all names which some parser confuses become equal. Such parsers ignore case, normalise (NFKC,
 /// as Python does with names of arguments), or drop invisible characters and the white space around a name.
 fn fold_case(name: &str) -> String {
     let name: String = name.nfkc().filter(|c| !is_invisible(*c)).collect();
@@ -396,6 +396,7 @@ mod tests {
         }
     }
 
+    /// The comparison is refused if it takes too much work, and ends even if schemas refer to each other in a circle.
     #[test]
     fn work_is_bounded() {
         let wide: Map<String, Value> = (0..2_000).map(|n| (format!("a{n}"), json!({}))).collect();

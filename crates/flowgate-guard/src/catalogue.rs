@@ -1,9 +1,10 @@
-//! Holds the tools on offer in a conversation, and formats their descriptions for the model. The conversation
-//! replaces them when its caller offers others; [`crate::view`] shows a model those that it may see.
+//! Holds the tools on offer in a conversation ([`OfferedTool`]), and formats their descriptions for the model. A
+//! conversation owns one catalogue, and updates it when its caller offers other tools. [`crate::view`] offers the model
+//! the tools whose descriptions may be shown.
 //!
-//! A tool that the operator provides has the operator's description. A server's description of its tools is text like
-//! any other: it is an event of the trace, the policy labels it, and a tool whose description may not be shown is not
-//! on offer.
+//! The operator is the author of a tool's description, or the server that offers the tool ([`DescriptionAuthor`]). A
+//! server's description is text like any other: it is an event of the trace, the policy labels it, and a tool whose
+//! description may not be shown is not on offer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -118,8 +119,9 @@ impl Catalogue {
                     Some(monitor.push(TraceEntry::from(description))?.0)
                 }
             };
-            // An argument may be left to a slot if it is payload or has a consent; otherwise if an endorsement, which
-            // checks the form of the value, names it.
+            // An argument may be left to a slot if it is payload, or if a consent or an endorsement names it. An
+            // endorsement checks the form of the value, so arguments that only an endorsement names are kept
+            // separately.
             let mut slots = monitor.payload_arguments(&offered.tool);
             slots.extend(monitor.consent_arguments(&offered.tool));
             let mut endorsed = monitor.endorsed_arguments(&offered.tool);
@@ -238,11 +240,11 @@ impl CatalogueEntry {
 }
 
 /// Returns a name by which the model can call a tool: one that providers accept and that is not in `taken`. It is
-/// `server__tool`, or `tool` without a server. If server and tool cannot be read back from this name, it is `look`, or
-/// it is too long, the name ends in a digest of both.
+/// `server__tool`, or `tool` without a server. The name ends in a digest of server and tool in three cases: server and
+/// tool cannot be read back from it, it would be `look`, or it is too long.
 ///
-/// The name depends on the tool alone, since a tool that is not on offer at some label must not influence the names of
-/// others. Only if two tools have the same name nevertheless, the later one receives a number.
+/// The name depends on the tool alone, since a tool that is hidden at some label must not influence the names of
+/// others. Only if two tools nevertheless have the same name, the later one receives a number.
 fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
@@ -280,6 +282,7 @@ fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
 mod tests {
     use super::*;
 
+    /// Rows: the server, the tool, and the name for the model. A digest follows an expected name that ends in `_`.
     #[test]
     fn names_are_what_providers_accept_and_follow_from_the_tool_alone() {
         for (server, name, expected) in [

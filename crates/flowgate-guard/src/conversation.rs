@@ -1,9 +1,15 @@
 //! Implements guarded conversations between a user, a model and tools: Algorithm 4 of the paper RTBAS as a state
 //! machine without I/O.
 //!
-//! The machine reports what it [needs](Need) next: the model's next message, the text of a slot, a person's decision,
-//! a tool's answer. Its driver ([`crate::agent`], a gateway, a test) obtains that input and passes it in. One piece
-//! of code therefore decides what the model is shown and which calls run, wherever models and tools are hosted.
+//! The machine reports what it [needs](Need) next: the model's next message, the text of a slot, a person's decision, a
+//! tool's answer. Its driver ([`crate::agent`], a gateway, a test) obtains that input and passes it in. One piece of
+//! code therefore decides what the model is shown and which calls run, wherever models and tools are hosted.
+//!
+//! **Files.** `inputs` defines the inputs, and `apply` executes them. `generation`, `draft` and `step_labels` choose
+//! the label of a step and show the model a view. `calls`, `slot_filling`, `slot_copy`, `approval` and `upcoming`
+//! process the calls of a step. `hand_over`, `handed_over_calls` and `outside_chat` serve a caller that runs calls
+//! itself. `merge`, `redeclared`, `respelled_calls` and `postpone` compare the chat that a caller sends with the
+//! conversation. `replay` and `carry_over` rebuild a conversation from its recorded inputs.
 //!
 //! **Levels.** Under the method [lowest first](crate::method::lowest_first), a step is shown what flows to the
 //! strictest requirement of the tools on offer. The model requests more with [`look`](crate::slot::LOOK). A look pushes
@@ -157,12 +163,12 @@ impl Conversation {
         &mut self.journal
     }
 
-    /// Returns the base label, the bound of the lowest steps: they are shown only what flows to it.
+    /// Returns the base label, from which each turn starts. A step at the base label is shown only what flows to it.
     pub fn base_label(&self) -> &Label {
         self.labels.base()
     }
 
-    /// Starts another step in a turn that has ended, without a message of the user; does nothing during a turn.
+    /// Continues a turn that has ended with another step, without a message of the user. Does nothing during a turn.
     fn restart_turn(&mut self) {
         if self.is_turn_over() {
             self.labels.restart_levels();
@@ -194,8 +200,8 @@ impl Conversation {
         }
     }
 
-    /// Returns a builder for views of this chat. With `tag`, a nonce and the clearance of the screener, it marks the
-    /// hidden regions for the screener.
+    /// Returns a builder for views of this chat. For a view that a screener judges, `tag` has a nonce and the clearance
+    /// of the screener: the builder then puts hidden regions between tags with the nonce.
     fn view_builder<'c>(&'c self, tag: Option<(&'c str, Label)>) -> ViewBuilder<'c> {
         ViewBuilder {
             monitor: &self.monitor,
@@ -214,7 +220,7 @@ impl Conversation {
 
     /// Advances through the phases, as far as no input is needed, and returns the next input that the driver has to
     /// supply. If the driver was asked for a screening, a choice of tools, a decision or a tool's answer and did not
-    /// pass it in, this assumes the most cautious answer.
+    /// pass it in, the conversation assumes the most cautious answer.
     fn next_need(&mut self) -> Need {
         if let Some(view) = self.step.view() {
             return Need::Complete(view.clone());
@@ -262,10 +268,10 @@ impl Conversation {
         }
     }
 
-    /// Returns the filter through which the text of the step in progress may be shown while the model writes it.
-    /// `None` if the text must not be shown before all of it is judged: a rule may stop it, or a draft may be
-    /// rewritten. A text that must be JSON is shown only if it is certainly the only reply, and no link in it is to be
-    /// disarmed.
+    /// Returns the filter through which the text of the step in progress may be shown while the model writes it. `None`
+    /// if the text must not be shown before all of it is judged: a rule may stop it, or a draft may be rewritten. A
+    /// text that must be JSON may be shown only if it is certainly the only reply, and the policy permits every link in
+    /// it.
     pub(crate) fn stream_cleaner(&self) -> Option<links::StreamCleaner> {
         let view = self.step.view()?;
         let can_stream = self.step.is_final() && !self.monitor.may_stop_replies();
@@ -286,8 +292,8 @@ impl Conversation {
         &mut self.turn
     }
 
-    /// Returns whether the step in progress has another bound than the lowest steps, and so may be shown more than they
-    /// are.
+    /// Returns whether the bound of the step in progress is not the base label, so that the step may be shown more than
+    /// a step at the base label.
     pub fn is_raised(&self) -> bool {
         self.step.view().is_some_and(|view| view.bound != *self.labels.base())
     }
@@ -301,10 +307,10 @@ impl Conversation {
     }
 }
 
-/// Returns the messages of the rules that forbid an event which is in the trace already; its text must then not be
-/// shown. Rules that only log are left out.
+/// Returns the messages of the rules that forbid an event of the trace. If there are any, the text of the event must
+/// not be shown. Rules that only log are left out.
 fn blocking_messages(findings: Vec<EventFinding>) -> Vec<String> {
-    // What cannot be evaluated stops a text as what matches does.
+    // A rule that cannot be evaluated stops a text like a rule that matches.
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
     let is_blocking = |finding: &EventFinding| {
         kinds.contains(&finding.reason.kind) && finding.reason.action != flowgate::policy::Action::Log

@@ -1,12 +1,17 @@
-//! Compares a history that a client sends with the messages of its session: which messages are unchanged, new or
-//! rewritten.
+//! Compares a chat that a client sends with the messages of its session ([`History`]): which messages are unchanged,
+//! new or rewritten. The merge of a sent chat into a conversation uses the result.
 //!
 //! A client that keeps the chat itself sends all of it with every request, and may have changed it: it summarises,
-//! drops long messages, or inserts retrieved text. A label therefore belongs to a message at its position in the
-//! chat, and not to its content. A message at its old position keeps its label. Messages that replace others carry
-//! the join of the labels of these. A new message is trusted as far as the operator trusts the
+//! drops long messages, or inserts retrieved text. A label therefore belongs to a message at its position in the chat,
+//! and not to its content. A message at its old position keeps its label. Messages that replace others carry the join
+//! of the labels of the replaced messages. A new message is trusted as far as the operator trusts the
 //! [client](ClientProfile), except for quotations that were [seen](QuotationMemory) with a label. The content of a
 //! message never vouches for its origin: a page can quote the user's own sentence.
+//!
+//! **Files.** `chat` represents a sent chat ([`SentChat`]), `digest` computes the digests by which messages are
+//! compared, and `client` defines the profile of a client. The other files find quotations. `quotation_memory`
+//! remembers texts as `windows`, and `lookup` searches it. A text is compared in several forms, so that a quotation is
+//! found in any spelling: `normalization`, `readings`, `pieces`, `query` and `remembered_texts` compute these forms.
 
 mod chat;
 mod client;
@@ -44,7 +49,7 @@ pub(crate) use quotation_memory::SessionTexts;
 #[derive(Debug, Default)]
 pub struct History {
     messages: Vec<HistoryMessage>,
-    /// The number of answers of the model so far, with those that were removed from the chat since.
+    /// The number of answers of the model so far, including those that were removed from the chat since.
     answers: u64,
     prefixes: ChatPrefixDigests,
     /// The numbers of events of the trace, and of items of the conversation, whose texts are in the client's
@@ -78,15 +83,16 @@ impl<T> fmt::Debug for DerivedValue<T> {
 
 /// How much of the preceding text is joined with the next one, in bytes.
 const TAIL: usize = 512;
-/// How many adjacent characters that are not compared are copied into a tail: escapes and markup have a few.
+/// How many characters in a row that are not compared are copied into a tail. Some are needed: escapes and markup
+/// consist of a few such characters.
 const LONGEST_RUN: usize = 4;
 
 /// Appends a text to `tail`, the end of earlier texts, and shortens the result from the front to [`TAIL`] bytes. The
 /// next message is compared together with this end, because a quotation may begin in it.
 fn append_to_tail(tail: &mut String, text: &str) {
     tail.push('\n');
-    // Padding must not push the compared text out: of a run of characters that are not compared, only the first ones
-    // are copied.
+    // Of a run of characters that are not compared, only the first ones are copied. Otherwise padding could push the
+    // compared text out of the tail.
     let mut run = 0;
     for c in text.chars() {
         let mut is_compared = false;
@@ -152,12 +158,12 @@ pub(crate) struct Alignment {
     pub(crate) removed: Range<usize>,
     /// The sent messages that replace them, by their indices in the sent history.
     pub(crate) replacements: Range<usize>,
-    /// The messages of the session after the missing ones, by their indices in the session. In the sent history, they
-    /// follow the replacements; what comes after them is new.
+    /// The messages of the session after the missing ones, by their indices in the session. In the sent history, these
+    /// messages follow the replacements, and all messages after them are new.
     pub(crate) moved: Range<usize>,
 }
 
-/// The outcome of taking in a sent history, in counts.
+/// The outcome of merging a sent history, in counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MergeSummary {
     /// Messages of the session that were sent again.
@@ -211,7 +217,7 @@ impl History {
     }
 
     /// Appends a text to the end of the user's own texts.
-    pub(crate) fn say_own(&mut self, text: &str) {
+    pub(crate) fn extend_own(&mut self, text: &str) {
         append_to_tail(&mut self.own, text);
     }
 
@@ -260,11 +266,11 @@ impl History {
         digests.chain(SentChat::of(rest).digests().iter().copied()).collect()
     }
 
-    /// Replaces the digest of the message at `index` by the digest of `sent`. The model wrote this message here, and
-    /// `sent` has the same calls in another spelling. `recorded` is the message as the client received it, and
-    /// `digests` are the digests of the sent chat, of which the first `certain` are known by their positions. Returns
-    /// the new alignment. Does nothing and returns `None` if the message at `index` is not `recorded`, or would still
-    /// count as changed.
+    /// Replaces the digest of the message at `index` by the digest of `sent`, so that chats in this spelling match from
+    /// now on. The model wrote this message here, and `sent` has the same calls in another spelling. `recorded` is the
+    /// message as the client received it, and `digests` are the digests of the sent chat, of which the first `certain`
+    /// are known by their positions. Returns the new alignment. Does nothing and returns `None` if the message at
+    /// `index` is not `recorded`, or would still count as changed.
     pub(crate) fn respell(
         &mut self,
         index: usize,
@@ -288,27 +294,28 @@ impl History {
         Some(alignment)
     }
 
-    /// Compares a sent history with the history of the session: finds the messages at the beginning that are unchanged,
-    /// and the longest end of the session's history that was sent again after others. Every message between them is a
-    /// replacement. The first `certain` messages of both are the same by their positions, as in a chat that names the
-    /// answer that it continues.
+    /// Compares a sent history with the history of the session: finds the unchanged messages at the beginning, and the
+    /// longest end of the session's history that the sent history repeats after other messages. Every sent message
+    /// between the two is a replacement. The first `certain` messages of both histories are the same by their
+    /// positions: the client has named the answer that it continues.
     pub(crate) fn align(&self, sent: &[MessageDigest], certain: usize) -> Alignment {
         self.align_in_rounds(sent, certain).0
     }
 
-    /// Compares as [`Self::align`] does, in rounds, and also returns their number, which a test limits. Each round is
-    /// one comparison. If it takes a message as unchanged that equals a removed one, it is unknown which of the two was
-    /// removed, so the next round permits fewer unchanged messages. `sent` are the digests of the chat that the client
-    /// sends. Of the first `certain` messages, none is in doubt.
+    /// Compares as [`Self::align`] does, and also returns the number of rounds, which a test limits. Each round is one
+    /// comparison ([`Self::align_to`]). If a round takes a message as unchanged that equals a removed one, it is
+    /// unknown which of the two the client removed, so the next round ends the unchanged messages before that message.
+    /// `sent` are the digests of the chat that the client sends. The first `certain` messages are never in doubt.
     fn align_in_rounds(&self, sent: &[MessageDigest], certain: usize) -> (Alignment, usize) {
         let mut max_unchanged = self.messages.len();
         let mut rounds = 0;
         loop {
-            // A crafted history can make each round find one more ambiguous message: past the limit, all of them are
-            // ambiguous.
+            // A crafted history can make each round find one more ambiguous message. After the last permitted round,
+            // all messages but the first `certain` ones count as ambiguous.
             rounds += 1;
             let alignment = self.align_to(sent, if rounds > MAX_ROUNDS { certain } else { max_unchanged });
-            // A message that equals a removed one is ambiguous, and does not get the more permissive label of the two.
+            // A message that equals a removed one is ambiguous: it must not get the more permissive label of the two,
+            // so it does not count as unchanged.
             let removed = self.messages.get(alignment.removed.clone()).into_iter().flatten();
             let removed: HashSet<&MessageDigest> = removed.map(|message| &message.digest).collect();
             let mut unchanged = self.messages.iter().enumerate().take(alignment.unchanged).skip(certain);
@@ -399,8 +406,8 @@ struct ChatPrefixDigests {
 }
 
 impl ChatPrefixDigests {
-    /// Adds the digest of the next message. Only after a message that the model wrote (`is_written`), the chat so far
-    /// is a prefix: only there, the client has received something that distinguishes two sessions.
+    /// Adds the digest of the next message. The chat so far becomes a prefix only after a message that the model wrote
+    /// (`is_written`): only such a message, which the client has received, distinguishes two sessions.
     fn push(&mut self, digest: &MessageDigest, is_written: bool) {
         self.before.update(digest);
         if is_written {
@@ -415,7 +422,8 @@ mod tests {
 
     use super::*;
 
-    /// The prefixes depend only on the messages, not on how they were added.
+    /// The prefixes depend only on the messages, not on how they were added. A letter is a message; the model wrote
+    /// those in upper case.
     #[test]
     fn prefixes_grow_with_the_messages() {
         let old = |text: &str| -> Vec<HistoryMessage> {
@@ -471,7 +479,8 @@ mod tests {
             );
             assert_eq!(shown, expected, "{old} {sent}");
         };
-        // unchanged, removed, replacements, moved
+        // The history of the session and the sent one, a letter for each message; then what is unchanged, removed, a
+        // replacement or moved.
         check("", "abc", (0, "", "", ""));
         check("abc", "abc", (3, "", "", ""));
         check("abc", "abcde", (3, "", "", ""));
@@ -498,7 +507,7 @@ mod tests {
             assert_eq!((took, found.unchanged), (rounds, unchanged));
         };
         let message = |number: usize| Message::User(vec![Part::Text(number.to_string())]);
-        // Each message recurs three positions later: whichever is missing, an earlier one is equal to it.
+        // Each message recurs three positions later, so an earlier message equals each missing one.
         let chain: Vec<Message> =
             (0..3000).flat_map(|number| [message(number + 1), message(number)]).collect();
         check(&chain, chain.get(..5999).unwrap(), MAX_ROUNDS + 1, 0);

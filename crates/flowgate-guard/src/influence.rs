@@ -1,5 +1,5 @@
-//! Defines influence methods, which determine the regions that a call depends on, mainly for the calls of recorded runs
-//! ([`crate::replay`]).
+//! Defines influence methods, which determine the regions that a call depends on ([`InfluenceMethod`]). They are used
+//! mainly for the calls of recorded runs ([`crate::replay`]).
 //!
 //! | method | regions | guarantee |
 //! |---|---|---|
@@ -9,7 +9,9 @@
 //! | [`lambda`], [`knn`], [`introspection`] | the regions at or below a label that suffices for the call, as a model says ([`estimated`]); not in the default list | an estimate of a model |
 //!
 //! A method is queried once per call, before the call is judged; the monitor treats its answer as data. The
-//! [registry](crate::method::MethodRegistry) lists methods by name.
+//! [registry](crate::method::MethodRegistry) lists methods by name. The methods `provenance` and `nothing` look up the
+//! values of a call with `index`, which finds the regions that state a value, and `facts`, which recognises numbers,
+//! dates and times in a text.
 
 pub mod estimated;
 pub mod everything;
@@ -69,7 +71,8 @@ require trusted if:
     (call: ToolCall) is tool:act
 ";
 
-    /// Checks the verdict on a call after a user's message and a page of which only `owner` is trusted.
+    /// Checks that a call with these `arguments` has the verdict `expected`, after the message `user` of the user and
+    /// a tool's answer `page`, in which only the field `owner` is trusted.
     pub(super) fn check(
         method: &dyn InfluenceMethod,
         user: &str,

@@ -5,8 +5,9 @@
 //! ([`Journal::take`]), not the resulting state; a [replay](crate::conversation::Conversation::replay)
 //! checks that it does not diverge.
 //!
-//! A conversation submits every [`Input`] to one function, which executes it live and in a replay, and records it here.
-//! The serialized form of an input is stored in databases: a variant or a field keeps its name.
+//! A conversation submits every [`Input`] to one function, both live and in a replay. Live, the function also records
+//! the input in the [`Journal`]. The gateway stores the recorded inputs. The serialized form of an input is stored in
+//! databases: a variant or a field keeps its name.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +58,7 @@ impl Journal {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
-    /// The caller queried what the conversation waits for next, with this result.
+    /// The caller asked what the conversation waits for next; this is the result.
     Need(RecordedNeed),
     /// Parameters of the policy that the caller has, in addition to those of the settings. Only the first input of a
     /// conversation may be this one.
@@ -96,7 +97,7 @@ pub enum Input {
     GrantsWithdrawn,
     /// What people have approved for the rest of the conversation is withdrawn, for the calls with these digests.
     GrantsWithdrawnFor(BTreeSet<String>),
-    /// The stamp with which the stores were marked that were written to since the last stamp.
+    /// A stamp. It marks the stores that were written to since the last stamp.
     Stamped(String),
     /// A chat sent by the caller.
     Sent {

@@ -1,11 +1,12 @@
 //! Disarms the addresses in texts that leave the guard: replies, and the contents of slots. A rendered image sends the
 //! content of its URL to the host without any tool call, and a link takes the person who follows it to a destination
-//! that an adversary may have chosen.
+//! that an adversary may have chosen. A [conversation](crate::conversation) passes each reply and each filled slot
+//! through this module, also while a reply is streamed.
 //!
-//! Each address is judged like a call of the tool `flowgate/link` with the argument `url`. In a reply, the call has
-//! the label of the view; in the content of a slot, it has the label of the regions that the slot was filled from.
-//! Anything that begins like an address counts: a scheme, a name with `@`, a name with dots that some renderer takes
-//! for a host name.
+//! Each address is judged like a call of the tool `flowgate/link` with the argument `url`. In a reply, the call has the
+//! label of the view; in the content of a slot, it has the label of the regions that the slot was filled from. Anything
+//! that begins like an address counts: a scheme, a name with `@`, a name with dots that some renderer takes for a host
+//! name.
 //!
 //! Renderers disagree about where an address ends and what a link is, so no single grammar is followed. A permitted
 //! address is parsed as a browser does and written in one canonical form, with white space around it, which no renderer
@@ -14,6 +15,10 @@
 //!
 //! A policy without a statement for `flowgate/link` permits addresses only at a trusted and public label; one without
 //! lattices permits all. Where every address is permitted, the text is left unchanged.
+//!
+//! **Files.** `cleaner` divides a text into segments, and `segment` cleans each of them: `rendered` and `segment_text`
+//! read its characters as renderers do, `host_names` and `markup` recognise host names and markup, and `writer` writes
+//! the result. `json_text` cleans the strings in a reply that must be JSON.
 
 mod address;
 mod cleaner;
@@ -64,10 +69,10 @@ impl LinkPolicy {
     }
 }
 
-/// Returns the text with every address broken apart that the policy does not permit in text with `label`, and the
-/// refused addresses. Unless the policy permits every address, those after the first [`MAX_JUDGED`] are refused without
-/// being judged. `method` is the name of the method that the attribution records. `next_id` is the number of the last
-/// judged call; each judged address increases it.
+/// Breaks apart every address in a text with the label `label` that the policy does not permit. Returns the text and
+/// the refused addresses. Unless the policy permits every address, the addresses after the first [`MAX_JUDGED`] are
+/// refused without being judged. `method` is the name of the method that the attribution records. `next_id` is the
+/// number of the last judged call; each judged address increases it.
 pub(crate) fn disarm(
     monitor: &mut Monitor,
     method: &'static str,
@@ -80,9 +85,9 @@ pub(crate) fn disarm(
     (text, refused)
 }
 
-/// Disarms a reply whose form the client demands, as [`disarm`] does, and replaces its placeholders: both in the
-/// strings of JSON as the client decodes them. `hidden` is the number of hidden regions of the view. The other
-/// parameters are those of [`disarm`].
+/// Disarms a reply that must be JSON because the client demands it, as [`disarm`] does, and replaces its placeholders.
+/// Both happen in the strings of the JSON, as the client decodes them. `hidden` is the number of hidden regions of the
+/// view. The other parameters are those of [`disarm`].
 pub(crate) fn disarm_json(
     monitor: &mut Monitor,
     method: &'static str,
@@ -135,7 +140,7 @@ impl<'a> DisarmedReply<'a> {
     }
 }
 
-/// Breaks apart every address of a text that `judge` refuses, and markup that needs an address. Returns the cleaned
+/// Breaks apart every address of a text that `judge` refuses, and every sign that a link needs. Returns the cleaned
 /// text, and the refused addresses and signs.
 pub fn clean(text: &str, judge: LinkJudge<'_>) -> (String, Vec<String>) {
     let mut cleaner = Cleaner::default();
@@ -171,9 +176,9 @@ impl StreamCleaner {
         }
     }
 
-    /// Returns what may be shown in addition after this piece, without placeholders, and with its addresses broken
-    /// apart if the policy permits none. From the first address that needs a decision, everything is held back until
-    /// the end, when the whole text is judged once.
+    /// Takes the next piece of the reply, and returns the further text that may be shown: without placeholders, and
+    /// with addresses broken apart if the policy permits no address. From the first address that needs a decision,
+    /// everything is held back: the whole text is judged once at the end.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         let piece = self.placeholders.push(piece);
         let shown = match self.policy {

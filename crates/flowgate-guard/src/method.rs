@@ -2,11 +2,12 @@
 //! shown.
 //!
 //! A method is a type that implements [`StepMethod`], in one file. A conversation queries the trait's functions, and
-//! otherwise treats all methods alike; [`MethodRegistry`] lists the methods that a program offers by name. An
-//! embedding program adds a method without a change here: it implements the trait, registers the method, and passes
-//! it to [`ConversationSettings::new`](crate::conversation::ConversationSettings::new). Whatever a method chooses,
-//! the monitor judges every call with the label of what the model was shown. An error of a method costs utility,
-//! questions or counted bits, and never permits a call that the policy denies.
+//! otherwise treats all methods alike; [`MethodRegistry`] lists the methods that a program offers by name. An embedding
+//! program adds a method without a change here: it implements the trait, registers the method, and passes it to
+//! [`ConversationSettings::new`](crate::conversation::ConversationSettings::new). Whatever a method chooses, the
+//! monitor judges every call with the label of what the model was shown. An error of a method costs utility, questions
+//! or counted bits, but never permits a call that the policy denies. The submodule [`draft`] defines how a method
+//! judges drafts.
 //!
 //! | method | a step is shown |
 //! |---|---|
@@ -41,7 +42,8 @@ use draft::DraftJudge;
 
 /// A method that chooses the label of a step.
 ///
-/// Without any of the optional parts, a step is shown what flows to the strictest requirement on offer.
+/// Only the name and the description are required. A method that overrides no other function shows a step what flows to
+/// the strictest requirement on offer.
 pub trait StepMethod: fmt::Debug + Send + Sync {
     /// Returns its name in configurations, on the command line and in reports.
     fn name(&self) -> &'static str;
@@ -74,8 +76,8 @@ pub trait StepMethod: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Starts a judge of drafts for one conversation, if a step that was shown more than the lowest label allows may be
-    /// rewritten.
+    /// Starts a judge of drafts for one conversation; `None` if the method rewrites no step. A draft is a step that was
+    /// shown more than the base label allows.
     fn start_drafts(&self) -> Option<Box<dyn DraftJudge>> {
         None
     }
@@ -85,8 +87,8 @@ pub trait StepMethod: fmt::Debug + Send + Sync {
     /// whose acting calls are all refused raises nothing.
     ///
     /// Whether a call was released can depend on text that is hidden from the step. The bits that the method counts for
-    /// its choice of the next label must cover that, as those of a [draft judge](Self::start_drafts) do if the choice
-    /// can be any label.
+    /// its choice of the next label must cover this. The bits of a [draft judge](Self::start_drafts) that can choose
+    /// any label do.
     fn raises_level(&self) -> bool {
         false
     }
@@ -96,7 +98,7 @@ pub trait StepMethod: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns the bits of hidden text that a question about a call of a step above the lowest label can reveal.
+    /// Returns the bits of hidden text that a question about a call of a step above the base label can reveal.
     fn question_bits(&self) -> usize {
         0
     }

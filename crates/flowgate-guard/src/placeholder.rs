@@ -1,12 +1,13 @@
 //! Recognises placeholders that a model writes as text: `[hidden h2]` in a reply or in an argument.
+//! [`crate::conversation`] and [`crate::slot`] use this file, and [`crate::links`] does for streamed replies.
 //!
 //! A view shows placeholders in this form ([`crate::redact`]). Models repeat them with other brackets, spaces or case,
 //! several in one pair of brackets, or percent-encoded. `hidden h2` without brackets and `[h2]` are placeholders only
 //! if the view has a region of that name; otherwise they are words (an HTML heading).
 //!
-//! In an argument that may be a slot, a placeholder is a reference to its region ([`crate::slot`]); in any other
-//! argument it makes the conversation refuse the call; in a reply a constant replaces it. The outcome depends on what
-//! the model wrote and on the names in its own view, never on hidden text.
+//! What happens to a placeholder depends on its place. In an argument that may be a slot, it is a reference to its
+//! region ([`crate::slot`]). In any other argument, the conversation refuses the call. In a reply, a constant replaces
+//! it. The outcome depends on what the model wrote and on the names in its own view, never on hidden text.
 
 use serde_json::Value;
 
@@ -175,9 +176,9 @@ fn collect_names(value: &Value, hidden_count: usize, names: &mut Vec<String>) {
     }
 }
 
-/// Replaces the placeholders in the texts of a value by what `text_of` returns for the name of the region. It is one
-/// pass: a placeholder in a replacement stays text. The names of fields stay unchanged. `hidden_count` is the number of
-/// regions that the view of the author hides.
+/// Replaces the placeholders in the texts of a value by what `text_of` returns for the name of the region. The
+/// replacements are not searched again: a placeholder in one stays text. The names of fields stay unchanged.
+/// `hidden_count` is the number of regions that the view of the author hides.
 pub(crate) fn replace(value: &mut Value, hidden_count: usize, text_of: &mut dyn FnMut(&str) -> String) {
     match value {
         Value::String(text) => *text = replace_in_text(text, hidden_count, text_of),
@@ -226,7 +227,7 @@ impl StreamNeutralizer {
     }
 
     /// Takes a piece of a streamed reply, and returns the text that is certain by now, with its placeholders replaced.
-    /// The end of the piece may be the beginning of a placeholder, and then waits for the next piece.
+    /// If the end of the piece could be the beginning of a placeholder, this end waits for the next piece.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.pending.push_str(piece);
         let mut chars = decoded_chars(&self.pending);
@@ -256,7 +257,7 @@ impl StreamNeutralizer {
                         at = placeholder.end;
                     }
                 }
-                // What could become a placeholder waits for the next piece.
+                // Text that could become a placeholder waits for the next piece.
                 PlaceholderMatch::Unknown => {
                     held_from = first.start;
                     break;
@@ -452,7 +453,7 @@ fn read_placeholder(
     }
     let mut found = vec![Placeholder { start, end: reader.end_of(end - 1), name: region_name(&digits) }];
     if is_bare {
-        // Without brackets these are words, unless the view has such a region.
+        // Without brackets, `hidden h2` is a placeholder only if the view has such a region.
         return if is_known(&digits) { PlaceholderMatch::Placeholders(found) } else { PlaceholderMatch::No };
     }
     at = end;
@@ -496,6 +497,7 @@ mod tests {
 
     use super::*;
 
+    /// Rows: a text, and the text with `<h1>` in place of each placeholder; empty if the text has no placeholder.
     #[test]
     fn placeholders_are_found_in_disguise() {
         for (text, expected) in [
@@ -577,6 +579,7 @@ mod tests {
         }
     }
 
+    /// Of a streamed text, at most a possible placeholder at its end is held back.
     #[test]
     fn little_is_held_back() {
         let mut pieces = StreamNeutralizer::new(0);

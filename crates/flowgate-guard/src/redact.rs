@@ -1,13 +1,15 @@
 //! Redacts an event: returns the part of the event that is visible at a label (RTBAS, Algorithm 3). [`crate::view`]
-//! builds views of such parts, and `flowgate labels` prints them.
+//! builds views from such parts, and `flowgate labels` prints them.
 //!
-//! A region is shown if its own label and the labels of everything that contains it flow to the label of the view:
-//! a reader of a row also learns that the list has this row. Any other region is replaced by a *placeholder*, which
-//! reveals nothing that depends on the hidden content, not even its length. An event whose existence is hidden is left
-//! out.
+//! A region is shown if its own label and the labels of everything that contains it flow to the label of the view. The
+//! containing parts count because a reader of a row also learns that the list has this row. Any other region is
+//! replaced by a *placeholder*, which reveals nothing that depends on the hidden content, not even its length. An
+//! event whose existence is hidden is left out.
 //!
 //! The structure is preserved: JSON and Python literals keep every byte that spells something visible. In YAML, the
 //! bytes between a key and its value depend on the value, so a YAML text with a hidden part is printed again as JSON.
+//! [`Redactor`] redacts one event, and [`HiddenRegions`] collects the hidden regions of a view with the names of their
+//! placeholders.
 
 use std::ops::Range;
 
@@ -25,7 +27,7 @@ pub struct HiddenRegion {
     pub name: String,
     /// The label that a view must have to show the region.
     pub label: Label,
-    /// The join of the labels of its whole content.
+    /// The join of the labels of all its content.
     pub(crate) reach: Label,
     /// The hidden content.
     pub content: HiddenContent,
@@ -202,8 +204,8 @@ impl Redactor<'_> {
         self.document().node(node).is_some_and(|node| node.label.flows_to(self.label))
     }
 
-    /// Returns the content of a region that is shown as a whole: its text as it was written or, if it has none that
-    /// spells all of its parts, its value.
+    /// Returns the content of a region that is shown as a whole. This is the text of the region as it was written, or
+    /// its value if no text spells all of its parts.
     fn plain(&self, id: NodeId) -> Value {
         match self.document().node(id).and_then(|node| node.text.as_ref()) {
             Some(text) if self.is_spelled(id) => Value::String(text.to_string()),
@@ -309,15 +311,15 @@ impl Redactor<'_> {
                 Some(span) if !node.label.flows_to(self.label) => {
                     edits.push((span.clone(), self.typed_placeholder(child, schema, hidden_regions)));
                 }
-                // A part that is shown. Every hidden part has a span: the text spells all fields (`is_spelled`), and a
-                // text is at least as hidden as the parts that are captured from it.
+                // This part is shown, but parts of it may be hidden. No hidden part lacks a span: the text spells all
+                // fields (`is_spelled`), and a text is at least as hidden as the parts that are captured from it.
                 _ => self.collect_edits(child, schema, hidden_regions, edits),
             }
         }
     }
 
-    /// Adds a region of the event to the hidden ones, and returns its placeholder with the type from the schema.
-    /// Captures from the region that the view shows are written into the placeholder, but not between the tags for a
+    /// Adds a region of the event to the hidden ones, and returns its placeholder with the type from the schema. If
+    /// the view shows captures from the region, they are written into the placeholder, but not between the tags for a
     /// screener.
     fn typed_placeholder(
         &self,

@@ -1,8 +1,8 @@
 //! Builds the refusal that a model receives for a call that does not run: machine-readable reasons, and what to try
 //! instead.
 //!
-//! A refusal contains labels, the kinds of statements, parts of the call, and the messages of rules; no region, and no
-//! hidden text. It carries the label of the verdict, and is hidden from views below that label.
+//! A refusal contains labels, the kinds of statements, parts of the call, and the messages of rules. It contains no
+//! region and no hidden text. It carries the label of the verdict, and is hidden from views below that label.
 //! [`crate::conversation`] adds it to the chat as the answer to the call.
 
 use flowgate::monitor::{Judgement, ReasonKind};
@@ -25,7 +25,7 @@ pub(crate) fn judged_refusal(judgement: &Judgement, verdict: &str, slots: &[Stri
             shown
         })
         .collect();
-    // A reason about the label of a part of the call, which a lower label removes.
+    // Whether the reason is about the label of a part of the call: a lower label of this part would remove the reason.
     let is_flow = |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
     let mut advice: Vec<String> = Vec::new();
     if judgement.reasons.iter().any(|reason| is_flow(reason.kind)) {

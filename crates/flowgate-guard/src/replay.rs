@@ -1,9 +1,10 @@
-//! Judges a recorded run call by call, as if it happened live. The command line (`flowgate explain` and others), the
-//! Python package and the benchmarks try policies and influence methods on recorded runs in this way.
+//! Judges a recorded run call by call, as if it happened live ([`replay()`], [`replay_with`]). The command line
+//! (`flowgate explain` and others), the Python package and the benchmarks try policies and influence methods on
+//! recorded runs in this way.
 //!
 //! A run that has happened cannot be stopped, so every call is recorded as having run, with the verdict that it would
-//! have received. A question counts as asked and answered with yes; the answer of the call still carries the label of
-//! the call, so the approval makes nothing more trusted.
+//! have received. If a call needs a question, the question counts as asked and answered with yes. The answer of the
+//! call still carries the label of the call, so the approval makes nothing more trusted.
 //!
 //! [`guarded`] replays a run in a guarded conversation instead, with the views that its methods would show.
 

@@ -1,9 +1,10 @@
 //! Holds the form that the client demands of the model's text, such as JSON that matches a schema.
 //!
 //! A schema is text of the client for the model, like the description of a tool. So it is an event of the trace: a
-//! message of the role [`FORMAT_ROLE`], which the policy labels and rules can read. A view below its label does not
-//! have it, and the model's text then has any form. JSON without a schema adds no text, so every view has it. A
-//! [conversation](crate::conversation) holds the form of the last request, and [`crate::view`] shows it.
+//! message of the role [`FORMAT_ROLE`], which the policy labels and rules can read. A view below the label of the
+//! schema does not show the form, and the model's text may then have any form. JSON without a schema adds no text, so
+//! every view shows this form. A [conversation](crate::conversation) holds the form of the last request, and
+//! [`crate::view`] shows it.
 
 use flowgate::label::Label;
 use flowgate::monitor::{EventFinding, Floors, Monitor, PushError};
@@ -48,8 +49,8 @@ impl RequestedFormat {
         is_visible.then_some(&self.format)
     }
 
-    /// Returns what the form contributes to the label of a view at `bound`. That there is one contributes nothing,
-    /// since the client knows it.
+    /// Returns what the form contributes to the label of a view at `bound`. The fact that there is a form contributes
+    /// nothing, since the client knows it.
     pub(crate) fn view_label(&self, monitor: &Monitor, bound: &Label) -> Label {
         self.event.map_or(Label::BOTTOM, |event| monitor.view_label(event, bound))
     }

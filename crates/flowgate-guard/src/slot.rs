@@ -1,10 +1,10 @@
 //! Defines `look` and slots, the two ways in which a model works with regions that it may not see.
 //!
-//! With the tool `look` a model requests hidden regions by name; that raises the label of the following steps. In an
+//! With the tool `look` a model requests hidden regions by name, and the label of the following steps rises. In an
 //! argument that the policy declares as payload, or for which it has a consent or an endorsement, the model may leave a
-//! *slot* instead: a reference to hidden regions, which are copied unchanged or passed to a second, isolated generation
-//! that has no tools and sees only the call and those regions. With slots, the list of calls, their order, their tools
-//! and all other arguments are fixed before anything hidden is read.
+//! *slot* instead: a reference to hidden regions. The regions are copied unchanged, or passed to a second, isolated
+//! generation that has no tools and is shown only the call and those regions. With slots, the list of calls, their
+//! order, their tools and all other arguments are fixed before anything hidden is read.
 //!
 //! A placeholder (the text shown in place of a hidden region) that the model writes as text where a slot is allowed
 //! refers to the region. The region is copied into its place, the surrounding text stays, and the argument is judged
@@ -103,7 +103,7 @@ pub(crate) fn parse_look(arguments: &Map<String, Value>) -> Result<LookRequest, 
     let then_return = match arguments.get("then_return") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(then_return)) => *then_return,
-        Some(_) => return Err("`then_return` is neither true nor false"),
+        Some(_) => return Err("`then_return` is neither true nor false; write true or false, or omit it"),
     };
     Ok(LookRequest { names: parse_region_names(arguments)?, then_return })
 }
@@ -173,6 +173,7 @@ pub(crate) fn look_spec() -> flowgate_lm::chat::ToolSpec {
 mod tests {
     use super::*;
 
+    /// Checks: a value, and the slot that is read from it: `none`, the names and the instruction, or the error.
     #[test]
     fn slots_are_read_strictly() {
         let check = |value: Value, expected: &str| {
@@ -225,7 +226,7 @@ mod tests {
         }
     }
 
-    /// What a model writes by the schema is read as a slot.
+    /// A slot that a model writes by the schema is read as a slot.
     #[test]
     fn a_slot_written_by_the_schema_is_read() {
         let schema = slot_schema();

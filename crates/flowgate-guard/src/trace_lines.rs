@@ -1,8 +1,8 @@
 //! Writes the events of a monitor as JSON lines, which [`flowgate::trace::read`] reads: the traces that `flowgate run
 //! --trace`, `flowgate trace export` and the gateway write.
 //!
-//! Messages and answers are in OpenAI's form, each call is a separate message, and an answer with structured
-//! content is in MCP's form, which has a field for it.
+//! Messages and answers are in OpenAI's form, with a line of its own for each call. An answer of a server with
+//! structured content is in MCP's form, which has a field for such content.
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Event, EventBody, Tool};
@@ -83,6 +83,7 @@ mod tests {
 
     use super::*;
 
+    /// The lines of a session are read as the same events; only the ids of calls have their server added.
     #[test]
     fn what_is_written_is_read_again() {
         let policy = Policy::parse("lattice secrecy: public < private\ndefault public\n").unwrap();

@@ -1,8 +1,9 @@
-//! Builds views: the chat as a model is shown it at a label.
+//! Builds views ([`View`]): the chat as a model is shown it at a label. A [conversation](crate::conversation) builds a
+//! view for each step; the submodule `items` holds the items of the chat, and caches the last view.
 //!
-//! Everything that reaches the model passes through this module: messages, its own output, tool answers, tool
-//! descriptions, the form of the text, ids. Ids and the names of hidden regions are renumbered in every view, so
-//! that they do not reveal how much was left out.
+//! Everything that reaches the model passes through this module: messages, the model's own output, the answers and the
+//! descriptions of tools, the form of the text, ids. Ids and the names of hidden regions are renumbered in every view,
+//! so that they do not reveal how much was left out.
 
 mod items;
 
@@ -111,8 +112,8 @@ pub(crate) struct ViewBuilder<'a> {
     pub(crate) can_look: bool,
     /// Whether the model may leave slots to be filled with hidden regions.
     pub(crate) can_slot: bool,
-    /// If set, the view shows everything that flows to this label, and puts what it would hide between tags with this
-    /// nonce.
+    /// If set, the view is for a screener with this clearance: content that the view would hide, but that the screener
+    /// may read, is put between tags with this nonce.
     pub(crate) tag: Option<(&'a str, Label)>,
     /// If set, the label of the view floats: it is the join of this label and of what the view shows. Otherwise it is
     /// the bound.
@@ -126,8 +127,8 @@ impl ViewBuilder<'_> {
         self.build_from(label, ViewPrefix { names, ..ViewPrefix::default() }).0
     }
 
-    /// Builds the view at the bound `label` from a known beginning, the messages for the first items. Returns the view
-    /// with the state from which a longer one is built.
+    /// Builds the view at the bound `label` from a known beginning (`prefix`), which has the messages for the first
+    /// items. Returns the view, with the state from which a longer view can be built.
     pub(crate) fn build_from(&self, label: Label, prefix: ViewPrefix) -> (View, ViewSummary) {
         let ViewPrefix { mut messages, mut names, summary, items, tools } = prefix;
         let ViewSummary { mut calls, mut shown } = summary;
@@ -172,7 +173,7 @@ impl ViewBuilder<'_> {
     }
 
     /// Returns what an item contributes to the label of a view at `bound`: the join of the labels of what the view
-    /// shows of it. That a message of the client exists contributes nothing, since the client knows it.
+    /// shows of it. The existence of a message of the client contributes nothing, since the client knows it.
     fn item_label(&self, item: &ConversationItem, bound: &Label) -> Label {
         match item {
             ConversationItem::Message(event) => self.event_label(*event, bound),
@@ -211,11 +212,11 @@ impl ViewBuilder<'_> {
                 // The label of a hidden refusal could depend on anything up to the bound.
                 if label.flows_to(bound) { *label } else { *bound }
             }
-            // That there is a look follows from the step. A view at or above the label of the look shows the regions,
-            // and one below shows nothing of them.
+            // The step already shows that there is a look. A view at or above the label of the look shows the regions,
+            // and a view below shows nothing of them.
             CallOutcome::Looked(label) if label.flows_to(bound) => *label,
             CallOutcome::Looked(_) => Label::BOTTOM,
-            // That there is an answer follows from the step, so its existence does not count.
+            // The step already shows that there is an answer, so the existence of the answer does not count.
             CallOutcome::Output(id) => self.monitor.view_label(*id, bound),
         }
     }
@@ -290,7 +291,7 @@ impl ViewBuilder<'_> {
         let content = || {
             let mut text = step.text.clone();
             for step_call in &step.calls {
-                // At the top nothing is hidden, so no region is added here.
+                // A view at top hides nothing, so no region is added here.
                 let mut inner = HiddenRegions::default();
                 let top = self.monitor.policy().space().top();
                 let (answer, _) = self.outcome_parts(&step_call.answer, &top, &mut inner);
@@ -303,9 +304,9 @@ impl ViewBuilder<'_> {
         Message::Assistant { text, calls: Vec::new(), thoughts: Vec::new() }
     }
 
-    /// Returns the label of the whole text of an outcome, for a reader that is shown the text unredacted. The text of
-    /// a pending call and of a look is a constant of the guard, which has the least label. That a call was handed over
-    /// and not refused is its verdict, so it has the label of the verdict.
+    /// Returns the label of the whole text of an outcome, for a reader that is shown the text unredacted. The text of a
+    /// pending call and of a look is a constant of the guard, which has the least label. A handed-over call shows its
+    /// verdict (it was not refused), so its outcome has the label of the verdict.
     fn outcome_label(&self, answer: &CallOutcome) -> Label {
         match answer {
             CallOutcome::Pending | CallOutcome::Looked(_) => Label::BOTTOM,
@@ -342,7 +343,7 @@ impl ViewBuilder<'_> {
                 if decided.flows_to(label) {
                     return (text(UNANSWERED), true);
                 }
-                // That the call was permitted is hidden, so it looks like one that was refused.
+                // The fact that the call was permitted is hidden, so the call looks like a refused one.
                 let schema = call.and_then(|call| call.tool()).and_then(|tool| self.schema(label, tool));
                 let hidden = HiddenContent::Text(UNANSWERED.to_owned());
                 (text(&names.hide(decided, decided, hidden, schema, || UNANSWERED.to_owned())), false)

@@ -1,5 +1,5 @@
-//! Makes the detectors that policies call available as Python functions, in the module `flowgate.detectors`: they find
-//! secrets, personal data and the like in a text by its form. Each releases the interpreter's lock while it searches,
+//! Offers the detectors of the policy language as Python functions, in the module `flowgate.detectors`. They find
+//! secrets, personal data and the like in a text by their form. Each releases the interpreter's lock while it searches,
 //! since a text can be long.
 
 use std::ops::Range;

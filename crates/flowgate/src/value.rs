@@ -81,7 +81,8 @@ impl Value {
             Json::Null => Self::None,
             Json::Bool(b) => Self::Bool(*b),
             Json::Number(n) => {
-                // `as_f64` returns `None` for no number, in the representation that Flowgate uses.
+                // `as_f64` always returns a number here: it can fail only with the feature `arbitrary_precision` of
+                // serde_json, which Flowgate does not enable.
                 n.as_i64().map_or_else(|| Self::Float(n.as_f64().unwrap_or(f64::NAN)), Self::Int)
             }
             Json::String(s) => Self::text(s),

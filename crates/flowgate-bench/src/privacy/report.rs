@@ -1,8 +1,9 @@
 //! Formats the figures of a run of the privacy suite: as tables of text, as rows for JSON lines and CSV, and as an HTML
 //! page.
 //!
-//! `flowgate bench privacy` prints what these functions return. One list, `rates`, names the figures, so that JSON
-//! lines and CSV have the same ones. The numbers of tables, figures and sections, such as Table 2, are those of RTBAS.
+//! `flowgate bench privacy` prints what these functions return. One list, `rates`, names all measured numbers, so
+//! that JSON lines and CSV have the same ones. References such as `Table 2`, `Figure 7` and `8.3.1` are to the RTBAS
+//! paper.
 
 use flowgate_lm::chat::Usage;
 use serde_json::{Map, Value, json};

@@ -164,8 +164,8 @@ impl HiddenStateModel for CopyModel {
 
     /// Returns a state for each word, a weighted sum of its vector and those of the words before it: the further back a
     /// word is, the less it counts. The vector of a word is computed from a hash of it. So two words have similar
-    /// states if the words before them are similar. All layers are equal. A `layer` above the number of layers is an
-    /// error.
+    /// states if they are equal and most of the words shortly before them are equal, too. All layers are equal. A
+    /// `layer` above the number of layers is an error.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
             return Err(Error::Unsupported(

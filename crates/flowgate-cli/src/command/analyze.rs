@@ -1,8 +1,8 @@
 //! Runs `flowgate analyze`: lists the matches of a policy's rules in recorded runs, with their positions. No call is
 //! judged, and labels are not enforced.
 //!
-//! `flowgate::analysis` evaluates the rules; this module reads the runs, prints the matches and chooses the
-//! exit code.
+//! `flowgate::analysis` evaluates the rules. This module reads the runs, prints the matches and determines the exit
+//! code.
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
     };
     let (mut runs, mut matches, mut failed_rules) = (0, 0, 0);
     let (mut errors, mut results) = (Vec::new(), Vec::new());
-    // Lines of results on a terminal already show the progress.
+    // On a terminal, the lines of results show the progress already, so no progress line is wanted.
     let is_wanted = options.format != AnalyzeFormat::Text || !stdout().is_terminal();
     let progress = Progress::over_files(options.traces, "run", is_wanted, output);
     // Analyzes the runs. Text is printed at once, JSON at the end.
@@ -132,7 +132,7 @@ fn print_text(
 ) {
     for violation in &analysis.violations {
         let arguments: Vec<String> = violation.args.iter().map(one_line).collect();
-        // The verb is the keyword of the rule. Only a rule that raises denies.
+        // The verb is the keyword of the rule; `raise` is red, since only such a rule denies.
         let verb = match violation.action {
             Action::Deny => output.paint("31", "raise"),
             action => output.paint("33", action_verb(action)),
@@ -149,7 +149,7 @@ fn print_text(
     for failure in &analysis.failures {
         let (file, rule) = statement_line(name, policy, &failure.statement);
         let message = match failure.kind {
-            // The message is then the name of the parameter.
+            // For this kind of failure, `message` is the name of the parameter.
             analysis::EvaluationFailureKind::MissingParameter => {
                 format!("the parameter `input.{0}` is not given; add --param {0}=VALUE", failure.message)
             }

@@ -5,8 +5,8 @@
 //! Without a terminal, the person passes the digest of the question that `show` has printed; the gateway rejects a
 //! decision whose digest differs from that of the question.
 //!
-//! * `decisions`: asks for the decision at the terminal, and sends it.
-//! * `watch`: shows questions as they are asked.
+//! * `decisions` asks for the decision at the terminal, and sends it.
+//! * `watch` runs `flowgate approvals watch`, which shows questions as they are asked.
 
 mod decisions;
 mod watch;
@@ -58,13 +58,13 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
     done.or_else(|error| error.report(output))
 }
 
-/// The result of an operation: the exit code. The outer error is an invalid command line; the inner error is an answer
-/// of the gateway other than success.
+/// The result of an operation: the exit code. The outer error is an invalid command line or file; the inner error says
+/// that the gateway refused the request, or could not be reached.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
-/// Runs `flowgate approvals list`: prints the title and the summary of each question in a state, what became of each,
-/// or for an open one whose approval it waits for, and their number. With JSON, prints the gateway's answer. The exit
-/// code is 0.
+/// Runs `flowgate approvals list`: prints the questions in the requested state, and their number. Of each question, it
+/// prints the title, the summary, and what became of it; of an open question, it prints instead who still has to
+/// approve it. With JSON, prints the gateway's answer. The exit code is 0.
 fn list(
     state: QuestionStateArg,
     format: ApprovalsFormat,
@@ -132,8 +132,8 @@ fn allow(
     }
     if !(stdin().is_terminal() && stdout().is_terminal()) {
         return Err(InputError(
-            "there is no terminal to ask at, and nothing is allowed unseen: read `flowgate approvals show ID --format json`, and \
-             give its digest with `--digest`"
+            "there is no terminal to show the question at, and nothing is allowed unseen: run `flowgate approvals show ID --format json`, and \
+             pass the digest that it prints with `--digest`"
                 .to_owned(),
         ));
     }

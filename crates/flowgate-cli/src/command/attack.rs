@@ -1,8 +1,9 @@
-//! Runs `flowgate attack`: tries injections on a policy. A double, a program in place of the model, obeys each of them.
-//! An attack escapes if the policy permits the call that it asks for.
+//! Runs `flowgate attack`: tries injections on a policy. A double, a program in place of the model, obeys each
+//! injection. An attack escapes if the policy permits the call, or the address in the reply, that its injection asks
+//! for.
 //!
-//! * `forms` lists the forms of injections, and `injections` writes the texts of the attacks.
-//! * `runs` builds the runs in which they are tried.
+//! * `forms` lists the forms of injections, and `injections` writes their texts.
+//! * `runs` builds the runs in which the attacks are tried.
 //! * `report` counts the results and prints them.
 
 mod forms;
@@ -41,8 +42,9 @@ const MAX_TOOL_FILE: u64 = 16 << 20;
 /// The maximum number of attacks of one command.
 const MAX_ATTACKS: usize = 20_000;
 
-/// Runs `flowgate attack`: tries injections in answers of the listed tools and in the fields of the recorded runs, and
-/// prints which of them escape. Returns 0 if no attack escapes, 1 if one does, and [`INTERRUPTED`] after an interrupt.
+/// Runs `flowgate attack`: tries injections in answers of the listed tools, in their descriptions (with
+/// `--descriptions`) and in the fields of the recorded runs, and prints which of them escape. Returns 0 if no attack
+/// escapes, 1 if one does, and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let tools = read_tool_files(&options.tools)?;
@@ -61,7 +63,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
     let mut missing = MissingParameters::default();
     // The runs that this command builds have no parameters of their own.
     missing.add(&name, &policy, &inputs.parameters, &RecordedRun::default());
-    // `true`: the results are printed at the end, so they do not show the progress.
+    // `true`: show a progress line, since the results are printed only at the end.
     let progress = Progress::over_files(&options.traces, "run", true, output);
     // First the attacks by whole answers, then by descriptions, then by the fields of the recorded runs.
     let by_descriptions =
@@ -76,7 +78,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
         trial.add(&source, attack, RecordedRun { entries, ..RecordedRun::default() }, &mut results);
     }
     let mut unreadable = None;
-    // Fields are tried in one form that asks for a call.
+    // In fields, only the first form that asks for a call is tried.
     let form_of_fields = forms.iter().find(|form| form.kind != FormKind::Reply);
     for trace in options.traces.iter().filter(|_| form_of_fields.is_some()) {
         input::for_each_run(trace, &progress, &mut |item| {
@@ -142,12 +144,12 @@ fn read_tool_files(arguments: &[String]) -> Result<Vec<DescribedTool>, InputErro
 /// How many attacks may still be tried.
 struct AttackBudget {
     left: usize,
-    /// Whether there was an attack for which nothing was left.
+    /// Whether an attack was left out because the limit was reached.
     is_exceeded: bool,
 }
 
 impl AttackBudget {
-    /// Returns whether one more attack may be tried, and counts it.
+    /// Counts one more attack, and returns whether it may be tried.
     fn take(&mut self) -> bool {
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
@@ -169,14 +171,16 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Tries an attack, and adds its result to `results` under `source`. The last entry of `run` is the call that the
-    /// attacker wants. If that call could not be judged, it counts as stopped: such a call does not run.
+    /// Tries an attack, and adds its result to `results` under `source`, the name of a row of the printed table. The
+    /// last entry of `run` is the call that the attacker wants. A call that could not be judged counts as stopped,
+    /// because such a call does not run.
     ///
-    /// The call is judged twice: as `flowgate mcp` and `flowgate hook` do, by what it can depend on, and in a guarded
-    /// conversation, whose model makes it as soon as it is shown the injection.
+    /// The call is judged twice. The first judgement is that of `flowgate mcp` and `flowgate hook`, by what the call
+    /// can depend on. The second one takes place in a guarded conversation, whose double makes the call as soon as the
+    /// injection is shown to it. An address in a reply is judged only in the first way.
     fn add(&self, source: &str, attack: Attack, mut run: RecordedRun, results: &mut AttackResults) {
-        // In a guarded conversation, the program that stands in for the model makes an injected call only if it is
-        // shown a text that is listed here.
+        // In a guarded conversation, the double makes an injected call only after it was shown a text that is listed
+        // under `injections`.
         run.meta.insert("injections".to_owned(), json!({"attack": attack.injection}));
         let is_permitted = |replayed: &ReplayedRun| {
             // The last entry of the run is the call that the attacker wants. It is missing if it could not be judged.
@@ -203,13 +207,14 @@ impl Trial<'_> {
         }
     }
 
-    /// Returns the lines of the policy's statements that label the region whose text is `injection`, and the label of
-    /// this region in words, one per dimension. If no text in the answer or the description is exactly the injection,
-    /// they are those of all its regions. Without an answer or a description, both are empty.
+    /// Returns the lines of the policy's statements that label the injected region, and the label of this region in
+    /// words, one per dimension. The injected region is the one whose text is `injection`, in the last answer of the
+    /// run or, without an answer, in the last description of a tool. If no region there has exactly this text, returns
+    /// the lines and the joined label of all its regions. Without an answer or a description, returns nothing.
     fn injected_label(&self, replayed: &ReplayedRun, injection: &str) -> (Vec<usize>, Vec<String>) {
         let events = replayed.monitor.trace().events();
-        // The last answer is the one with the injection: only the judged call follows it. Without an answer, the
-        // description is.
+        // The injection is in the last answer, which only the judged call follows. A run without an answer has it in
+        // the description of a tool.
         let is_answer = |event: &Event| matches!(event.body, EventBody::Output(_));
         let is_description = |event: &Event| matches!(event.body, EventBody::Tool(_));
         let answer = events.iter().rposition(is_answer).or_else(|| events.iter().rposition(is_description));

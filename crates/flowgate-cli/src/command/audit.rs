@@ -1,12 +1,13 @@
-//! Runs `flowgate audit`, the operations on the audit log of a gateway. The modules of the subcommands:
+//! Runs `flowgate audit`, the operations on the audit log of a gateway. Calls the module of the subcommand:
 //!
-//! * `show` lists the log.
-//! * `verify` checks that it is unchanged; with `--config`, `recheck` compares it with the gateway's database and
-//!   recomputes the verdicts; with `--witness`, `witness` compares it with the signed heads that a witness received.
+//! * `show` lists the records of the log.
+//! * `verify` checks that the log is unchanged. With `--config`, `recheck` also compares the log with the gateway's
+//!   database and recomputes the verdicts; with `--witness`, `witness` compares the log with the signed heads that a
+//!   witness received.
 //! * `accept` (`accept-loss`) records that an operator accepts the loss of lines, so that the gateway starts again.
 //! * `forget` deletes recorded contents, such as arguments of calls.
 //!
-//! `contents`, used by `show` and `verify`, opens the file next to the log that has the contents.
+//! `contents` opens the file with the contents, which is next to the log, for `show` and `verify`.
 
 mod accept;
 mod contents;
@@ -22,8 +23,8 @@ use crate::args::AuditCommand;
 use crate::input::InputError;
 use crate::output::Console;
 
-/// Runs the subcommand of `flowgate audit`, and returns its exit code. `verify` with a configuration also recomputes
-/// the verdicts, so it is another module.
+/// Runs the subcommand of `flowgate audit`, and returns its exit code. The module `recheck` runs `verify` with a
+/// configuration, which also recomputes the verdicts.
 pub(crate) fn run(audit: &AuditCommand, output: &mut Console) -> Result<u8, InputError> {
     match audit {
         AuditCommand::Verify { files, key, head, witness, config, signed } => {

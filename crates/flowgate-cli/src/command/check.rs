@@ -48,10 +48,11 @@ struct CheckTotals {
     findings: usize,
 }
 
-/// Runs `flowgate check`: judges every run of the traces, prints each in the format, and then the warnings. Without
-/// traces, prints only what is known about the policy: its kind, or in a format for programs the comparison with tools,
-/// if there is one. Returns 0 if nothing is found; 1 if a call is not permitted,
-/// there is a finding or a denied warning; 2 if a run could not be read; [`INTERRUPTED`] after an interrupt.
+/// Runs `flowgate check`: judges every run of the traces, prints the verdicts in the requested format, and then the
+/// warnings. Without traces, prints one line about the policy in the text format; the other formats then have only the
+/// comparison with the files of `--tools`, and print nothing without this option. Returns 0 if nothing is found; 1 if a
+/// call is not permitted, or if there is a finding or a warning that `--deny-warnings` forbids; 2 if a run could not be
+/// read; and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);
     let name = options.policy.display().to_string();
@@ -80,7 +81,7 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
     let (mut totals, mut errors, mut results) = (CheckTotals::default(), Vec::new(), Vec::new());
     let mut occurrences = TraceOccurrences::default();
     let mut missing = MissingParameters::default();
-    // Lines of results on a terminal already show the progress.
+    // On a terminal, the lines of results show the progress already, so no progress line is wanted.
     let is_wanted =
         !matches!(options.format, CheckFormat::Text | CheckFormat::Jsonl) || !stdout().is_terminal();
     let progress = Progress::over_files(options.traces, "run", is_wanted, output);
@@ -126,7 +127,7 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
         errors.extend(read.err());
     }
     let is_interrupted = progress.finish(output);
-    // The occurrences in the remaining traces are unknown.
+    // After an interrupt, there are no warnings about names that do not occur: they may occur in the remaining traces.
     let warnings = if is_interrupted { Warnings::default() } else { occurrences.warnings(&policy) };
     let warnings = warnings.with_comparison(comparison);
     match options.format {
@@ -208,7 +209,7 @@ impl CheckTotals {
     }
 }
 
-/// Prints the verdicts of the calls and the findings of one run; with `options.objections`, no permitted calls.
+/// Prints the verdicts of the calls and the findings of one run. With `options.objections`, leaves out permitted calls.
 /// `policy` is the name of the policy's file; the run begins at `line` of the file `trace`.
 fn print_text(
     run: &ReplayedRun,
@@ -230,7 +231,7 @@ fn print_text(
         let mark = report::outcome_mark(call.outcome, output);
         let title = escaping::line(&format!("{} ({})", call.tool, call.id));
         output.line(&format!("  {mark}  {event} {title}"));
-        // Notes are matches of rules that only log, and what a standing consent covers.
+        // `notes` are matches of rules that only log, and what a standing consent covers.
         for reason in report::group_reasons(&call.judgement.reasons).iter().chain(&call.judgement.notes) {
             report::print_reason(reason, &run.monitor, policy, options.content, "      ", output);
         }
@@ -272,9 +273,9 @@ fn sarif(results: &[Value], is_interrupted: bool) -> Value {
 }
 
 /// Returns the reasons against calls and the findings of one run as results of SARIF, the format of code scanning
-/// services. What the policy denies is an error, and so is an event that the monitor refused; a call that a person must
-/// confirm is a warning; any other finding is a note. `policy_name` is the file of the policy; the run begins at `line`
-/// of the file `trace`.
+/// services. Their levels: `error` for what the policy denies, and for an event that the monitor refused; `warning` for
+/// a call that a person must confirm; `note` for any other finding. `policy_name` is the file of the policy; the run
+/// begins at `line` of the file `trace`.
 fn sarif_results(
     run: &ReplayedRun,
     policy: &Policy,
@@ -282,6 +283,8 @@ fn sarif_results(
     trace: &str,
     line: usize,
 ) -> Vec<Value> {
+    // `subject` names the call or the event that the result is about, and `kind` says which of both it is. `related`
+    // are the statements of the policy that caused the result.
     let result = |rule: &str, level: &str, subject: &str, kind: &str, message: &str, related: Vec<Value>| {
         json!({
             "ruleId": rule,

@@ -1,5 +1,6 @@
-//! Runs `flowgate database encrypt`: encrypts the content in a gateway's database and in the file of contents next to its
-//! audit log, with the first key of the configuration. `flowgate_gateway` does the work; this module shows the progress.
+//! Runs `flowgate database encrypt`: encrypts the content in a gateway's database, and in the file of contents next to
+//! the audit log, with the first key of the configuration. `flowgate_gateway` does the work; this module shows the
+//! progress.
 
 use std::path::Path;
 
@@ -20,17 +21,19 @@ pub(crate) fn run(database: &DatabaseCommand, output: &mut Console) -> Result<u8
     }
 }
 
-/// Encrypts the database of the configuration at `path`. With `accepts_unencrypted`, values are accepted that a gateway
-/// without the key has written since the last time. Returns 0, or 1 if the user has interrupted the run.
+/// Encrypts the content of the gateway with the configuration at `path`: the database, and the contents of the audit
+/// log. If everything was encrypted before, a value that is not encrypted is an error, since somebody else who can
+/// write to the database may have put it there; with `accepts_unencrypted`, it is encrypted as well. Returns 0, or 1
+/// if the user has interrupted the run.
 ///
 /// # Errors
 /// If the configuration has no key, the database cannot be used, or a stored value was altered.
 fn encrypt(path: &Path, accepts_unencrypted: bool, output: &mut Console) -> Result<u8, InputError> {
     let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));
     let config = serve::gateway_config(path)?;
-    // `encrypt_stored_content` calls this with the number of rows that are done in the present pass over the database,
-    // and their total. There are at least two passes. If `done` is lower than before, a new pass has begun, and a new
-    // display replaces the old one. Returns whether to continue.
+    // `encrypt_stored_content` calls `show` with the number of rows that are done in the present pass over the
+    // database, and their total; `show` returns whether to continue. There are at least two passes. If `done` is lower
+    // than before, a new pass has begun, and a new display replaces the old one.
     let mut display: Option<(Progress, u64)> = None;
     let mut show = |done: u64, total: u64| {
         let begun = display.take().filter(|(_, before)| *before <= done);

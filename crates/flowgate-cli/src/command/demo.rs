@@ -1,5 +1,5 @@
-//! Runs `flowgate demo`: shows step by step how a policy stops the injected payment of Figure 1 of the paper RTBAS. The
-//! policy and the recorded run are built into the program.
+//! Runs `flowgate demo`: shows step by step how a policy stops an injected payment, the example of Figure 1 of the
+//! paper RTBAS. The policy and the recorded run are built into the program.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
     for (index, event) in trace.events().iter().enumerate() {
         let id = EventId(index);
         match &event.body {
-            // Nothing is said about the text of the model and the descriptions of the tools.
+            // The text of the model and the descriptions of the tools are left out.
             EventBody::Message(message) if message.role == "assistant" => {}
             EventBody::Tool(_) => {}
             EventBody::Message(message) => {
@@ -114,8 +114,8 @@ fn print_fields(document: &Document, run: &ReplayedRun, output: &mut Console) {
     }
 }
 
-/// Prints the text of an answer as a step that may make a payment sees it: with the untrusted fields hidden. They are
-/// replaced from the end, so that the spans of earlier fields stay valid.
+/// Prints the text of an answer as a step that may make a payment sees it: `‹hidden›` replaces each untrusted field.
+/// The fields are replaced from the last to the first, so that the spans of earlier fields stay valid.
 fn print_view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     let space = run.monitor.policy().space();
     let Some(trusted) = space.element("integrity", "trusted") else { return };

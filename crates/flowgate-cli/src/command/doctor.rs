@@ -4,7 +4,8 @@
 //! * `sample` reports what a policy hides of a request.
 //! * `permissions` finds files that other users can read or write.
 //! * `gateway` examines a configuration of the gateway, and `online` asks its models' servers whether they answer.
-//! * `servers` examines the MCP servers of a client, and `hooks` its hooks.
+//! * `servers` examines the MCP servers of an MCP client, and `hooks` its hooks; `guard_policy` reads the policy that one
+//!   of them names.
 
 #[cfg(feature = "gateway")]
 mod gateway;

@@ -1,9 +1,14 @@
 //! Runs `flowgate explain`: prints why a call got its verdict, as a tree, and the changes of the policy that would
-//! permit it.
+//! permit the call.
 //!
-//! A change is suggested only after a trial: with the statements added to the policy, the run is judged again and the
-//! call is permitted. Advice is part of the attack surface: each suggestion says what an attacker gains by it, the
-//! least harmful one comes first, and a suggestion that lets a recorded attack pass is marked and comes last.
+//! A change is suggested only after a trial: the run is judged again with the statements added to the policy, and the
+//! call is then permitted. A careless suggestion would help attackers. So each suggestion says what an attacker gains,
+//! the least harmful one comes first, and one that lets a recorded attack pass is marked and comes last.
+//!
+//! * `tree` prints the verdict; `origin` finds where the values of arguments come from.
+//! * `candidates` lists the statements to try; `endorse_forms` proposes some of them, and `harm` ranks them.
+//! * `trial` tries statements, `against` measures them over a corpus, and `suggestions` prints the result.
+//! * `question` explains a question of a running gateway (`--question`).
 
 mod against;
 pub(in crate::command) mod candidates;
@@ -50,7 +55,8 @@ pub(crate) struct ExplainOptions<'a> {
     pub(crate) answering: PredicateArgs,
 }
 
-/// The policy and the method by which the calls are judged, and the corpora that suggestions are measured over.
+/// What all calls of the command are explained with: the policy and the influence method by which they are judged, and
+/// the corpora over which suggestions are measured.
 #[derive(Clone, Copy)]
 struct ExplanationContext<'a> {
     policy: &'a Arc<Policy>,
@@ -65,8 +71,8 @@ struct CallInRun<'a> {
     run: &'a RecordedRun,
     /// The run as the policy and the chosen influence method judge it.
     replayed: &'a ReplayedRun,
-    /// The run with the calls attributed by the method `provenance`, which finds where the values of arguments come
-    /// from. The tree shows these origins, also if another method judges the call.
+    /// The run as the influence method `provenance` judges it. This method finds where the values of arguments come
+    /// from; the tree shows these origins even if another method judges the call.
     traced: &'a ReplayedRun,
     /// The index of the call, among the calls of the run.
     index: usize,
@@ -180,9 +186,9 @@ fn explain_call(
     printed
 }
 
-/// Returns a pattern for this tool, for a statement that is suggested: `tool:SERVER/NAME` if both are words. A tool of
-/// the agent, or a name that must be quoted, is written without a server; such a pattern also matches tools of that
-/// name on other servers.
+/// Returns the pattern that names a tool in a suggested statement: `tool:SERVER/NAME` if both are words. If the tool
+/// has no server, or a name must be quoted, the pattern is without the server; it then also matches tools of this name
+/// on other servers.
 fn tool_pattern(tool: &Tool) -> String {
     let is_word = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

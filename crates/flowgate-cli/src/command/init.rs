@@ -1,10 +1,10 @@
-//! Runs `flowgate init`: drafts a policy from files that describe tools (lists of tools, requests to models,
-//! configurations of MCP servers, traces), and writes it, with a configuration of the gateway if the options ask for
-//! one.
+//! Runs `flowgate init`: drafts a policy from files that describe tools, and writes it. The files are lists of tools,
+//! requests to models, configurations of MCP servers, results of `flowgate scan`, or traces. With `--gateway`, also
+//! writes a configuration of the gateway.
 //!
-//! * `sources` reads the files, in any of these forms.
-//! * `scan_result` finds the servers of a scan.
-//! * `gateway_file` writes the configuration.
+//! * `sources` reads the files.
+//! * `scan_result` finds the servers that a result of `flowgate scan` names.
+//! * `gateway_file` writes the configuration of the gateway.
 
 mod gateway_file;
 mod scan_result;
@@ -33,7 +33,7 @@ const MAX_SUMMARY: usize = 40;
 /// Runs `flowgate init`: reads the files, starts servers if the options say so, and writes the draft. Returns 1 if a
 /// server did not list its tools, otherwise 0.
 pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputError> {
-    // With `--out -`, the policy is printed. A file that exists is reported before a server is started.
+    // With `--out -`, the policy is printed. A file that must not be replaced is reported before a server is started.
     let prints = options.out == Path::new("-");
     let targets = [Some(&options.out).filter(|_| !prints), options.gateway.as_ref()];
     targets.into_iter().flatten().try_for_each(|path| check_absent(path, options.force))?;
@@ -82,8 +82,8 @@ pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputE
     Ok(u8::from(!silent.is_empty()))
 }
 
-/// Starts the servers that the files name, adds their tools to `found`, and removes the servers from it. Reports the
-/// servers that did not list their tools, and returns their names.
+/// Starts the servers that the files name, and adds their tools to `found`; `found.servers` is empty afterwards. Prints
+/// an error for each server that did not list its tools, and returns the names of these servers.
 fn start_servers(
     found: &mut ToolSources,
     options: &InitArgs,
@@ -113,8 +113,8 @@ fn start_servers(
     Ok(silent)
 }
 
-/// Returns the comments of the draft about the servers `servers`, which were not started or did not list their tools:
-/// the tools stay closed, since no statement names them.
+/// Returns the comments of the draft about servers that were not started or did not list their tools: their tools stay
+/// closed, since no statement names them.
 fn unlisted_comments(servers: &[&str]) -> String {
     servers
         .iter()
@@ -199,7 +199,7 @@ fn print_summary(draft: &PolicyDraft, found: &ToolSources, options: &InitArgs, o
     }
 }
 
-/// Returns the phrase by which the summary states how the drafted policy treats a tool with these traits.
+/// Returns the phrase in the printed summary that states how the drafted policy treats a tool with these traits.
 fn summary(traits: &ToolTraits) -> &'static str {
     match (traits.effect, traits.reach) {
         (ToolEffect::Reads, ToolReach::Closed) => "reads; untrusted text may influence it",

@@ -1,5 +1,5 @@
-//! Runs `flowgate keys`: an admin makes, lists and revokes virtual keys of a running gateway. The gateway decides
-//! whether the admin may; this module sends the requests by `gateway_client` and prints the answers.
+//! Runs `flowgate keys`: an admin makes, lists and revokes virtual keys of a running gateway. This module sends the
+//! requests by `gateway_client` and prints the answers; the gateway decides what the admin may do.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -49,8 +49,8 @@ pub(crate) fn run(command: &KeysCommand, output: &mut Console) -> Result<u8, Inp
     done.or_else(|error| error.report(output))
 }
 
-/// The result of an operation, as for `flowgate approvals`: the outer error is an invalid command line, and the inner
-/// error an answer of the gateway other than success.
+/// The result of an operation: the exit code. As for `flowgate approvals`, the outer error is an invalid command line
+/// or file; the inner error says that the gateway refused the request, or could not be reached.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
 /// Runs `flowgate keys list`: prints the virtual keys of the clients of the admin's tenant. The exit code is 0.
@@ -111,11 +111,11 @@ fn revoke(id: &str, format: KeysFormat, options: &GatewayArgs, output: &mut Cons
     }))
 }
 
-/// Returns the cells of a key in the table of `flowgate keys list`. Times are shown as days, and the limits together in
+/// Returns the cells of a key in the table of `flowgate keys list`. Of a time, only the day is shown; all limits are in
 /// one cell.
 fn row(key: &Value) -> Vec<String> {
     let cell = |name: &str| escaping::line(text(key, name));
-    // The day of a time in milliseconds since 1970; `none` if the key has no such time.
+    // Returns the day of the time in the field `name`, in milliseconds since 1970; `none` if the key has no such time.
     let day = |name: &str, none: &str| match key.get(name).and_then(Value::as_u64) {
         None => none.to_owned(),
         Some(millis) => Timestamp(millis).to_string().chars().take_while(|c| *c != 'T').collect(),

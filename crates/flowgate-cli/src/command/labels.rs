@@ -1,6 +1,6 @@
-//! Runs `flowgate labels`: prints each field of a recorded run with its label, the statements of the policy that
-//! gave it, and what the lowest step of a guarded agent is shown of the event. The lowest step is the first attempt
-//! of the model, which is shown only what flows to the strictest requirement on offer.
+//! Runs `flowgate labels`: prints each field of a recorded run with its label and the statements of the policy that
+//! gave it. Below each event is what a guarded agent is shown of the event in a step at the base label. A turn begins
+//! with such a step; it is shown only what flows to the strictest requirement of the tools on offer.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ struct LabelledField {
     path: String,
     /// The label in words, one per dimension.
     label: Vec<String>,
-    /// Whether the label of the field flows to that of the lowest step. If so, the step is shown the field, unless a
-    /// list or map around the field is hidden from it.
+    /// Whether the label of the field flows to the base label. If so, a step at the base label is shown the field,
+    /// unless a list or map around the field is hidden from the step.
     is_low: bool,
     /// The statements that gave the label: file and line.
     lines: Vec<(String, usize)>,
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
                 // of everything that the agent had read.
                 let replayed = replay_with(&policy, &inputs, &EverythingMethod, &run);
                 missing.add(&name, &policy, &inputs.parameters, &run);
-                let labelled = LabelledRun { lowest: lowest_step(&replayed), run: &replayed, policy: &name };
+                let labelled = LabelledRun { base: base_label(&replayed), run: &replayed, policy: &name };
                 let events = (0..replayed.monitor.trace().len())
                     .filter(|index| options.event.is_none_or(|only| only == *index));
                 let events: Vec<EventId> = events.map(EventId).collect();
@@ -67,17 +67,17 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
                     LabelsFormat::Text => {
                         let title = output.paint("1", &format!("{}:{line}", options.trace.display()));
                         output.line(&title);
-                        let lowest = replayed.monitor.describe(&labelled.lowest).join(", ");
+                        let base = replayed.monitor.describe(&labelled.base).join(", ");
                         output.line(&format!(
-                            "labels by {name}; the lowest step is shown what is at most {lowest}"
+                            "labels by {name}; a step at the base label is shown what is at most {base}"
                         ));
                         events.iter().for_each(|event| labelled.print(*event, output));
                     }
                     LabelsFormat::Json => {
                         let events: Vec<Value> =
                             events.iter().map(|event| labelled.to_json(*event)).collect();
-                        let lowest = replayed.monitor.describe(&labelled.lowest);
-                        runs.push(json!({"line": line, "lowest_step": lowest, "events": events}));
+                        let base = replayed.monitor.describe(&labelled.base);
+                        runs.push(json!({"line": line, "lowest_step": base, "events": events}));
                     }
                 }
                 progress.step();
@@ -104,10 +104,10 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
     }
 }
 
-/// Returns the label of the lowest step of a guarded agent: the strictest requirement of the tools that the run
-/// describes or calls. At this label, each of these tools can be called without a question. Without tools, it is
-/// bottom, not the top that `strictest_requirement` returns and at which nothing would be hidden.
-fn lowest_step(run: &ReplayedRun) -> Label {
+/// Returns the base label of a guarded agent: the strictest requirement of the tools that the run describes or calls. A
+/// step at this label can call each of these tools without a question. Without tools, returns bottom: for no tools,
+/// `strictest_requirement` returns top, at which nothing would be hidden.
+fn base_label(run: &ReplayedRun) -> Label {
     let tools: Vec<&Tool> = run
         .monitor
         .trace()
@@ -127,13 +127,13 @@ struct LabelledRun<'a> {
     run: &'a ReplayedRun,
     /// The name of the policy's file.
     policy: &'a str,
-    /// The label of the lowest step: the strictest requirement of the tools that the run describes or calls, or else
-    /// the lowest label.
-    lowest: Label,
+    /// The base label of the guarded agent, from [`base_label`].
+    base: Label,
 }
 
 impl LabelledRun<'_> {
-    /// Prints an event: a title, its fields, the findings of rules about it, and what the lowest step is shown.
+    /// Prints an event: a title, its fields, the findings of rules about the event, and what a step at the base label
+    /// is shown of it.
     fn print(&self, id: EventId, output: &mut Console) {
         let monitor = &self.run.monitor;
         let Some(event) = monitor.trace().event(id) else { return };
@@ -146,7 +146,7 @@ impl LabelledRun<'_> {
         let fields = self.fields(id);
         for field in fields.iter().take(MAX_FIELDS) {
             let label = field.label.join(", ");
-            // Green: the lowest step is shown the field.
+            // Green: the label flows to the base label.
             let label = output.paint(if field.is_low { "32" } else { "33" }, &format!("{label:<20}"));
             let path = escaping::excerpt(&field.path, 30);
             let lines = output.paint("2", &format!("{:<14}", self.line_numbers(&field.lines)));
@@ -160,13 +160,13 @@ impl LabelledRun<'_> {
             // `false`: without the text of the regions, which the fields above show.
             report::print_reason(&finding.reason, monitor, self.policy, false, "    ", output);
         }
-        let view = match self.lowest_view(id) {
-            None => "  the lowest step is not shown that this event exists".to_owned(),
+        let view = match self.base_view(id) {
+            None => "  a step at the base label is not shown that this event exists".to_owned(),
             Some(view) => {
                 let text = view.as_str().map_or_else(|| view.to_string(), str::to_owned);
                 let lines = text.lines().take(MAX_FIELDS);
                 let lines = lines.map(|line| format!("      {}", escaping::excerpt(line, 2 * MAX_SHOWN)));
-                format!("  the lowest step is shown:\n{}", lines.collect::<Vec<_>>().join("\n"))
+                format!("  a step at the base label is shown:\n{}", lines.collect::<Vec<_>>().join("\n"))
             }
         };
         for line in view.lines() {
@@ -203,12 +203,12 @@ impl LabelledRun<'_> {
             "event": id.0,
             "source": source,
             "fields": fields.collect::<Vec<_>>(),
-            "lowest_view": self.lowest_view(id),
+            "lowest_view": self.base_view(id),
         })
     }
 
-    /// Returns the fields of an event: every value without parts, captured parts included; and the lists and maps whose
-    /// structure the lowest step is not shown.
+    /// Returns the fields of an event: every value that is neither a list nor a map, and every captured part of a text.
+    /// Also returns the lists and maps whose structure a step at the base label is not shown.
     fn fields(&self, id: EventId) -> Vec<LabelledField> {
         let monitor = &self.run.monitor;
         let Some(event) = monitor.trace().event(id) else { return Vec::new() };
@@ -218,14 +218,14 @@ impl LabelledRun<'_> {
         let fields = nodes.filter_map(|node| {
             let found = document.node(node)?;
             let (label, is_field) = (found.label, matches!(found.content, NodeContent::Scalar(_)));
-            if !is_field && label.flows_to(&self.lowest) {
+            if !is_field && label.flows_to(&self.base) {
                 return None;
             }
             let statements = monitor.labelling_statements(id, node);
             Some(LabelledField {
                 path: document.path(node).to_string(),
                 label: monitor.describe(&label),
-                is_low: label.flows_to(&self.lowest),
+                is_low: label.flows_to(&self.base),
                 lines: statements.iter().map(|span| statement_line(self.policy, policy, span)).collect(),
                 value: if is_field {
                     document.to_value(node)
@@ -237,12 +237,12 @@ impl LabelledRun<'_> {
         fields.collect()
     }
 
-    /// Returns the content of an event as the lowest step is shown it; `None` if the step is not shown that
+    /// Returns the content of an event as a step at the base label is shown it; `None` if the step is not shown that
     /// the event exists.
-    fn lowest_view(&self, id: EventId) -> Option<Value> {
+    fn base_view(&self, id: EventId) -> Option<Value> {
         let trace = self.run.monitor.trace();
         let event = trace.event(id)?;
-        let label = &self.lowest;
+        let label = &self.base;
         if !trace.existence_label(id).flows_to(label) {
             return None;
         }
@@ -260,8 +260,9 @@ fn structure(document: &Document, node: NodeId) -> String {
     format!("(the structure: {})", plural(document.children(node).count(), "part"))
 }
 
-/// Returns whether a part of an event (`node`) is listed: it belongs to the content of a message or an answer, to the
-/// arguments of a call, or to the name or the description of a tool, and is not null.
+/// Returns whether the command lists the part `node` of an event with this `document` and `body`: the part is not null,
+/// and it belongs to the content of a message or an answer, to the arguments of a call, or to the name or the
+/// description of a tool.
 fn is_shown(document: &Document, node: NodeId, body: &EventBody) -> bool {
     // A message that only calls tools has no content.
     let is_missing = |node: &flowgate::trace::DocumentNode| matches!(&node.content, NodeContent::Scalar(value) if value.is_null());

@@ -1,5 +1,7 @@
-//! Runs `flowgate lm`: trains small models, and measures how well models copy. `flowgate_lm::local::train` does the
-//! work; this module shows progress and writes the curve of the loss.
+//! Runs `flowgate lm`: trains small language models (`train`), measures how well a model copies values from its prompt
+//! (`evaluate`), and chooses λ, the loss of utility that a search for labels tolerates (`tune`).
+//! `flowgate_lm::local::train` and `flowgate_bench::propagation` do the work; this module shows the progress, prints
+//! the results and writes the curve of the training loss.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,12 +15,11 @@ use flowgate_lm::local::train::{
 use flowgate_lm::local::{LocalModel, LocalSettings};
 
 use crate::args::{EvaluateArgs, LmCommand, TrainArgs, TuneArgs};
-use crate::input::InputError;
+use crate::input::{InputError, describe_io_error};
 use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
-/// The number of steps after which the training is saved, because a process that is killed loses the steps since
-/// then.
+/// The number of steps after which the training is saved. A process that is killed loses at most these steps.
 const SAVED_STEPS: usize = 100;
 
 /// Runs the subcommand of `flowgate lm`. Returns 0, or [`INTERRUPTED`] after an interrupt.
@@ -30,9 +31,10 @@ pub(crate) fn run(command: &LmCommand, output: &mut Console) -> Result<u8, Input
     }
 }
 
-/// Trains a model in the folder of the options, and returns the exit code. If the folder contains a training, continues
-/// it with its own seed and number of steps. Stores the training after every [`SAVED_STEPS`] steps and at the end, so
-/// that the same command can continue after an interrupt. Exports a complete model if the options name a target.
+/// Trains a model in the folder of the options, and returns the exit code. If the folder contains a training,
+/// continues it with the seed and the number of steps that it was begun with. Saves the training after every
+/// [`SAVED_STEPS`] steps and at the end, so that the same command can continue after an interrupt. When the training is
+/// complete, exports the model if the options name a target.
 fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, InputError> {
     let failed = |error: &dyn std::fmt::Display| InputError(error.to_string());
     let folder = options.folder.as_path();
@@ -97,13 +99,14 @@ fn save(trainer: &Trainer, folder: &Path) -> Result<(), InputError> {
     let curve = line_chart("Loss of each step (mean of ten)", &means(trainer.losses()));
     for (name, content) in [("losses.csv", table), ("losses.svg", curve)] {
         let path = folder.join(name);
-        std::fs::write(&path, content).map_err(|error| InputError(format!("{}: {error}", path.display())))?;
+        std::fs::write(&path, content)
+            .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))?;
     }
     Ok(())
 }
 
-/// Returns the points of the curve of the loss: for each group of ten steps, the number of its last step and the mean
-/// of its losses. The last group may have fewer steps.
+/// Returns the points of the curve of the loss: for each ten successive steps, the number of the last step and the mean
+/// loss. The last group may have fewer steps.
 fn means(losses: &[f32]) -> Vec<(f64, f64)> {
     let mean = |(index, chunk): (usize, &[f32])| {
         let sum: f64 = chunk.iter().copied().map(f64::from).sum();
@@ -157,7 +160,9 @@ fn evaluate(options: &EvaluateArgs, output: &mut Console) -> Result<u8, InputErr
     Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }
 
-/// Chooses λ for a model and each phrasing of questions, and prints a row for each method. Returns the exit code; after an interrupt, prints nothing.
+/// Runs `flowgate lm tune`: chooses λ, the loss of utility that a search for labels tolerates, for a model and each set
+/// of questions. Prints a row for each method, and the parameters for pruning. Returns the exit code; after an
+/// interrupt, prints nothing.
 fn tune(options: &TuneArgs, output: &mut Console) -> Result<u8, InputError> {
     let path = options.model.as_deref().unwrap_or_else(|| Path::new(crate::local_model::EMBEDDED));
     let (model, name) = crate::local_model::load(path)?;
@@ -185,7 +190,7 @@ fn tune(options: &TuneArgs, output: &mut Console) -> Result<u8, InputError> {
         .collect();
     output.line(&format!("{name}, seed {}: share of questions with exactly the true labels", options.seed));
     output.table(&header, &rows);
-    // No method of the news prunes, so their threshold is not used.
+    // No method prunes on the questions about news, so only the sets of keys and values have a threshold.
     let thresholds = tuned.iter().filter(|tuned| tuned.set.is_key_value());
     for tuned in thresholds {
         let (set, best) = (tuned.set.name(), tuned.parameters);
@@ -197,9 +202,10 @@ fn tune(options: &TuneArgs, output: &mut Console) -> Result<u8, InputError> {
     Ok(0)
 }
 
-/// Returns the rows of a set of questions: one for each method that has λ. A row has the name of the set and of the
+/// Returns the rows of a set of questions: one for each method that has a λ. A row has the name of the set and of the
 /// method, the number of questions, the chosen λ and, for each λ that was tried, the share of questions with exactly
-/// the true labels. Points of the grid with a threshold are about another parameter, so they are left out.
+/// the true labels. Points of the grid that have a threshold are left out: they belong to the search for the threshold
+/// of pruning.
 fn tuned_rows(tuned: &TunedSet) -> Vec<Vec<String>> {
     let row = |(method, lambda): (LabelMethod, f64)| {
         let mut row = vec![

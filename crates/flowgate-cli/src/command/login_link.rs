@@ -1,5 +1,5 @@
-//! Runs `flowgate login-link`: a running gateway makes a link by which the person with the key logs in to its page
-//! once. This module sends the request by `gateway_client`, and prints the link.
+//! Runs `flowgate login-link`: asks a running gateway for a link by which the person with the key can log in once to
+//! the gateway's page. This module sends the request by `gateway_client`, and prints the link.
 
 use serde_json::{Value, json};
 

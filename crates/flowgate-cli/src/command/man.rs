@@ -9,8 +9,8 @@ use crate::args::Args;
 use crate::input::{InputError, describe_io_error};
 use crate::output::{Console, plural};
 
-/// Runs `flowgate man`: prints the page of the command with these names, or writes the pages of all commands to the
-/// folder `out`. Returns 0.
+/// Runs `flowgate man`: prints the page of the command that `names` are the words of (such as `audit` and `verify`;
+/// without any, of `flowgate` itself), or writes the pages of all commands to the folder `out`. Returns 0.
 pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Console) -> Result<u8, InputError> {
     let mut root = Args::command();
     root.build();
@@ -32,8 +32,8 @@ pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Console) ->
         command = command.find_subcommand(name).ok_or_else(|| {
             let known: Vec<&str> = subcommands(command).map(clap::Command::get_name).collect();
             InputError(match known.as_slice() {
-                [] => format!("{title} has no commands; leave out `{name}`"),
-                known => format!("{title} has no command `{name}`; its commands are {}", known.join(", ")),
+                [] => format!("`{title}` has no commands below it; leave out `{name}`"),
+                known => format!("{title} has no command `{name}`; write one of {}", known.join(", ")),
             })
         })?;
         title = format!("{title}-{}", command.get_name());

@@ -112,7 +112,7 @@ impl StderrTail {
 /// a URL.
 ///
 /// # Errors
-/// Returns the reason why it cannot be used: a predicate for the message `the server NAME ...`.
+/// Returns the reason why it cannot be used: the rest of a sentence that begins with `the server NAME`.
 pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpConnection, String> {
     let stderr_tail = StderrTail::default();
     let served = match &spec.transport {

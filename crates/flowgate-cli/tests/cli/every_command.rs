@@ -47,7 +47,7 @@ fn every_command_has_a_manual_page() {
         assert!(printed.contains("Exit codes"), "{page}");
         assert_eq!(printed, std::fs::read_to_string(folder.join(page)).unwrap(), "{page}");
     }
-    check(&["man", "chekc"], 2, "flowgate has no command `chekc`; its commands are check, ");
+    check(&["man", "chekc"], 2, "flowgate has no command `chekc`; write one of check, ");
     let taken = file("no-folder", b"");
     check(&["man", "--out", name(&taken)], 2, "no-folder: ");
 }

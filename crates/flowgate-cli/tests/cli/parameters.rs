@@ -47,7 +47,7 @@ fn parameters_decide_in_every_command_that_judges_runs() {
         (&["explain", policy, trace], 1, 0, "send"),
         (&["suggest", policy, trace], 1, 0, "0 need a question"),
         (&["replay", "--policy", policy, trace], 0, 0, "parameters"),
-        (&["labels", policy, trace], 0, 0, "the lowest step is shown:\n      a text"),
+        (&["labels", policy, trace], 0, 0, "a step at the base label is shown:\n      a text"),
         // What is trusted lets attacks escape, so the grade without the parameter is too good.
         (&["attack", policy, trace, "--tools", name(&tools), "--form", "plain"], 0, 1, "escape"),
     ] {

@@ -1,11 +1,12 @@
 //! Decides which parts of a question a person may read: the parts whose labels flow to the person's clearance, the
-//! setting `may-read` of `[people.*]`. The routes for people call [`Clearance::show`].
+//! setting `may-read` of `[people.*]`. `config` calls [`Clearance::read`], and the routes for people call
+//! [`Clearance::show`].
 //!
 //! A clearance names elements of the policy's lattices, such as `private`, and principals in a lattice of readers, such
-//! as `readers(group:finance)`. A dimension without a named element is not limited. Under a policy that declares none
+//! as `readers(group:finance)`. A dimension in which it names nothing is not limited. Under a policy that declares none
 //! of the named elements, the clearance covers only text with the label bottom. A person without `may-read` may read
-//! everything. A person who may not read the whole question can deny it, but cannot allow it: an approval requires that
-//! the person has seen what it allows.
+//! everything. A person who may not read a whole question can deny it, but cannot allow it: nobody may allow what they
+//! have not seen.
 
 use std::sync::Arc;
 
@@ -163,7 +164,8 @@ impl Clearance {
                 continue;
             }
             is_known = true;
-            // As a requirement: a principal that the table cannot represent may read only what everyone may read.
+            // `Requirement`: if the table cannot represent a principal, the label is rounded down, so this principal
+            // may read only what everyone may read.
             let mut label_for =
                 |names: &[String]| name_table.set(space, dimension, names, ComputedLabelUse::Requirement);
             let mut reader_labels: Vec<_> =
@@ -197,8 +199,8 @@ impl Clearance {
 
     /// Returns the content of a stored question as a person with this clearance may read it, and whether the clearance
     /// covers the whole question. If it does, only the member for the gateway ([`HIDDEN_MEMBER`]) is removed. Otherwise
-    /// the content has the tool and the covered reasons; [`HIDDEN`] replaces the arguments and follows the reasons, and
-    /// the label and the excerpts are empty. `policy` is the policy of the question's client.
+    /// the content has the tool and the covered reasons; [`HIDDEN`] replaces the arguments and is added to the reasons,
+    /// and the label and the excerpts are empty. `policy` is the policy of the question's client.
     pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
         let mut content = stored.clone();
         let hidden_member =

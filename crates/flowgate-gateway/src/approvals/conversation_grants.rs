@@ -1,9 +1,9 @@
 //! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. The routes in
 //! [`super::lasting_grants`] call it, since they list and withdraw grants of both kinds.
 //!
-//! Any approver of the tenant may withdraw a grant, also the owner of the client, who decides none of its questions: a
-//! withdrawal permits nothing, and only leads to new questions, which others decide. It takes effect when the
-//! conversation continues ([`ApprovalService::withdraw_frozen`]).
+//! Any approver of the tenant may withdraw a grant, even the owner of the client, who may decide none of its questions:
+//! a withdrawal permits nothing, and only leads to new questions, which others decide. The withdrawal takes effect when
+//! the conversation continues ([`ApprovalService::withdraw_frozen`]).
 
 use flowgate_audit::{AuditEvent, FreezeSwitch};
 use serde_json::{Value, json};
@@ -71,9 +71,9 @@ impl ApprovalService {
         self.record_withdrawal(person, what, self.store.withdraw_conversation_grant(&grant.id)).await
     }
 
-    /// Records the order of a person to withdraw the grant that `what` describes, runs `withdrawal`, and wakes the
-    /// requests and event streams that wait for a change. Returns the result of `withdrawal`: whether there was such a
-    /// grant.
+    /// Records that a person withdraws the grant that `what` describes, runs `withdrawal`, which changes the database,
+    /// and wakes the requests and event streams that wait for a change. Returns the result of `withdrawal`: whether
+    /// there was such a grant.
     ///
     /// # Errors
     /// If the order cannot be recorded, or the withdrawal fails; the audit log then says that its outcome is unknown.

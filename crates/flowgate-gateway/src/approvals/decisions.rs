@@ -1,8 +1,9 @@
 //! Decides questions on behalf of a person: one by its id, or several in one request, such as all questions of a turn.
 //! `http::service` calls it for `POST /api/v1/approvals` and `POST /api/v1/approvals/{id}`.
 //!
-//! Each decision is bound to the digest of the question that the person was shown. It takes effect, and is recorded in
-//! the audit log, in a transaction of its own: the other decisions of a request take effect even if one is rejected.
+//! Each decision is bound to the digest of the question that the person was shown. Each decision takes effect, and is
+//! recorded in the audit log, in a separate transaction: the other decisions of a request take effect even if one is
+//! rejected.
 
 use std::time::Duration;
 
@@ -213,6 +214,7 @@ impl ApprovalService {
         terms: Option<&GrantTerms>,
     ) -> Result<Option<NewGrant>, Rejection> {
         let refuse = |status, message: &str| Err((status, message.to_owned()));
+        // The callers have checked the role and the tenant, so only the owner of the client fails here.
         if !person.decides_for(&question.tenant, self.people.owner(&question.client)) {
             let message = "the owner of a client cannot decide its questions: another person has to decide";
             return refuse(StatusCode::FORBIDDEN, message);
@@ -270,8 +272,8 @@ impl ApprovalService {
     }
 }
 
-/// Checks that a permission counts: if certain people must approve the question, that the person is one of them, and has
-/// not approved yet. A denial always counts.
+/// Checks that the approval of a person counts: if certain people must all approve the question, the person must be one
+/// of them, and must not have approved it yet. A denial always counts.
 fn check_approver(
     person: &Person,
     question: &StoredQuestion,
@@ -294,7 +296,8 @@ fn check_approver(
     Ok(())
 }
 
-/// Returns the message for the decision of the person `who` that does not count for the question as it is now.
+/// Returns the message that a decision of the person `who` does not count, because of the present state of the
+/// question.
 fn not_counted(question: &StoredQuestion, who: &str) -> String {
     let happened = match question.state {
         QuestionState::Open if question.approved_by.iter().any(|name| name == who) => {
@@ -304,7 +307,7 @@ fn not_counted(question: &StoredQuestion, who: &str) -> String {
             );
         }
         QuestionState::Open => {
-            return "the question has changed while you decided it: fetch it again, and decide anew"
+            return "the question has changed while you decided it: fetch it again, and decide again"
                 .to_owned();
         }
         QuestionState::Allowed if question.decided_by == who => "you have allowed it already",
@@ -384,7 +387,7 @@ mod tests {
             open,
             &[],
             "",
-            "the question has changed while you decided it: fetch it again, and decide anew",
+            "the question has changed while you decided it: fetch it again, and decide again",
         );
         let closed = |what: &str| format!("the question is no longer open: {what}, so it needs no decision");
         let both = ["bob", "ann"];

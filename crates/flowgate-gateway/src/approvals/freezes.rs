@@ -1,6 +1,6 @@
 //! Enforces freezes: orders of an admin that stop a tool, a server, a client or a conversation, or that withdraw
-//! standing consents and the approvals for the rest of a conversation. The routes check them before a turn and before
-//! each call.
+//! standing consents and the approvals for the rest of a conversation. The model routes and the MCP routes call
+//! [`ApprovalService::check_frozen`] before a turn, and [`ApprovalService::freeze_reason`] before each call.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,9 @@ use crate::virtual_keys::scope::key_of;
 
 impl ApprovalService {
     /// Rejects a request if an admin has frozen its client or its conversation, if the virtual key to which the
-    /// conversation belongs was revoked or has expired, or if the database cannot be read. The key is checked here so
-    /// that its end also stops the calls of a turn and the listening streams that began with it, as a freeze does.
+    /// conversation belongs was revoked or has expired, or if the database cannot be read. The key is checked here,
+    /// too, because a key that ends must also stop the turns and listening streams that began with it, as a freeze
+    /// does.
     pub(crate) async fn check_frozen(
         &self,
         client: &ClientSettings,
@@ -34,7 +35,7 @@ impl ApprovalService {
         match self.store.freezes().await?.iter().find(|freeze| is_stopped(freeze)) {
             None => {}
             Some(freeze) => {
-                let message = format!("an admin has frozen this {}", freeze.kind.name());
+                let message = frozen_message(freeze);
                 return Err(RequestError::new(StatusCode::FORBIDDEN, message));
             }
         }
@@ -138,7 +139,7 @@ impl ApprovalService {
         conversation: &str,
         tool: &str,
     ) -> Option<String> {
-        // The client and the conversation, and whether its key is still valid.
+        // Checks the client, the conversation, and the virtual key of the conversation.
         if let Err(failure) = self.check_frozen(client, conversation).await {
             return Some(failure.message);
         }
@@ -151,7 +152,7 @@ impl ApprovalService {
         match self.store.freezes().await {
             Ok(freezes) => {
                 let stopped = freezes.iter().find(|freeze| stops_call(freeze));
-                stopped.map(|freeze| format!("an admin has frozen this {}", freeze.kind.name()))
+                stopped.map(frozen_message)
             }
             Err(error) => {
                 let fields = vec![("conversation", conversation.into()), ("tool", tool.into())];
@@ -161,6 +162,11 @@ impl ApprovalService {
             }
         }
     }
+}
+
+/// Returns the message that a freeze stops a request or a call, for the agent.
+fn frozen_message(freeze: &Freeze) -> String {
+    format!("an admin has frozen this {}: ask an admin to thaw it", freeze.kind.name())
 }
 
 /// Returns the name (`CLIENT:LINE-DIGEST`) and the line number of each standing consent of a client's policy. DIGEST is

@@ -7,13 +7,14 @@
 //! conversation ([`super::conversation_grants`]).
 //!
 //! A grant covers a question that has the same tool, arguments, label and reasons as the question that the person
-//! answered, under the same policy and settings of the client. Only the values of payload arguments may differ, as
-//! under a grant for the conversation, and the value of the argument whose sum the grant limits. A covered question is
-//! stored, and allowed in the name of the person who gave the grant: its approval is used once, becomes stale and is
-//! recorded like any other.
+//! answered, under the same policy and settings of the client. Only two kinds of values may differ: those of payload
+//! arguments, as under a grant for the conversation, and that of the argument whose sum the grant limits. A covered
+//! question is stored, and allowed in the name of the person who gave the grant. Its approval is used once, becomes
+//! stale and is recorded like that of any other question.
 //!
 //! A question that is allowed without delay reveals that a grant exists. This leaks nothing: the covered question has
-//! the same label as the question that the person answered, so its observers could see that one too.
+//! the same label as the question that the person answered, so everyone who may observe the one may observe the other
+//! as well.
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate::monitor::PersonDecision;
@@ -99,8 +100,8 @@ impl GrantOffer {
     }
 
     /// Returns the grants that would cover the question, any of which suffices: one for exactly these arguments, and
-    /// one for each amount. The latter leaves the value of the amount open, and counts it, in millionths, against the
-    /// daily sum.
+    /// one for each argument that is an amount. A grant of the second kind covers every value of this argument, and
+    /// counts it, in millionths, against the daily sum.
     pub(super) fn candidates(&self) -> Vec<GrantCandidate> {
         let calls = self.calls;
         // A grant for exactly these arguments limits no sum, so it counts no amount.
@@ -232,7 +233,7 @@ fn millionths(value: &Value) -> Option<i64> {
         return None;
     }
     let whole = whole.parse::<i64>().ok()?.checked_mul(MILLIONTHS)?;
-    // The decimals are filled up with zeros at the end to six digits, which are the number of millionths.
+    // The decimals are filled up with zeros at the end to six digits, and are then the number of millionths.
     whole.checked_add(format!("{decimals:0<6}").parse().ok()?)
 }
 
@@ -320,8 +321,8 @@ impl ApprovalService {
     }
 
     /// Serves the list of grants of the person's tenants, lasting ones and those for the rest of a conversation; a
-    /// person without tenants sees the grants of all tenants. The calls contain only what the person may read. Returns
-    /// the error to send if the person is not authenticated or the database fails.
+    /// person without tenants sees the grants of all tenants. Each listed call contains only what the person may read.
+    /// Returns the error to send if the person is not authenticated or the database fails.
     pub(crate) async fn list_grants(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let mut grants = Vec::new();

@@ -1,7 +1,8 @@
-//! Finds the person whose key a request carries, and decides which freezes that person may see. For decisions on
-//! questions, it also has the owner, the policy and the tenant of each client. The owner of a client is the person for
-//! whom the client works, and must not decide its questions. [`ApprovalService`](super::ApprovalService) owns the
-//! [`People`]; the start of the gateway and each reload build them from the configuration.
+//! Finds the person who sends a request, by the key that the request carries or by a login at an issuer, and decides
+//! which freezes that person may see. [`People`] also has the owner, the policy and the tenant of each client, which
+//! decisions on questions need: the owner is the person for whom the client works, and must not decide its questions.
+//! [`ApprovalService`](super::ApprovalService) owns the [`People`]; the start of the gateway and each reload build them
+//! from the configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,9 +96,10 @@ impl People {
         self.login.as_ref()
     }
 
-    /// Returns the person who has logged in at the issuer with this identity: the person of the configuration with its
-    /// subject; if there is none, a person with the role and the tenants of `[login.oidc.groups]`, from the group with
-    /// the greatest role.
+    /// Returns the person who has logged in at the issuer with this identity. This is the person of the configuration
+    /// with the subject of the identity. If there is none, it is a new person with the role and the tenants that
+    /// `[login.oidc.groups]` gives to a group of the identity; if there are several such groups, the greatest role
+    /// counts.
     ///
     /// # Errors
     /// Why the person may not use the page, as a sentence for the operator's log.
@@ -107,7 +109,8 @@ impl People {
             "the person logged in at an issuer that [login.oidc] no longer names, and has to log in again",
         )?;
         let has_subject = |person: &&Arc<Person>| person.subject.as_deref() == Some(&identity.subject);
-        // The names that `*` stands for in the person's `may-read`: the person and its groups.
+        // The names that replace `*` in the person's `may-read`: the name of the person and those of the person's
+        // groups.
         let principals = |name: &str| -> Vec<String> {
             std::iter::once(name.to_owned()).chain(identity.group_principals()).collect()
         };
@@ -118,13 +121,13 @@ impl People {
         // The groups of the configuration are sorted by role, the greatest first.
         let Some(group) = login.groups.iter().find(|group| identity.groups.contains(&group.group)) else {
             return Err(format!(
-                "the person has no role: neither a section [people.NAME] with this subject nor a group of [login.oidc.groups] fits the ID token, which has {} groups: add one of them",
+                "the person has no role: neither a section [people.NAME] with this subject nor a group of [login.oidc.groups] fits the ID token (number of groups in it: {}): write such a section or group",
                 identity.groups.len()
             ));
         };
         // Records and the owners of clients name people by this name, so two people must not share one.
         if self.find_by_name(&identity.name).is_some() {
-            return Err("the name of the person is that of another person in the configuration: write `subject` there if they are the same".to_owned());
+            return Err("the name of the person is that of another person in the configuration: if they are the same person, write `subject` in [people.NAME]".to_owned());
         }
         Ok(Arc::new(Person {
             name: identity.name.clone(),

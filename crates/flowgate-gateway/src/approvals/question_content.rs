@@ -46,7 +46,8 @@ pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
     stored
 }
 
-/// Returns a question as a person is shown it who may read all of it: everything that the decision depends on.
+/// Returns a question in the form that is shown to a person who may read all of it: everything on which the decision
+/// depends.
 pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
     let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
     // Compares neighbours only: a repetition elsewhere in the list does no harm.

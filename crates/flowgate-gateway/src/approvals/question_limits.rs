@@ -11,7 +11,7 @@ use crate::database::{AskedLimits, DatabaseError, QuestionLimit, QuestionLimits}
 use crate::log::Limit;
 
 /// The advice to the operator if a limit on the number of questions is reached.
-const FIND_THE_CAUSE: &str = "find out which text provokes them before raising the limit";
+const FIND_THE_CAUSE: &str = "find out which text provokes the questions before you raise the limit";
 /// The advice to the operator if the flood rule applies: too many refusals in a row.
 const FIND_THE_FLOOD: &str = "find out whether a text provokes these questions; people are asked again after a pause, or after an approval";
 
@@ -41,7 +41,7 @@ impl ApprovalService {
         }
     }
 
-    /// Records in the operator's log and the audit log that no question is asked, since `limit` is reached.
+    /// Records in the operator's log and the audit log that the question `ask` is not asked, since `limit` is reached.
     ///
     /// # Errors
     /// If the audit log cannot be written.

@@ -1,5 +1,6 @@
-//! Serves the HTTP routes for people, who list questions, listen to changes, order freezes and delete content.
-//! `http::service` calls it; [`super::decisions`] serves decisions.
+//! Serves the HTTP routes by which people list questions, listen to their changes, order freezes, and delete content of
+//! the audit log. `http::service` calls it; [`super::decisions`] serves decisions, and [`super::lasting_grants`] serves
+//! grants.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,8 +36,7 @@ const KEEP_ALIVE_TICKS: u32 = 30;
 #[serde(deny_unknown_fields)]
 pub(crate) struct FreezeRequest {
     kind: FreezeKind,
-    /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as an error message lists
-    /// it.
+    /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as `CLIENT:LINE-DIGEST`.
     what: String,
     frozen: bool,
     /// Whether to freeze a name that does not exist yet.

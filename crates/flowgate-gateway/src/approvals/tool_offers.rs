@@ -18,10 +18,10 @@ use crate::recorder::AuditEntry;
 const MAX_DESCRIPTION: usize = 64 << 10;
 
 impl ApprovalService {
-    /// Asks whether a tool with this description may be offered to agents. Does not wait for the answer: a yes approves
-    /// the tool for all conversations of the tenant. Asks nothing if no person may decide, if the description is longer
-    /// than [`MAX_DESCRIPTION`] bytes, if the same question is open or allowed already, or if a limit on questions is
-    /// reached; the limit is logged.
+    /// Asks whether a tool with this description may be offered to agents. Does not wait for the answer; a yes approves
+    /// the tool for all conversations of the tenant. No question is asked if no person may decide, if the description
+    /// is longer than [`MAX_DESCRIPTION`] bytes, or if the same question is open or allowed already. None is asked
+    /// either if a limit on questions is reached, which is then logged.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded.
@@ -54,7 +54,7 @@ impl ApprovalService {
             content: &content.to_string(),
             expires_after: millis(self.settings.expires_after),
             origin: QuestionOrigin::ToolOffer,
-            // No call uses the answer, so an equal question that is allowed is always found again.
+            // No call uses the answer, so an equal question that was allowed is always found, and not asked again.
             used: &[],
             limits: self.question_limits(),
         };

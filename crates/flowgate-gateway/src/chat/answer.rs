@@ -1,6 +1,6 @@
-//! Answers a request to a model: reads its body, runs the turn and sends the reply. The end of the reply is sent only
-//! after the turn is recorded in the audit log and stored in the database; a stream may send before that what may be
-//! released early. The HTTP service calls [`ModelRoutes::answer`] in a task.
+//! Answers a request to a model: reads its body, runs the turn and sends the reply. Only streamed text that the guard
+//! releases early is sent during the turn. The end of the reply is sent after the turn is recorded in the audit log and
+//! stored in the database. The HTTP service calls [`ModelRoutes::answer`] in a task.
 
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -42,21 +42,23 @@ enum RequestChat<'m> {
     Whole(SentChat<'m>),
     /// The messages after an earlier answer, with their provenance.
     Continued(ResponseId, Sources),
-    /// All messages of the chat, some of which are in place of earlier answers, with their provenance.
+    /// All messages of the chat, with their provenance. Some of them only refer to earlier answers, which take their
+    /// place.
     Referring(ReferencedAnswers, Sources),
 }
 
-/// Why an earlier answer is not continued whose conversation does not have it.
-const GONE: &str = "names no answer of a conversation of this client: it may have been deleted, or the chat before it was \
-    changed since. Send the whole chat instead";
+/// Why a request cannot continue an earlier answer: no conversation of the client has this answer.
+const GONE: &str = "names no answer of a conversation of this client: the conversation may have been deleted, or the chat before the \
+    answer was changed. Send the whole chat instead";
 
 /// Returns the error for a request whose `previous_response_id` cannot be used.
 fn bad_previous_answer(why: &str) -> RequestError {
     RequestError::new(StatusCode::BAD_REQUEST, format!("`previous_response_id` {why}"))
 }
 
-/// Reads the id of the earlier answer that a request continues. `scope` is that of the key of the request, and `named`
-/// the conversation in the gateway that its header names, if it names one.
+/// Reads the id of the earlier answer that a request continues. `scope` is the prefix of the names of all conversations
+/// of the request's virtual key; it is empty without such a key. `named` is the conversation that the header of the
+/// request names, if it has one, as the gateway names it: with this prefix.
 ///
 /// # Errors
 /// If the text is not an id of this gateway, or the header names another conversation.
@@ -64,20 +66,20 @@ fn previous_answer(id: &str, scope: &str, named: Option<&str>) -> Result<Respons
     let previous = ResponseId::parse(id).ok_or_else(|| bad_previous_answer(GONE))?;
     match is_elsewhere(&previous, scope, named) {
         true => Err(bad_previous_answer(&format!(
-            "names an answer of another conversation than the header `{CONVERSATION}`: leave out one of them"
+            "names an answer of one conversation, and the header `{CONVERSATION}` names another one: leave out the id or the header"
         ))),
         false => Ok(previous),
     }
 }
 
-/// Returns whether the header of a request names a conversation, and it is not the one of this answer. `scope` and `named`
-/// are those of [`previous_answer`].
+/// Returns whether the header of a request names a conversation other than that of this answer. `scope` and `named` are
+/// as for [`previous_answer`].
 fn is_elsewhere(answer: &ResponseId, scope: &str, named: Option<&str>) -> bool {
     named.is_some_and(|named| named.strip_prefix(scope) != Some(&*answer.conversation))
 }
 
-/// Reads the references of a request to items of earlier answers; `None` if no message is in place of an answer. `scope`
-/// and `named` are those of [`previous_answer`].
+/// Reads the references of a request to items of earlier answers; `None` if no message of the request refers to an
+/// answer. `scope` and `named` are as for [`previous_answer`].
 ///
 /// # Errors
 /// If the references cannot be used, or the header names another conversation.
@@ -89,7 +91,7 @@ fn referenced_answers(
     let answers = ReferencedAnswers::of(request)?;
     match answers.as_ref().is_some_and(|answers| is_elsewhere(answers.last(), scope, named)) {
         true => Err(item_references::bad_reference(&format!(
-            "refers to items of another conversation than the header `{CONVERSATION}`: leave out one of them"
+            "refers to items of one conversation, and the header `{CONVERSATION}` names another one: leave out the items or the header"
         ))),
         false => Ok(answers),
     }
@@ -120,10 +122,10 @@ impl ModelRoutes {
         reply.map(HttpReply::mark_logged)
     }
 
-    /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs; for
-    /// a body that cannot be read, the caller sets it. A streamed answer is sent to `parts`, and the result is then
-    /// `None`; a request that fails before that has an error reply as its result. `presence` reports whether the client
-    /// still waits.
+    /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs; if
+    /// the body cannot be read, the caller sets the outcome. A streamed answer is sent to `parts`, and the result is
+    /// then `None`; a request that fails before any part is sent has an error reply as its result. `presence` reports
+    /// whether the client still waits.
     async fn answer_with_report(
         &self,
         received: &ModelRouteRequest,
@@ -148,11 +150,11 @@ impl ModelRoutes {
             error_reply(api, failure.status, &failure.message)
         };
         report.trace.set_model(names::CHAT, &received.client, &request.model);
-        // Parts of user messages that the client has not marked with a provenance have the one that its header
+        // Parts of user messages that the client has not marked with a provenance have the provenance that its header
         // declares.
         let messages = &request.request.messages;
         let sources = with_default_provenance(request.sources.clone(), messages, received.default_source);
-        // The beginning of the names of all conversations of the virtual key; empty without one.
+        // The prefix of the names of all conversations of the request's virtual key; empty without such a key.
         let key_scope = scope(received.virtual_key.as_ref().map(|key| key.id.as_str()));
         let named = received.conversation.as_deref();
         let found = match referenced_answers(&request, &key_scope, named) {
@@ -172,12 +174,13 @@ impl ModelRoutes {
         })
     }
 
-    /// Finds the conversation of a request: that of the earlier answer that it continues, that of the `answers` whose items
-    /// it refers to, or that of its chat. `sources` are the provenance of its messages, `key_scope` is the scope of its
-    /// key, and `named` the conversation that its header names, if it names one.
+    /// Finds the conversation of a request. If the request continues an earlier answer or refers to items of `answers`,
+    /// it is the conversation of these answers; otherwise it is found by the chat. `sources` are the provenance of the
+    /// messages. `key_scope` and `named` are the `scope` and `named` of [`previous_answer`].
     ///
     /// # Errors
-    /// If the client has no such conversation, the id of the earlier answer cannot be used, or the database cannot be read.
+    /// If the client has no conversation with the earlier answers, the id of the earlier answer cannot be used, or the
+    /// database cannot be read.
     async fn find_chat<'m>(
         &self,
         client: &ClientState,
@@ -250,9 +253,9 @@ impl ModelRoutes {
         let chat = &match chat {
             Ok(chat) => chat,
             Err(failure) => {
-                // Without this, another gateway, which the client may ask next, would wait until the lease expires.
-                // A lease that cannot be released expires by itself. It is released under the lock, so that it is
-                // not that of the next request.
+                // Without this, another gateway, which the client may ask next, would wait until the lease expires. A
+                // lease that cannot be released expires by itself. The lease is released while the conversation is
+                // locked, so that the lease of the next request is not released instead.
                 let _ = self.sessions.store().release_lease(&client.spec.name, handle.name()).await;
                 return Err(failure);
             }
@@ -342,15 +345,15 @@ impl ModelRoutes {
         let notes: Vec<AuditEntry> = events.iter().filter_map(|note| note.correction(cause)).collect();
         if let Err(error) = self.recorder.record(&notes) {
             let sentence = format!("the audit log does not record that approved calls did not run: {error}");
-            // The empty name: the audit log is that of all clients.
+            // The empty name: the audit log belongs to no single client.
             self.log.write(LogEvent::Failure, "", Vec::new(), &sentence);
         }
     }
 
-    /// Checks whether a turn may run (room in the conversation, the model, the audit log, freezes), and runs it in the
-    /// locked conversation with this name. `decoded` is the request, and `chat` are its messages. Text that may be
-    /// released early is sent to `stream`, if the client asks for a stream. The numbers for the log line go to
-    /// `report`. `presence` reports whether the client still waits.
+    /// Checks whether a turn may run, and runs it in the locked conversation `name`. The checks are about the room in
+    /// the conversation, the requested model, the witnesses of the audit log, and freezes. `decoded` is the request,
+    /// and `chat` are its messages. Text that may be released early is sent to `stream`, if the client asks for a
+    /// stream. The numbers for the log line go to `report`. `presence` reports whether the client still waits.
     ///
     /// # Errors
     /// Why the turn may not run, or why it failed.
@@ -375,7 +378,7 @@ impl ModelRoutes {
         }
         // The policy can refer to parameters of the caller, such as the groups in a token.
         session.add_caller_parameters(received.virtual_key.as_deref());
-        // In watch mode, the messages from here on are judged without effect.
+        // In watch mode, the client's own policy judges the messages from here on, without effect.
         session.begin_watching(&received.client.spec);
         requested_model::check_request((&received.client, received.virtual_key.as_deref()), decoded)?;
         self.note_offered_tools(&received.client, decoded);

@@ -63,7 +63,7 @@ impl ModelRoutes {
         found
     }
 
-    /// Finds the client of a request as [`authenticate`](Self::authenticate) does, which notes the outcome.
+    /// Finds the client of a request. [`authenticate`](Self::authenticate) calls this, and notes the outcome.
     async fn find_caller(
         &self,
         headers: &HeaderMap,
@@ -71,8 +71,8 @@ impl ModelRoutes {
     ) -> Result<Caller, RequestError> {
         let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
         let keys = PresentedKeys::read(headers).map_err(refuse)?;
-        // Why the token of the request authenticates no client, for the case that a certificate authenticates none
-        // either.
+        // Why the token of the request authenticates no client. The request is refused for this reason unless a
+        // certificate authenticates a client.
         let mut refusal = None;
         let (by_key, virtual_key) = match (self.clients.holder_of(&keys), keys.for_gateway()) {
             (Some(client), _) => (Some(Arc::clone(client)), None),
@@ -83,7 +83,8 @@ impl ModelRoutes {
             }
             (None, Some(key)) if looks_like_token(key) => match self.find_by_token(key).await {
                 Ok((client, key)) => (Some(client), Some(key)),
-                // It can be a token for the model provider: a client that its certificate authenticates may send one.
+                // This can be a token for the model provider: a client that is authenticated by its certificate may
+                // send one.
                 Err(why @ TokenRefusal::UnknownIssuer) => {
                     refusal = Some(why);
                     (None, None)
@@ -118,6 +119,7 @@ impl ModelRoutes {
         let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
         let pass_key = caller.client.spec.upstream().map_err(refuse)?.pass_key;
         if pass_key && caller.provider_key.is_none() {
+            // A client that only its certificate authenticates sends no key for the gateway.
             return Err(refuse(match (&caller.client.spec.key, &caller.virtual_key) {
                 (None, None) => {
                     "the request has no key for the model provider: send your provider's key in \
@@ -156,7 +158,7 @@ impl ModelRoutes {
         }
         let client = self.clients.find_by_name(&stored.client);
         let client = client.filter(|client| client.spec.tenant == stored.tenant).ok_or_else(|| {
-            refuse("the client of the key is no longer configured: ask the operator of the gateway")
+            refuse("the client of the key is no longer configured with the key's tenant: ask the operator of the gateway for another key")
         })?;
         if !stored.is_used_today
             && let Err(error) = store.note_virtual_key_use(&stored.id).await
@@ -178,9 +180,10 @@ impl ModelRoutes {
     }
 }
 
-/// Returns the refusal of a request with a token. Its sender learns what to send; only the log has the reason.
+/// Returns the refusal of a request with a token. The sender of the request learns what to send; only the log has the
+/// reason `why`.
 fn token_refusal(why: TokenRefusal) -> RequestError {
-    let message = "the token is not accepted: send `Authorization: Bearer TOKEN` with a token that has not expired, of the \
+    let message = "the token is not accepted: send `Authorization: Bearer TOKEN` with a token that has not expired and is from the \
         issuer and for the audience that the operator of this gateway has configured";
     RequestError::new(StatusCode::UNAUTHORIZED, message).with_detail(why.to_string())
 }

@@ -1,7 +1,8 @@
 //! Enforces the budgets of clients and of their virtual keys: counts what their models use, and refuses requests after
 //! a budget is used up. The model routes check the budget before a body is read, and count during each turn.
 //!
-//! A turn that has begun ends, also if it exceeds the budget: requests in parallel may together use more than is left.
+//! A turn that has begun is not stopped if it exceeds the budget, so parallel requests may together use more than is
+//! left.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,8 +21,8 @@ use crate::log::{LogEvent, OperatorLog};
 use crate::metrics::agents::AgentMetrics;
 use crate::virtual_keys::valid_key::ValidKey;
 
-/// The tokens that the models of one turn have used, until they are counted in the database: by
-/// [`TurnSpending::record`] at the end of the turn, or on drop if the turn is cut off before.
+/// The tokens that the models of one turn have used. They are counted in the database by [`TurnSpending::record`] at
+/// the end of the turn, or on drop if the turn is cut off earlier.
 #[derive(Debug)]
 pub(super) struct TurnSpending {
     payer: Payer,
@@ -68,8 +69,8 @@ impl TurnSpending {
         Some(PendingUse { spending: self, model, usage, received_bytes: 0 })
     }
 
-    /// Adds the tokens of the turn, and their cost, to the numbers of today of its client and its key. If they cannot
-    /// be stored, the operator's log says so.
+    /// Adds the tokens of the turn, and their cost, to what its client and its virtual key have used today. If they
+    /// cannot be stored, the operator's log says so.
     pub(super) async fn record(&self) {
         let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
         record(&self.payer, &self.store, &self.metrics, &self.log, &used).await;
@@ -77,7 +78,7 @@ impl TurnSpending {
 }
 
 impl Drop for TurnSpending {
-    /// Stores what [`Self::record`] has not stored, because the turn was cut off before.
+    /// Stores what [`Self::record`] has not stored because the turn was cut off.
     fn drop(&mut self) {
         let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
         // `drop` cannot wait for the database, so a task records what is left. Without a runtime, the process is
@@ -90,8 +91,8 @@ impl Drop for TurnSpending {
     }
 }
 
-/// Adds the tokens in `used`, by the name of the model, and their cost to the numbers of today of a client and its
-/// virtual key. If the database fails, the operator's log says so, and the turn continues.
+/// Adds the tokens in `used`, by the name of the model, and their cost to what a client and its virtual key have used
+/// today. If the database fails, the operator's log says so, and the turn continues.
 async fn record(
     payer: &Payer,
     store: &Database,
@@ -131,9 +132,9 @@ impl PendingUse<'_> {
         self.usage.output = estimated_tokens(self.received_bytes);
     }
 
-    /// Replaces the estimate by the numbers of tokens that the server has reported with its answer `completion`. A
-    /// number that it has not reported (0) is estimated; otherwise the use of a server that reports nothing would not
-    /// count.
+    /// Replaces the estimate by the numbers of tokens that the server has reported with its answer `completion`. If a
+    /// reported number is 0, the server has probably not counted, and the number is estimated: otherwise the use of
+    /// such a server would cost nothing.
     pub(super) fn settle(&mut self, request: &Request, completion: &Completion) {
         let estimate = estimated_usage(request, completion);
         let settled = |reported: u64, estimated: u64| if reported == 0 { estimated } else { reported };
@@ -141,13 +142,14 @@ impl PendingUse<'_> {
         self.usage = Usage {
             input: settled(input, estimate.input),
             output: settled(output, estimate.output),
-            // Without a number of all tokens, none is known to be cached.
+            // If the server has not reported how many tokens it read, the number is estimated, and none of them counts
+            // as cached.
             cached: if input == 0 { 0 } else { cached },
         };
     }
 
-    /// Notes that the request has failed. It counts nothing if nothing of an answer has arrived, otherwise the
-    /// estimate.
+    /// Notes that the request has failed. If a part of the answer has arrived, the estimate counts; otherwise, the
+    /// request counts nothing.
     pub(super) fn fail(&mut self) {
         if self.received_bytes == 0 {
             self.usage = Usage::default();

@@ -1,6 +1,6 @@
-//! Takes each request from the quota of its client and of its virtual key, and writes to the operator's log which of
-//! their limits was reached. The model routes and the MCP routes call it before they read a body; `budgets` logs
-//! through it.
+//! Takes each request from the quota of its client and of its virtual key, and refuses it if a quota is exhausted. Also
+//! writes to the operator's log which limit of a client or a key was reached. The model routes and the MCP routes call
+//! it before they read a body; `budgets` calls it to log its limits.
 
 use axum::http::StatusCode;
 
@@ -26,11 +26,11 @@ pub(crate) enum ClientLimit {
     Cost,
     /// Requests in parallel.
     Parallel,
-    /// Parallel streams of MCP server messages that answer no request.
+    /// Parallel streams on which the client only listens for messages of an MCP server.
     Listening,
 }
 
-/// A limit on the requests of a virtual key, which its maker has set.
+/// A limit on the requests of a virtual key, with its value, which was set when the key was made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum KeyLimit {
     /// Requests per minute.
@@ -65,14 +65,16 @@ impl QuotaRefusal {
 }
 
 impl ModelRoutes {
-    /// Logs that a client has reached the limit `bound` on its requests.
+    /// Logs that a client has reached the limit `bound` on its requests. `conversation` is the conversation that the
+    /// request names, if it names one.
     pub(crate) fn log_client_limit(
         &self,
         client: &ClientState,
         conversation: Option<&str>,
         bound: ClientLimit,
     ) {
-        // A limit that the operator can set names its setting; a fixed one has advice instead.
+        // The line about a limit that the operator can set names the setting; the line about a fixed limit has advice
+        // instead.
         let (what, setting, advice, most) = match bound {
             ClientLimit::Requests => {
                 let most = client.spec.requests_per_minute.into();
@@ -108,7 +110,8 @@ impl ModelRoutes {
         });
     }
 
-    /// Logs that a virtual key of a client has reached `bound`, one of its own limits.
+    /// Logs that a virtual key of a client has reached the limit `bound` of this key. `conversation` is the
+    /// conversation that the request names, if it names one.
     pub(super) fn log_key_limit(
         &self,
         client: &ClientState,
@@ -122,8 +125,8 @@ impl ModelRoutes {
             // The log has whole units of the currency.
             KeyLimit::Cost(most) => ("cost of one virtual key in a day", most / 1_000_000),
         };
-        // The name of the conversation contains the id of the key. If the request names no conversation, the field gets
-        // the account of the key, so that the operator learns which key it was.
+        // The name of the conversation contains the id of the key. If the request names no conversation, the account of
+        // the key is logged in its place, so that the operator learns which key it was.
         let conversation = conversation.map_or_else(|| key.account(), str::to_owned);
         self.log.limit(&Limit {
             what,
@@ -136,7 +139,8 @@ impl ModelRoutes {
         });
     }
 
-    /// Logs that the database could not say what is left of a quota, and returns the refusal of the request.
+    /// Logs that the database could not check a quota or a budget, and returns the refusal of the request.
+    /// `conversation` is the conversation that the request names, if it names one.
     pub(super) fn quota_failure(
         &self,
         client: &ClientState,
@@ -152,8 +156,9 @@ impl ModelRoutes {
         QuotaRefusal::new(failure.status, failure.message, 1)
     }
 
-    /// Takes one request from the quota of a virtual key, if the request has one with a quota, and from the quota of
-    /// its client. Gateways that share a database share the quotas. Logs a refusal.
+    /// Takes one request from the quota of its virtual key (`key`), if that has a quota, and then from the quota of its
+    /// client. Gateways that share a database share the quotas. Logs a refusal, with the `conversation` that the
+    /// request names.
     ///
     /// # Errors
     /// If the quota is exhausted, or the database cannot count the request. The message tells the client what to do.
@@ -176,7 +181,7 @@ impl ModelRoutes {
         }
         let admission = match client.take_request() {
             Err(seconds) => RequestAdmission::Exhausted { seconds },
-            // No other gateway uses the database, so the count of this process is the whole count.
+            // If no other gateway uses the database, the count of this process is the whole count.
             Ok(()) if !store.is_shared() => RequestAdmission::Admitted,
             Ok(()) => {
                 let counted = store.take_request(&client.spec.name, client.spec.requests_per_minute).await;

@@ -32,7 +32,7 @@ pub(crate) struct ClientState {
     pub(crate) listening: Arc<AtomicUsize>,
     counters: Arc<ClientCounters>,
     /// A number that identifies these settings of the client: each reload creates settings with a new number. A
-    /// conversation in memory has the number under which it was loaded.
+    /// conversation in memory has the number of the settings under which it was loaded.
     pub(crate) generation: u64,
     /// Whether a reloaded configuration has removed the client, or changed what its conversations depend on.
     is_replaced: AtomicBool,
@@ -48,8 +48,8 @@ struct ClientCounters {
     at_work: AtomicUsize,
     /// The number of conversations that the client has begun since this process started.
     begun: AtomicUsize,
-    /// An upper bound, in bits, on what models may have learned of the shown texts by the choice of the words of users
-    /// that are hidden from them.
+    /// An upper bound, in bits, on what models may have learned of the texts that the client was shown: words of users
+    /// that quote such texts are hidden, so which words are hidden depends on the texts.
     bits: AtomicU64,
     /// The number of text windows that were forgotten because the memory of quotations was full: about one per byte of
     /// normalised text.
@@ -64,14 +64,14 @@ pub(crate) struct ClientHistory {
     pub(crate) client: history::ClientProfile,
     /// The number in the database of the first text that is not loaded.
     pub(crate) next: i64,
-    /// How often the stored texts had been cleared when they were last loaded: another count means that they were
-    /// cleared since.
+    /// How often the stored texts had been cleared when they were last loaded. If the database has a different count,
+    /// they were cleared since.
     pub(crate) cleared: i64,
     /// Whether the stored texts have been loaded.
     pub(crate) is_loaded: bool,
     /// The time at which stale texts were last forgotten.
     pub(crate) aged: Instant,
-    /// The [`ClientState::generation`] of the settings whose profile `client` has.
+    /// The [`ClientState::generation`] of the settings that declare the profile in `client`.
     generation: u64,
 }
 
@@ -111,8 +111,9 @@ impl ClientState {
         Self::with_settings(spec, history, quota, (Arc::default(), Arc::default()))
     }
 
-    /// Creates the state of this client under reloaded settings. It shares its counters, what is used of its quota, and
-    /// the texts that the client was shown with the earlier state, which requests still use that began under it.
+    /// Creates the state of this client under the reloaded settings `spec`. The new state shares the counters, the used
+    /// quota and the texts that the client was shown with the earlier state, because requests that began under the
+    /// earlier state still use it.
     fn reconfigured(&self, spec: ClientSettings) -> Self {
         let (listening, counters) = (Arc::clone(&self.listening), Arc::clone(&self.counters));
         let quota = self.quota.reconfigured(spec.requests_per_minute);
@@ -136,27 +137,27 @@ impl ClientState {
         let shown_names = ShownNames::of(&spec);
         // A later reload sets this.
         let is_replaced = AtomicBool::new(false);
-        // No other settings have this number. It is not 0, which a new history has before any settings are applied to
-        // it.
+        // No other settings have this number, and none have the number 0: a new history has it, so that the first
+        // settings are applied to the history.
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
         Self { spec, history, decoder, shown_names, quota, listening, counters, generation, is_replaced }
     }
 
-    /// Returns the profile of this client for the replay of its conversations. A replay does not ask the memory of the
-    /// texts that the client was shown, since the stored inputs contain what it answered.
+    /// Returns the profile of this client for the replay of its conversations. Its memory of shown texts is empty: a
+    /// replay does not need the memory, since the stored inputs contain the quotations that were found.
     pub(crate) fn replay_profile(&self) -> history::ClientProfile {
         declared_profile(&self.spec)
     }
 
-    /// Returns the profile of this client with an empty memory of texts, which has as much room as the client's own
-    /// memory: what is added to it does not become part of the client's memory.
+    /// Returns the profile of this client with an empty memory of texts that has as much room as the client's own
+    /// memory. Texts that are added to it do not become part of the client's memory.
     pub(crate) fn separate_profile(&self) -> history::ClientProfile {
         let quotations = QuotationMemory::with_room(self.spec.quotations);
         history::ClientProfile { quotations, ..declared_profile(&self.spec) }
     }
 
-    /// Locks the texts that the client was shown, with the profile that these settings declare: requests under earlier
-    /// settings, which share the texts, have another one.
+    /// Locks the texts that the client was shown. Sets the profile that these settings declare, if a request under
+    /// other settings, which shares the texts, has set another profile.
     pub(crate) async fn lock_history(&self) -> tokio::sync::MutexGuard<'_, ClientHistory> {
         let mut history = self.history.lock().await;
         if history.generation != self.generation {
@@ -186,8 +187,8 @@ impl ClientState {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Adds an upper bound on the bits that the choice of the hidden words of users in a request may reveal of the
-    /// texts that the client was shown.
+    /// Adds `bits`, an upper bound on what one request may reveal of the texts that the client was shown, by which
+    /// words of users are hidden.
     pub(crate) fn add_leaked_bits(&self, bits: u32) {
         self.counters.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
     }
@@ -214,8 +215,8 @@ impl ClientState {
     }
 
     /// Counts a new conversation, and returns whether the caller has to look for surplus conversations of the client
-    /// now: once for each 64th part of its limit. So the slow query is rare for a client with a high limit, and the
-    /// excess is small.
+    /// now. This is so once for each 64th part of the client's limit on conversations: the slow query is then rare for
+    /// a client with a high limit, and the surplus is small.
     pub(crate) fn count_new_conversation(&self) -> bool {
         self.counters.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
     }
@@ -272,8 +273,8 @@ impl Clients {
         Self(reconfigured)
     }
 
-    /// Marks as replaced the clients that `later` lacks, or whose policy or settings differ there. Their requests whose
-    /// turn has not begun are refused from then on.
+    /// Marks as replaced the clients that `later` does not have, and those whose policy or settings are different in
+    /// `later`. From then on, their requests whose turn has not begun are refused.
     pub(crate) fn replace_by(&self, later: &Self) {
         for client in &self.0 {
             let is_same =
@@ -294,8 +295,8 @@ impl Clients {
         self.0.iter().find(|client| client.spec.name == name).map(Arc::clone)
     }
 
-    /// Returns the client whose own key a request has; `None` if the request has no key for the gateway, or another
-    /// one, such as a virtual key.
+    /// Returns the client whose own key a request has; `None` if the request has no key for the gateway, or a key that
+    /// is not a client's own, such as a virtual key.
     pub(super) fn holder_of(&self, keys: &PresentedKeys) -> Option<&Arc<ClientState>> {
         let key = keys.for_gateway()?;
         // All keys are compared, so that the time does not reveal which key is similar.
@@ -331,7 +332,7 @@ impl Clients {
         let by_certificate = match (holders.next(), holders.next()) {
             (_, Some(_)) => {
                 return Err(
-                    "the certificate is that of more than one client of this gateway: its operator must give each client its own",
+                    "more than one client of this gateway has this certificate: ask its operator to give each client its own certificate",
                 );
             }
             (only_holder, None) => only_holder,
@@ -340,7 +341,7 @@ impl Clients {
         let client = match (by_key, by_certificate) {
             (Some(one), Some(other)) if !Arc::ptr_eq(one, other) => {
                 return Err(
-                    "the key and the certificate belong to different clients: send both of one client",
+                    "the key and the certificate belong to different clients: send the key and the certificate of the same client",
                 );
             }
             (Some(client), None) if client.spec.certificate.is_some() => {
@@ -359,17 +360,21 @@ impl Clients {
             }
             (None, _) if own.is_some() || standard.is_some() => {
                 return Err(
-                    "the key is that of no client of this gateway: send the one that its operator gave you",
+                    "no client of this gateway has this key: send the key that the operator of the gateway gave you",
                 );
             }
             (None, Some(_)) => {
                 return Err("this client must send its key or token in addition to its certificate");
             }
             (None, None) if certificate.is_some() => {
-                return Err("the certificate is that of no client of this gateway: ask its operator");
+                return Err(
+                    "no client of this gateway has this certificate: ask the operator of the gateway to register it",
+                );
             }
             (None, None) => {
-                return Err("this gateway requires a key: send the one that its operator gave you");
+                return Err(
+                    "this gateway requires a key: send the key that the operator of the gateway gave you",
+                );
             }
         };
         Ok((Arc::clone(client), standard))

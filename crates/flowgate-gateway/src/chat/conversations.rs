@@ -8,7 +8,12 @@
 //! Conversations are [stored](crate::database) turn by turn. Recently used conversations are in memory as well; the
 //! others are replayed from their stored inputs when they are needed. A conversation that was stored under another
 //! policy is [carried over](carry_over) to the present one. A conversation for which neither is possible is deleted and
-//! recreated with an empty history. Earlier replies of the model that its client then sends are labelled top.
+//! recreated with an empty history. Earlier replies of the model that the client then sends again are labelled top.
+//!
+//! * `find`: finds the conversation that a request belongs to; `cache`: keeps recently used conversations in memory.
+//! * `load`: replays a conversation from its stored inputs; `carry_over`: carries it over to a changed policy.
+//! * `persist`: stores a turn; `stored_turn`: converts a turn to its stored form and back.
+//! * `watched_turn`: lets the policy of a client in watch mode judge each message.
 
 mod cache;
 mod carry_over;
@@ -55,7 +60,8 @@ const HELD_ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 /// A turn updates the stored time of last use only if that time is older than this interval, to save writes.
 const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
 /// The cause of a failure in the operator's log, if the labels of a tenant's stores cannot be read.
-const DAMAGED_TENANT: &str = "the tenant's record of labels was changed after it was written";
+const DAMAGED_TENANT: &str =
+    "the tenant's record of labels was changed after it was written: restore a backup of the database";
 /// The approximate memory of an empty conversation, in bytes.
 const MIN_CONVERSATION_BYTES: usize = 64 << 10;
 /// The approximate memory for each stored byte of input, in bytes. The factor was measured, and has a margin.
@@ -70,7 +76,8 @@ pub(crate) struct ConversationState {
     pub(crate) history: History,
     /// The labels of the tenant's stores, in JSON, as the conversation last joined them.
     pub(crate) recalled: Option<String>,
-    /// The monitor's count of changes to the labels of external state at which these labels equalled `recalled`.
+    /// The monitor's count of changes to the labels of external state, at the last time when these labels equalled
+    /// `recalled`; `None` if they are not known to equal it.
     settled: Option<u64>,
     /// The unique number of the conversation in the database.
     id: i64,
@@ -91,7 +98,7 @@ pub(crate) struct ConversationState {
     prefixes: Vec<ChatPrefixDigest>,
     /// The proxies between the client and its MCP servers.
     pub(super) proxies: ConversationProxies,
-    /// The inputs that are not stored yet, up to the last one of an MCP proxy. Inputs of the chat after it are in the
+    /// The inputs that are not stored yet, up to the last input of an MCP proxy. Later inputs of the chat are in the
     /// journal of `conversation`.
     unpersisted: Vec<StoredInput>,
     /// The recorded answers of extern predicates.
@@ -164,7 +171,7 @@ impl Drop for LockedConversation<'_> {
     /// Drops the conversation from memory if it was used and not stored, and lets its lease expire.
     fn drop(&mut self) {
         // The turn was not stored, so the conversation in memory may differ from the stored one: the next request loads
-        // that one from the database.
+        // the stored one from the database.
         if self.is_unsettled {
             *self.session = None;
         }
@@ -201,16 +208,22 @@ impl From<DatabaseError> for RequestError {
             DatabaseError::Overtaken | DatabaseError::ConversationHeld | DatabaseError::Withdrawn => {
                 RequestErrorCause::Request
             }
-            DatabaseError::Audit(_) => RequestErrorCause::Store("the audit log cannot be written"),
-            DatabaseError::Unwitnessed => {
-                RequestErrorCause::Store("the witness of the audit log is too far behind")
+            DatabaseError::Audit(_) => {
+                RequestErrorCause::Store("the audit log cannot be written: check its file and disk")
             }
-            DatabaseError::Timeout => RequestErrorCause::Store("the database did not answer in time"),
-            DatabaseError::Damaged(_) | DatabaseError::DamagedKey { .. } => {
-                RequestErrorCause::Store("the stored data was changed after it was written")
+            DatabaseError::Unwitnessed => RequestErrorCause::Store(
+                "the witness of the audit log is too far behind: check [audit.witness]",
+            ),
+            DatabaseError::Timeout => {
+                RequestErrorCause::Store("the database did not answer in time: check its load and its disk")
             }
+            DatabaseError::Damaged(_) | DatabaseError::DamagedKey { .. } => RequestErrorCause::Store(
+                "the stored data was changed after it was written: restore a backup of the database",
+            ),
             DatabaseError::ExternalState { .. } => RequestErrorCause::Store(DAMAGED_TENANT),
-            DatabaseError::Bug(_) => RequestErrorCause::Store("the turn could not be stored"),
+            DatabaseError::Bug(_) => RequestErrorCause::Store(
+                "the turn could not be stored because of a bug in the gateway: report it",
+            ),
             DatabaseError::NoRandomBytes => {
                 RequestErrorCause::Store("the operating system returned no random bytes")
             }
@@ -241,8 +254,8 @@ impl Conversations {
         &self.store
     }
 
-    /// Waits until no other request uses the conversation that `handle` names, in this gateway or in another, and loads
-    /// the turns that are not in memory. `presence` says whether the client still waits.
+    /// Waits until no other request, in this gateway or in another, uses the conversation that `handle` names, and
+    /// loads the turns that are not in memory. `presence` says whether the client still waits.
     ///
     /// 1. Waits for the lock in this process. If no other gateway uses the database and the conversation is in memory,
     ///    it is up to date.
@@ -262,7 +275,8 @@ impl Conversations {
     ) -> Result<LockedConversation<'f>, RequestError> {
         let disconnected =
             || RequestError::new(StatusCode::REQUEST_TIMEOUT, "the client no longer waits for the answer");
-        // A request whose client has disconnected must not be appended after later ones.
+        // A request whose client has disconnected ends here: otherwise, its messages would be added after those of
+        // later requests.
         let session = tokio::select! {
             biased;
             () = presence.disconnected() => return Err(disconnected()),
@@ -402,8 +416,8 @@ impl Conversations {
     /// Returns whether a conversation may store another turn; logs the limit if it may not. The log line has the
     /// names of the client and of the conversation.
     pub(crate) fn has_room(&self, session: &ConversationState, (client, name): (&str, &str)) -> bool {
-        // Many short values take far more memory than their bytes. A conversation may take as much as one with the
-        // most bytes, all of them in long values.
+        // Many short values take far more memory than their bytes. The limit on the memory is what a conversation takes
+        // that has reached the limit on bytes with long values.
         let has_bytes = session.bytes < self.most_bytes;
         let has_room = has_bytes && session.memory() <= memory_of(self.most_bytes, 0);
         if !has_room {
@@ -413,7 +427,7 @@ impl Conversations {
             };
             self.log.limit(&Limit {
                 what,
-                effect: "its requests are refused until the agent begins a new one",
+                effect: "requests of the conversation are refused until the agent begins a new one",
                 setting: Some("[store] conversation-mib"),
                 advice: None,
                 most: u64::try_from(self.most_bytes).unwrap_or_default(),
@@ -437,7 +451,8 @@ impl Conversations {
     ) -> Result<(), RequestError> {
         session.answers.begin_turn();
         let mut history = self.lock_shown_texts(client).await?;
-        // A text is forgotten at the second call after it was last seen, hence half of the age.
+        // `forget_stale` forgets a text when it is called for the second time after the text was last seen, so it is
+        // called after half of the age.
         if history.aged.elapsed() > client.spec.quotation_age / 2 {
             history.client.quotations.forget_stale();
             history.aged = Instant::now();
@@ -470,7 +485,8 @@ impl Conversations {
                 history.client.quotations.note_forgotten();
             }
             load_history(&mut history.client, recalled.texts);
-            // Texts that are forgotten while loading were reported when they were forgotten first.
+            // The result is dropped: texts that are forgotten while loading were reported when they were first
+            // forgotten.
             history.client.quotations.take_full_sources();
         }
         Ok(history)
@@ -490,7 +506,7 @@ impl Conversations {
         let Some(record) = record else { return Ok(()) };
         session.join_external_state(&record).map_err(|error| {
             let message =
-                "the labels of the tenant's external state cannot be read; the log of the gateway has the \
+                "the labels of the tenant's external state cannot be read: ask the operator of the gateway, whose log has the \
                 reason";
             let cause = RequestErrorCause::Store(DAMAGED_TENANT);
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_cause(cause).with_detail(error)
@@ -498,8 +514,8 @@ impl Conversations {
     }
 
     /// Logs each source whose oldest texts were forgotten because its share of the memory of quotations was full, and
-    /// adds their size to the client's counter. `forgotten` has for each source the number of forgotten text windows,
-    /// about one per byte.
+    /// adds the number of forgotten text windows to the client's counter. `forgotten` has this number for each source,
+    /// about one window per byte.
     fn report_full(&self, client: &ClientState, conversation: &str, forgotten: &BTreeMap<String, u64>) {
         for (source, windows) in forgotten {
             client.add_forgotten(*windows);

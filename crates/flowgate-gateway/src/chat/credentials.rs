@@ -1,5 +1,5 @@
 //! Reads the keys that a request carries in its headers: one for the gateway, and perhaps one for the model provider.
-//! `clients` and `authentication` look for their owner.
+//! `authentication` calls it, and finds the client of the keys with `clients`.
 
 use std::collections::BTreeSet;
 
@@ -47,8 +47,8 @@ impl PresentedKeys {
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
         };
         let authorization = single_value("authorization")?;
-        // Some forms of API carry the key in a header of its own, without a scheme such as `Bearer`. Two forms may
-        // use the same header.
+        // Some APIs carry the key in a separate header, without a scheme such as `Bearer`. Two APIs may use the same
+        // header.
         let names: BTreeSet<&str> = Api::ALL.map(|api| api.form().key_header.name).into_iter().collect();
         let names = names.into_iter().filter(|name| *name != KeyHeader::BEARER.name);
         let plain_keys = names.map(single_value).collect::<Result<Vec<_>, _>>()?;

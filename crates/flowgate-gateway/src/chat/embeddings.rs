@@ -1,10 +1,10 @@
 //! Answers requests for embeddings: the policy decides whether the texts may go to the model that embeds them.
 //! `http::service` calls it.
 //!
-//! A request belongs to no conversation. In a conversation of its own, which is not stored, the texts are one message
-//! of the role `embedding`. This message carries at least the labels of what it quotes of texts that the client was
-//! shown. Then a call of the tool [`TOOL`] with the texts is judged. Nobody is asked: a call that a person would have
-//! to allow is refused. The numbers go to the client, which has the texts already.
+//! A request belongs to no stored conversation. A conversation for this request alone receives the texts as one message
+//! of the role `embedding`. If the message quotes texts that the client was shown, it carries at least their labels.
+//! Then the policy judges a call of the tool [`TOOL`] with the texts. No person is asked: a call that a person would
+//! have to allow is refused. The client receives the embeddings without a judgement, since it has the texts already.
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Attribution, AuthorizedCall, Judgement, Outcome, Verdict};
@@ -34,7 +34,8 @@ use crate::virtual_keys::scope::scope;
 
 /// The tool that policies name to permit embeddings.
 const TOOL: &str = "embeddings";
-/// The name of the conversation in records. A client cannot name its conversation so, since the header is ASCII.
+/// The name of the conversation in records. No client can give this name to a conversation, since names in the header
+/// are ASCII.
 const RECORDED_NAME: &str = "«embeddings»";
 /// The number of dimensions that an embedding is assumed to have at most, if its request does not state `dimensions`.
 const MAX_DIMENSIONS: usize = 4096;
@@ -124,7 +125,7 @@ impl ModelRoutes {
         report.add_upstream_time(begun.elapsed());
         let response = response.map_err(|error| match error {
             Error::Unsupported(_) => bad(
-                "the upstream of this client has an API without embeddings: its operator has to set `api` of the upstream to `chat-completions` or `responses`"
+                "the upstream of this client has an API without embeddings: the operator of this gateway has to set `api` of the upstream to `chat-completions` or `responses`"
                     .to_owned(),
             ),
             error => model_error(&error),
@@ -133,7 +134,7 @@ impl ModelRoutes {
         Ok(response)
     }
 
-    /// Reserves memory for the answer until the returned share is dropped: a small request can have a large one.
+    /// Reserves memory for the answer until the returned share is dropped: the answer to a small request can be large.
     ///
     /// # Errors
     /// If the answer may exceed the share of one answer, or the budget has no room for it now.
@@ -142,7 +143,7 @@ impl ModelRoutes {
             request.dimensions.and_then(|number| usize::try_from(number).ok()).unwrap_or(MAX_DIMENSIONS);
         let bytes_per_number = match request.format {
             EmbeddingFormat::Base64 => BYTES_OF_BASE64,
-            // The largest form, also for one that is not known here.
+            // The form that takes the most memory, also assumed for a form that is not known here.
             _ => BYTES_OF_FLOAT,
         };
         let bytes = request.texts.len().saturating_mul(numbers).saturating_mul(bytes_per_number);
@@ -223,7 +224,7 @@ impl ModelRoutes {
             )?
         };
         client.add_leaked_bits(added.bits);
-        // The call stands for the request: the policy judges it like a call of a tool.
+        // The policy judges the request like a call of this tool.
         let tool = Tool { server: None, name: TOOL.into() };
         let call_arguments = arguments(request);
         let call = Call { id: "1".to_owned(), tool: tool.clone(), arguments: Ok(call_arguments.clone()) };

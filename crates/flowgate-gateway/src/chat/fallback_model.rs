@@ -1,9 +1,9 @@
-//! Asks another upstream if the first one cannot answer. `turn` creates one [`FallbackModel`] for the model of a client
-//! and one for its small model.
+//! Asks another upstream if the first one cannot answer. `turn_models` creates a [`FallbackModel`] for each model of a
+//! turn.
 //!
-//! Each upstream is asked for the same view, so a failure changes who answers and not what is shown. The operator lists
-//! the upstreams, because each of them may read everything that the model may read. The next upstream is asked only if
-//! nothing of an answer has reached the listener: no answer is a mixture of two.
+//! Each upstream receives the same view, so a failure changes which model answers, but not what is shown. The operator
+//! lists the upstreams, because each of them may read everything that the model may read. The next upstream is asked
+//! only if nothing of an answer has reached the listener, so that no answer is a mixture of two.
 
 use std::ops::ControlFlow;
 
@@ -20,7 +20,7 @@ pub(super) struct FallbackModel<'a> {
     first: UpstreamChoice<'a>,
     /// The models on further upstreams, in the order in which they are asked.
     others: Vec<UpstreamChoice<'a>>,
-    /// Is called with the name of a model that failed, and its error, before the next one is asked.
+    /// Is called with the name of a model that failed, and its error, before the next model is asked.
     on_failure: &'a (dyn Fn(&str, &Error) + Sync),
     /// Receives the tokens that each request to a model uses.
     spending: &'a TurnSpending,
@@ -35,9 +35,9 @@ pub(super) struct UpstreamChoice<'a> {
 }
 
 impl<'a> FallbackModel<'a> {
-    /// Creates a model that asks `first`, and then each of `others` until one answers. `on_failure` is called with
-    /// the name and the error of each one that fails before the next is asked. `spending` receives the tokens that each
-    /// request uses, and `calls` records each request.
+    /// Creates a model that asks `first`, and then each of `others` until one answers. Before the next one is asked,
+    /// `on_failure` is called with the name and the error of the one that failed. `spending` receives the tokens that
+    /// each request uses, and `calls` records each request.
     pub(super) fn new(
         first: UpstreamChoice<'a>,
         others: Vec<UpstreamChoice<'a>>,
@@ -48,8 +48,8 @@ impl<'a> FallbackModel<'a> {
         Self { first, others, on_failure, spending, calls }
     }
 
-    /// Asks one of the models, and records the request as a span. `place` is the index of the model in the order in
-    /// which they are asked; 0 is the one on the client's own upstream.
+    /// Asks the model `choice`, and records the request as a span. `place` is the index of the model in the order in
+    /// which they are asked; 0 is the model on the client's own upstream.
     async fn ask(
         &self,
         (choice, place): (&UpstreamChoice<'_>, usize),
@@ -64,7 +64,8 @@ impl<'a> FallbackModel<'a> {
         outcome
     }
 
-    /// Asks a model, and counts what it uses: also if the future is dropped, because the client has disconnected.
+    /// Asks a model, and counts the tokens that it uses. They also count if the future is dropped because the client
+    /// has disconnected.
     async fn ask_counted(
         &self,
         model: &RemoteModel,
@@ -86,7 +87,7 @@ impl<'a> FallbackModel<'a> {
 }
 
 impl ChatModel for FallbackModel<'_> {
-    /// Returns the name of the model that is asked first, also if another one answers.
+    /// Returns the name of the model that is asked first, even if another model answers.
     fn name(&self) -> &str {
         self.first.remote.name()
     }
@@ -115,8 +116,8 @@ impl ChatModel for FallbackModel<'_> {
     }
 }
 
-/// Returns whether another server may answer a request that failed with this error: the failure is of the server, and
-/// not of the request.
+/// Returns whether another server may answer a request that failed with this error: the cause is the server, and not
+/// the request.
 fn another_may_answer(error: &Error) -> bool {
     error.is_temporary() || matches!(error, Error::Timeout | Error::Unreachable(_))
 }

@@ -1,5 +1,6 @@
-//! Reads which standing consents and approvals people have frozen or withdrawn for a conversation. A turn compares two
-//! readings: if they differ, calls that were permitted in between may depend on what is frozen now, and do not run.
+//! Reads which standing consents and approvals people have frozen or withdrawn for a conversation. A turn (`turn`,
+//! `turn_observer`, `turn_end`) reads them when it begins and before its calls run. If the two readings differ, calls
+//! that were permitted in between may depend on what is frozen now, so they do not run.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use crate::approvals::ApprovalService;
 use crate::config::ClientSettings;
 use crate::database::{DatabaseError, WithdrawnGrant};
 
-/// Why calls do not run whose consents or approvals have changed.
+/// The message about calls that do not run because consents or approvals have changed.
 pub(super) const CHANGED: &str =
     "consents or approvals were frozen, thawed or withdrawn while the turn ran: send the request again";
 
@@ -20,7 +21,7 @@ pub(super) struct StandingApprovals {
     frozen: FrozenApprovals,
     /// Whether approvals were withdrawn from the conversation when the turn began.
     was_withdrawn: bool,
-    /// Whether the turn continues one that waited for a person. Its earlier calls were permitted by earlier requests.
+    /// Whether the turn continues after it waited for a person. Earlier requests have then permitted some of its calls.
     pub(super) is_resumed: bool,
 }
 
@@ -42,7 +43,9 @@ impl StandingApprovals {
         Ok(Self { has_grants, frozen, was_withdrawn, is_resumed: false })
     }
 
-    /// Returns whether calls that were permitted since then may depend on what is no longer in force.
+    /// Returns whether the calls of the turn may depend on a consent or an approval that is no longer in force: it was
+    /// frozen or withdrawn since [`Self::read`], or `read` has withdrawn it and the turn has calls that earlier
+    /// requests permitted.
     ///
     /// # Errors
     /// If the database fails.
@@ -81,10 +84,10 @@ async fn frozen_approvals(
     Ok((approvals.frozen_consents(client).await?, are_frozen, withdrawn))
 }
 
-/// Returns whether a lasting grant by which calls were allowed was withdrawn since, although their approvals count as
-/// used: a turn that waits for a person is stored with the approvals of its earlier calls, and these calls are sent when
-/// it continues. `digests` are the digests of the approved calls of the conversation `name`, which has `turns` persisted
-/// turns.
+/// Returns whether a lasting grant that allowed one of these calls was withdrawn since. This is checked when a turn
+/// continues that waited for a person: the approvals of its earlier calls were stored as used when it began to wait,
+/// but the calls are sent only now. `digests` are the digests of the approved calls of the conversation `name`, which
+/// has `turns` persisted turns.
 pub(super) async fn is_grant_of_calls_withdrawn(
     approvals: &ApprovalService,
     (client, name): (&ClientSettings, &str),

@@ -1,9 +1,10 @@
 //! Judges chats that run through another gateway, which asks this one before and after it asks the model: as LiteLLM's
 //! generic guardrail API, or as Envoy's external processor. `http::service` calls it.
 //!
-//! The chat is replayed in a conversation of one request, under the policy of the client. Before the model is asked,
-//! the reply says whether the model may read the chat; after it, whether the answer may reach the agent. What cannot be
-//! judged is stopped, in a reply that a client of the other gateway can read. No person is asked.
+//! The chat is replayed under the policy of the client, in a conversation that exists for this request only. Before the
+//! model is asked, the reply says whether the model may read the chat; after the model has answered, it says whether
+//! the answer may reach the agent. What cannot be judged is stopped, with a reason that a client of the other gateway
+//! can read. No person is asked.
 //!
 //! * `litellm`: the messages of LiteLLM.
 //! * `ext_proc`: the messages of Envoy.
@@ -39,7 +40,8 @@ use recorded_chat::{NotPermitted, RecordedChat};
 
 /// The form of the chats, and of errors before a body is read.
 pub(crate) const API: Api = Api::ChatCompletions;
-/// The name of the conversation in records. A client cannot name its conversation so, since the header is ASCII.
+/// The name of the conversation in records. No client can give this name to a conversation, since names in the header
+/// are ASCII.
 const RECORDED_NAME: &str = "«guardrail»";
 
 impl ModelRoutes {
@@ -95,8 +97,8 @@ impl ModelRoutes {
         if is_only_watched { Ok(()) } else { judged }
     }
 
-    /// Judges the chat or the answer in a message of LiteLLM, and records the verdicts. A permitted chat is remembered
-    /// until its answer arrives.
+    /// Judges the chat or the answer in a message of LiteLLM, and records the verdicts. Remembers a permitted chat,
+    /// since LiteLLM sends its answer without the chat.
     ///
     /// # Errors
     /// Why the chat or the answer is stopped.
@@ -276,7 +278,7 @@ impl ModelRoutes {
     }
 }
 
-/// Why an answer is stopped that belongs to no known chat.
+/// The reason for stopping an answer that belongs to no known chat.
 const UNKNOWN_CALL: &str = "the answer belongs to no chat that was judged here: the guardrail needs the modes `pre_call` and `post_call`, \
     and both must ask the same gateway";
 
@@ -285,13 +287,14 @@ fn decode(received: &ModelRouteRequest, chat: &str) -> Result<ReceivedRequest, N
     received.client.decoder.decode(API, chat).map_err(NotPermitted::because)
 }
 
-/// Returns the name that records give the conversation of a judged chat, which has none of its own: a constant, after
-/// the scope of the virtual key, if the request has one.
+/// Returns the name for the conversation of a judged chat in records and freezes, since the chat itself has no name: a
+/// constant after the scope of the request's virtual key, which is empty without such a key.
 fn recorded_name(received: &ModelRouteRequest) -> String {
     scope(received.virtual_key.as_ref().map(|key| key.id.as_str())) + RECORDED_NAME
 }
 
-/// Returns the id under which a chat is remembered: virtual keys do not share chats.
+/// Returns the id under which a chat is remembered: `call`, LiteLLM's id, after the scope of the request's virtual key,
+/// so that virtual keys do not share chats.
 fn id_of(received: &ModelRouteRequest, call: &str) -> String {
     scope(received.virtual_key.as_ref().map(|key| key.id.as_str())) + call
 }

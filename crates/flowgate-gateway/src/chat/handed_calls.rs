@@ -1,13 +1,13 @@
 //! Remembers the calls that the gateway has handed to its clients, and answers the hooks of coding agents that ask
 //! about them. `answer` notes the calls of each turn, and `http::service` serves the questions of hooks.
 //!
-//! A coding agent can use the gateway and run `flowgate hook` as well. The hook asks here whether the gateway has
-//! handed over a call: the gateway knows what the model was shown. A call runs only if both permit it. The answer has
-//! the label at which the gateway has judged the call, with the digest of its policy, so that a hook with the same
-//! policy judges it at the same label.
+//! A coding agent can use the gateway and run `flowgate hook` as well. Before a call runs, the hook asks here whether
+//! the gateway has handed the call to the agent. A call runs only if both permit it. The answer also has the label at
+//! which the gateway has judged the call, and the digest of the gateway's policy. A hook with the same policy judges
+//! the call at this label, because only the gateway knows what the model was shown.
 //!
-//! A call is forgotten with the next turn of its conversation. The calls are in the memory of this process alone:
-//! after a restart, and in another gateway, a call is unknown, so the hook denies it.
+//! A call is forgotten at the next turn of its conversation. The calls are in the memory of this process alone: after a
+//! restart, and in another process, a call is unknown, so the hook denies it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -158,7 +158,8 @@ impl HandedCalls {
                 labels.push(&handed.label);
             }
         }
-        // Without an id, the question may be about one of several calls: only a label that all of them have is theirs.
+        // Without an id, the question may be about any of several equal calls, so a label is returned only if all of
+        // them have it.
         if let Some((first, rest)) = labels.split_first()
             && rest.iter().all(|other| other == first)
         {

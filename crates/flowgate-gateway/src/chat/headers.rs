@@ -35,8 +35,8 @@ pub(crate) fn is_conversation_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
 }
 
-/// Adds the header with the name of the conversation to a reply. `name` is the name in the gateway, of which the
-/// client receives the part that it knows; `None` adds no header.
+/// Adds the header with the name of the conversation to a reply. `name` is the name in the gateway; the client receives
+/// it without the scope of the virtual key. `None` adds no header.
 pub(crate) fn with_conversation_header(reply: HttpReply, name: Option<&str>) -> HttpReply {
     match name {
         Some(name) => reply.with_header(CONVERSATION, name_for_client(name)),

@@ -1,8 +1,8 @@
-//! Reads references to items of earlier answers (`item_reference` of the Responses API), which a client sends in place of
-//! the items if it takes the provider to store them. The id of an item contains the id of its answer, so the gateway
-//! stores nothing for an item. A reference to reasoning is dropped, as reasoning itself is. One to a text or a call
-//! is in place of the whole answer: `answer` takes it from the conversation, together with the messages before it, which the
-//! request has to repeat unchanged.
+//! Reads references to items of earlier answers (`item_reference` of the Responses API). A client sends them in place
+//! of the items if it assumes that the provider stores the items. The id of an item contains the id of its answer, so
+//! the gateway stores nothing for an item. A reference to reasoning is dropped, as reasoning itself is. A reference to
+//! a text or a call replaces the whole answer: `answer` takes the answer from the conversation. The request has to
+//! repeat the messages before it unchanged.
 
 use axum::http::StatusCode;
 use flowgate_guard::history::{History, SentChat};
@@ -12,24 +12,24 @@ use flowgate_lm::wire::ReceivedRequest;
 use super::response_id::ResponseId;
 use crate::http::request_error::RequestError;
 
-/// Why a reference has no item.
-const GONE: &str = "refers to an item of no answer of a conversation of this client: the conversation may have been deleted, \
-    or the chat before the item was changed since. Send the items themselves instead, as clients do if `store` is false";
-/// Why references are refused whose answers are of several conversations.
+/// The reason for refusing a reference whose item is unknown.
+const GONE: &str = "refers to an item of an answer that no conversation of this client has: the conversation may have been deleted, \
+    or the chat before the item was changed. Send the items themselves instead, as clients do if `store` is false";
+/// The reason for refusing references to answers of several conversations.
 const SEVERAL: &str =
     "refers to items of several conversations: send the items themselves, as clients do if `store` is false";
-/// Why references are refused together with the id of an earlier answer.
-const CONTINUED: &str = "refers to earlier items beside `previous_response_id`, whose chat has them already: leave out one of them";
+/// The reason for refusing references in a request that also has the id of an earlier answer.
+const CONTINUED: &str = "refers to items of earlier answers that the chat of `previous_response_id` has already: leave out the references or the id";
 
 /// The earlier answers in a request, in order: at least one, and all of one conversation.
 #[derive(Debug)]
 pub(crate) struct ReferencedAnswers {
-    /// All but the last, each with the index of the message that is in its place.
+    /// All but the last, each with the index of the message that refers to it.
     earlier: Vec<(usize, ResponseId)>,
     last: (usize, ResponseId),
 }
 
-/// Returns the error for a request with a reference that has no item.
+/// Returns the error for a request with a reference whose item is unknown.
 pub(super) fn gone() -> RequestError {
     bad_reference(GONE)
 }
@@ -40,7 +40,7 @@ pub(super) fn bad_reference(why: &str) -> RequestError {
 }
 
 impl ReferencedAnswers {
-    /// Reads the references of a request; `None` if no message of it is in place of an answer.
+    /// Reads the references of a request; `None` if no message of the request refers to an answer.
     ///
     /// # Errors
     /// If an id is not one of this gateway, the answers are of several conversations, or the request also continues an
@@ -66,8 +66,9 @@ impl ReferencedAnswers {
         &self.last.1
     }
 
-    /// Returns the chat of a request with these `messages` and their declared provenance; `None` if the history has not all
-    /// of the answers at their positions, or has other messages between them.
+    /// Returns the chat of a request with these `messages` and their declared provenance (`sources`), in which the
+    /// answers replace the messages that refer to them. `None` if the history does not have all of the answers at their
+    /// positions, or has other messages between them.
     pub(super) fn chat_in<'m>(
         &self,
         history: &History,

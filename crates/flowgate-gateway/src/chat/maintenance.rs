@@ -1,8 +1,9 @@
-//! Maintains the database and the audit log periodically: renews the leases by which other gateways know that this
-//! one uses a conversation, expires questions and deletes old data.
+//! Maintains the database, the audit log and the keys of issuers periodically: renews the leases by which other
+//! gateways know that this gateway uses a conversation, expires questions, deletes old data and fetches the keys by
+//! which issuers sign tokens.
 //!
-//! The model routes start these tasks when they open the database; a task ends when the object that it maintains is
-//! dropped.
+//! The model routes start these tasks when they are opened or reconfigured; a task ends when the object that it
+//! maintains is dropped.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -46,7 +47,8 @@ pub(super) fn spawn_tasks(
         tokio::spawn(run_periodically(CONTENT_EXPIRY_INTERVAL, recording, move |recording| {
             let log = log.clone();
             async move {
-                // A failed deletion is retried, but the operator may have to act on its cause. It concerns no client.
+                // A failed deletion is retried, but the operator may have to act on its cause. The line names no
+                // client, since the content is that of all clients.
                 if let Ok(Err(error)) = tokio::task::spawn_blocking(move || recording.expire()).await {
                     let sentence = format!("expired content could not be deleted: {error}");
                     log.write(LogEvent::Failure, "", Vec::new(), &sentence);
@@ -79,8 +81,8 @@ pub(super) fn spawn_tasks(
     spawn_expiry(approvals, retention);
 }
 
-/// Starts the periodic task that expires questions, and deletes those that were not used for `retention`. It ends when
-/// the service is dropped.
+/// Starts the periodic task that expires questions, and deletes closed questions and lasting grants that ended more
+/// than `retention` ago. The task ends when the service is dropped.
 pub(super) fn spawn_expiry(approvals: &Arc<ApprovalService>, retention: Duration) {
     // A failure is retried at the next interval.
     tokio::spawn(run_periodically(EXPIRY_INTERVAL, Arc::downgrade(approvals), move |approvals| async move {
@@ -106,7 +108,7 @@ async fn run_periodically<T, F: Future<Output = ()>>(
     work: impl Fn(Arc<T>) -> F,
 ) {
     let mut ticks = interval(pause);
-    // After work that took longer than a pause, the missed runs are not made up for.
+    // After work that took longer than a pause, the missed runs are skipped.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

@@ -1,4 +1,4 @@
-//! Converts failures of models to the errors that clients receive. `turn` and `embeddings` call it.
+//! Converts failures of models to the errors that clients receive. `turn_end` and `embeddings` call [`model_error`].
 
 use axum::http::StatusCode;
 use flowgate_lm::Error;

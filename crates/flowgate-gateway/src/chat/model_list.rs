@@ -11,9 +11,9 @@ use crate::http::reply::HttpReply;
 use crate::tls::client_certificate::ClientCertificate;
 
 impl ModelRoutes {
-    /// Serves the list of the models that a client may request, in the format of the API `api`: those in the list of
-    /// its upstream that its virtual key, if it has one, permits. If the upstream lists no models, the answer is empty.
-    /// A client that is not authenticated, or has no upstream, is answered with the error.
+    /// Serves the list of the models that a client may request, in the format of the API `api`: the models that its
+    /// upstream lists and that its virtual key, if it has one, permits. If the upstream lists no models, the answer is
+    /// empty. A client that is not authenticated, or has no upstream, is answered with the error.
     pub(crate) async fn models(
         &self,
         api: Api,

@@ -52,9 +52,9 @@ pub(crate) struct ModelRouteRequest {
 }
 
 impl ModelRoutes {
-    /// Reads the headers of a request: authenticates the client, takes the request from its quota and its parallel
-    /// requests, and parses the gateway's own headers. Returns the reply to send if any of this fails. `operation` is
-    /// the name of the request's span; `None` if it has none.
+    /// Reads the headers of a request: authenticates the client, counts the request against the client's limits, and
+    /// parses the gateway's own headers. Returns the reply to send if any of this fails. `operation` is the name of the
+    /// request's span; `None` if it has none.
     pub(crate) async fn receive(
         &self,
         (api, operation): (Api, Option<&'static str>),
@@ -89,7 +89,7 @@ impl ModelRoutes {
         };
         let caller = self.authenticate(headers, certificate).await.map_err(refuse)?;
         if !caller.client.spec.guardrail {
-            let message = "this client is not the guardrail of another gateway: its operator can write `guardrail = true` in its section";
+            let message = "this client may not ask for judgements of chats: the operator of this gateway can write `guardrail = true` in the section of the client";
             return Err(error_reply(api, StatusCode::FORBIDDEN, message));
         }
         let trace_parent = self.telemetry.read_parent(headers);
@@ -99,9 +99,9 @@ impl ModelRoutes {
         received.inspect_err(|reply| refused.record(reply.status))
     }
 
-    /// Takes an authenticated request from the quotas and parallel requests of its client, and parses the gateway's own
-    /// headers. Returns the reply to send if any of this fails. The returned request keeps `trace_parent`, the client's
-    /// span, and `refused`, with which a later refusal is recorded.
+    /// Counts an authenticated request against the quotas, the budgets and the limit on parallel requests of its
+    /// client, and parses the gateway's own headers. Returns the reply to send if any of this fails. The returned
+    /// request keeps `trace_parent`, the client's span, and `refused`, with which a later refusal is recorded.
     async fn admit(
         &self,
         api: Api,
@@ -112,7 +112,7 @@ impl ModelRoutes {
         let named = conversation_of(headers).map(|named| named.map(|name| caller.conversation(&name)));
         let Caller { client, virtual_key, provider_key: key } = caller;
         let limits = (&*client, virtual_key.as_deref());
-        // Refusals for other reasons repeat the name. An invalid name is refused only after the limits are checked.
+        // Every refusal repeats the name if it is valid. An invalid name is refused only after the limits are checked.
         let name = named.as_ref().ok().and_then(Option::as_deref);
         let refuse =
             |status, message: &str| with_conversation_header(error_reply(api, status, message), name);

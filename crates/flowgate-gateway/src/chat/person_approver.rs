@@ -1,6 +1,6 @@
-//! Asks people about the calls of a turn, and notes which answers the turn has used, so that they are stored as used
-//! together with the turn. [`super::turn`] creates one approver for each turn, passes it to the agent, and reads its
-//! notes afterwards.
+//! Asks people about the calls of a turn, and notes which of their answers the turn has used, so that these are stored
+//! as used together with the turn. [`super::turn`] creates one approver for each turn, passes it to the agent, and
+//! reads the notes afterwards.
 
 use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_lm::BoxFuture;
@@ -15,13 +15,14 @@ pub(super) struct PersonApprover<'a> {
     pub(super) context: ApprovalContext<'a>,
     /// The approvals that the turn has used.
     pub(super) used: &'a UsedApprovals,
-    /// The answers to earlier requests about the same message of the model that cover further calls of it.
+    /// The answers that people gave during earlier requests of the same turn, and that cover further calls of the same
+    /// message.
     pub(super) earlier: Vec<(ApprovalReference, Decision)>,
     /// The questions that a person answered with no.
     pub(super) refused: Vec<ApprovalReference>,
     /// The question for which the turn waits.
     pub(super) question: Option<ApprovalReference>,
-    /// How many questions about later calls of the same message were stored together with `question`.
+    /// The number of questions about later calls of the same message that were stored together with `question`.
     pub(super) upcoming: usize,
     /// Whether the turn has stored questions about calls before these calls were judged. Such questions have to be
     /// voided if their calls turn out not to need them.
@@ -70,7 +71,8 @@ impl<'a> PersonApprover<'a> {
     /// Returns the answer to an equal question of the turn that covers this call as well, with the id of the question,
     /// and uses it; `None` if a person has to be asked.
     fn take_answer(&mut self, ask: &ApprovalRequest) -> Option<(String, Decision)> {
-        // First the answers that the turn has used or received, then those of earlier requests about the same message.
+        // First the answers that this request has received, then the answers of earlier requests about the same
+        // message.
         if let Some(answer) = self.used.take_equal_call(ask) {
             return Some(answer);
         }
@@ -82,8 +84,8 @@ impl<'a> PersonApprover<'a> {
         take_from(&mut self.earlier, ask)
     }
 
-    /// Returns `decision`, the answer to the question `id` that covers a further call, as far as it still holds: if it
-    /// was given by a lasting grant that was withdrawn since, the further call has no answer, and does not run.
+    /// Returns `decision`, the answer to the question `id` that also covers a further call. If a lasting grant gave
+    /// this answer and was withdrawn since, the further call has no answer, and does not run.
     async fn still_valid(&mut self, id: String, decision: Decision) -> Decision {
         if !decision.allows() {
             return decision;
@@ -99,9 +101,9 @@ impl<'a> PersonApprover<'a> {
         }
     }
 
-    /// Returns the question `ask` without those of its upcoming questions (about later calls in the same message of the
-    /// model) that answers cover already. An upcoming question about several equal calls stays unless all of them are
-    /// covered.
+    /// Returns the question `ask` without the upcoming questions that answers cover already. Upcoming questions are
+    /// those about later calls in the same message of the model; one about several equal calls stays unless all of
+    /// these calls are covered.
     fn without_answered(&self, ask: &ApprovalRequest) -> ApprovalRequest {
         let mut answers = self.answers_for_further_calls();
         let mut ask = ask.clone();
@@ -135,7 +137,7 @@ impl Approver for PersonApprover<'_> {
             // Questions about later calls that are answered already are not stored again.
             let ask = &self.without_answered(ask);
             self.announced |= !ask.upcoming.is_empty();
-            // An answer that the turn has used covers no further call.
+            // An answer that was used for one call does not answer a question about another.
             let mut answered = self.used.all();
             answered.extend_from_slice(&self.refused);
             let ApprovalOutcome { decision, asked } =

@@ -1,16 +1,18 @@
 //! Runs calls of tools of the provider (web search, fetching a page, running code), which a client may declare if its
 //! policy labels their outputs.
 //!
-//! The client would have the provider run these tools while it generates an answer, without a judgement and without a
-//! label. The gateway offers them to the model as functions instead. It judges their calls like those of any tool, and
-//! has the provider run a permitted call in a request of its own, which contains the arguments of the call and nothing
-//! else of the chat. The output is labelled as the policy says. `clients` asks [`accepted_tools`] which tools a client
-//! may declare; `turn` runs them.
+//! Without the gateway, the provider would run these tools while it generates an answer, so the calls would not be
+//! judged and their outputs not be labelled. The gateway offers the tools to the model as functions instead, and judges
+//! their calls like those of any tool. The provider runs a permitted call in a separate request, which contains the
+//! arguments of the call and nothing else of the chat. The output is labelled as the policy says. `clients` asks
+//! [`accepted_tools`] which tools a client may declare; `turn` creates [`ProviderTools`], by which the agent runs the
+//! calls.
 //!
-//! A turn that a person's decision continues has the tools of the request that began it. The request that continues it
-//! may leave a tool of the provider out, declare it with other restrictions, or declare a function of the client with the
-//! same name. A call runs where the model's tool ran when the turn began and with the same restrictions, or not at all:
-//! the client never receives a call of a tool of the provider.
+//! A turn that continues after a person's decision has the tools of the request that began it. The request that
+//! continues the turn may leave out a tool of the provider, declare it with other restrictions, or declare a function
+//! of the client with the same name. A call of the tool then does not run: the client never receives a call of a tool
+//! of the provider, and the provider never runs a call with restrictions that differ from those at the beginning of the
+//! turn.
 
 use flowgate::monitor::{AuthorizedCall, Monitor};
 use flowgate::trace::Tool;
@@ -23,13 +25,13 @@ use std::sync::Arc;
 
 use crate::config::ClientSettings;
 
-/// Returns the tools of the provider that a client may declare: those whose outputs its policy labels by name and that
-/// its upstream runs. A statement that labels the outputs of all tools does not suffice. A tool whose name belongs to
-/// one of the client's MCP servers, by the prefix of the server's tools, is left out too: it would have the labels of
-/// that server's tool. A client without an upstream may declare none.
+/// Returns the tools of the provider that a client may declare: those that the client's upstream runs, and whose
+/// outputs the client's policy labels by name. A statement that labels the outputs of all tools does not suffice. A
+/// tool whose name belongs to one of the client's MCP servers, by the prefix of the server's tools, is left out too: it
+/// would have the labels of that server's tool. A client without an upstream may declare none.
 pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
     let Some(upstream) = &client.upstream else { return Vec::new() };
-    // In watch mode, the own policy of the client is the one whose verdicts are recorded.
+    // In watch mode, the tools are those under the client's own policy, whose verdicts are recorded.
     let monitor = Monitor::new(Arc::clone(client.own_policy()));
     let is_accepted = |tool: &ProviderTool| {
         let named = client.tool_of(tool.name());
@@ -43,7 +45,8 @@ pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
 /// The most calls that the provider runs in one turn: each is a request with its own price and its own time limit.
 pub(crate) const MAX_PROVIDER_CALLS: usize = 16;
 
-/// The calls that the provider may still run in a turn: of all tools, and of those whose number the client limits.
+/// How many calls the provider may still run in a turn: of all tools together, and of each tool for which the client
+/// has a limit.
 pub(super) struct ProviderCallLimits {
     /// The number of calls that have run.
     runs: usize,
@@ -98,8 +101,8 @@ pub(super) struct ProviderTools<M> {
     tools: Vec<(Tool, ProviderToolUse, M)>,
     /// The tools of the provider that the turn has, and that the request does not declare.
     undeclared: Vec<Tool>,
-    /// The tools of the provider that the turn has with other restrictions than those that the request declares, such
-    /// as `allowed_domains`.
+    /// The tools of the provider whose restrictions in the turn differ from those that the request declares, such as
+    /// `allowed_domains`.
     restricted_otherwise: Vec<Tool>,
 }
 
@@ -118,17 +121,18 @@ impl<M: ChatModel> ProviderTools<M> {
         Self { tools, undeclared: Vec::new(), restricted_otherwise: Vec::new() }
     }
 
-    /// Compares the tools with those that the model has in `conversation`. A tool that it has as a function of the
-    /// client is one of the client, whatever this request declares; a tool of the provider that this request does not
-    /// declare, or declares with other restrictions, does not run.
+    /// Compares the tools that this request declares with those that the model has in `conversation`. A tool that the
+    /// model has as a function of the client stays a function of the client, whatever this request declares. A tool
+    /// that the model has as a tool of the provider does not run if this request does not declare it, or declares it
+    /// with other restrictions.
     pub(super) fn compare_with_offer(&mut self, client: &ClientSettings, conversation: &Conversation) {
-        // A tool that is not on offer counts as one of the provider: its calls do not reach the client.
-        let is_clients = |identity: &Tool, tool: ProviderTool| {
+        // A tool that is not on offer counts as a tool of the provider, so that its calls do not reach the client.
+        let is_of_client = |identity: &Tool, tool: ProviderTool| {
             conversation.offered_tool(identity).is_some_and(|offered| {
                 !ProviderToolUse::is_offer_of(tool, &offered.description, &offered.parameters)
             })
         };
-        self.tools.retain(|(identity, wanted, _)| !is_clients(identity, wanted.tool));
+        self.tools.retain(|(identity, wanted, _)| !is_of_client(identity, wanted.tool));
         let differs = |(identity, wanted, _): &mut (Tool, ProviderToolUse, M)| {
             let offered = conversation.offered_tool(identity);
             offered.is_some_and(|offered| offered.description != wanted.spec().description)
@@ -141,18 +145,18 @@ impl<M: ChatModel> ProviderTools<M> {
                 || self.restricted_otherwise.contains(identity)
         };
         self.undeclared = identified
-            .filter(|(identity, tool)| !is_declared(identity) && !is_clients(identity, *tool))
+            .filter(|(identity, tool)| !is_declared(identity) && !is_of_client(identity, *tool))
             .map(|(identity, _)| identity)
             .collect();
     }
 
-    /// Returns why calls of `tool` do not run: it is a tool of the provider that the request does not declare, or
-    /// declares with other restrictions than the request that began the turn.
+    /// Returns why calls of `tool` do not run: it is a tool of the provider, and the request does not declare it, or
+    /// declares it with restrictions that differ from those at the beginning of the turn. `None` if they may run.
     pub(super) fn refusal(&self, tool: &Tool) -> Option<String> {
         let fault = if self.undeclared.contains(tool) {
             "does not declare it: declare it in every request of the chat"
         } else if self.restricted_otherwise.contains(tool) {
-            "declares it with other restrictions than the one that began the turn: declare it in the same way in every \
+            "declares it with restrictions that differ from those of the request that began the turn: declare it in the same way in every \
              request of the chat"
         } else {
             return None;

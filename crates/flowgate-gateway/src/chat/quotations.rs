@@ -1,6 +1,7 @@
-//! Serves the routes by which admins see how much text the gateway remembers for each client, and clear such texts;
-//! also collects metrics. The remembered texts are those that the client was shown; the guard compares new messages
-//! with them to recognise quotations. `http::service` calls this file.
+//! Serves the routes by which admins see how much text the gateway remembers for each client, and clear such texts. The
+//! remembered texts are those that the client was shown; the guard compares new messages with them to recognise
+//! quotations. Also collects metrics about these texts, the issuers, the witnesses and the spans. `http::service` calls
+//! this file.
 //!
 //! A list names the sources of the texts, such as a tool, with the numbers, sizes and ages of the texts. It never
 //! contains the texts themselves.
@@ -60,7 +61,7 @@ impl ModelRoutes {
     }
 
     /// Clears the remembered texts of a client, or those from one source, in all gateways that share the database.
-    /// Returns the error to send if the request is not one of an admin of the client's tenant, is malformed, or
+    /// Returns the error to send if the person is not an admin of the client's tenant, or the request is malformed or
     /// cannot be carried out.
     pub(crate) async fn clear_quotations(
         &self,
@@ -104,8 +105,8 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
     }
 
-    /// Returns the metrics of the texts that clients were shown, of the witnesses that store heads of the audit log,
-    /// and of the export of spans. The last part of a metric says whether it is a counter.
+    /// Returns the metrics of the issuers of tokens, of the texts that clients were shown, of the witnesses that store
+    /// heads of the audit log, and of the export of spans. The last part of a metric says whether it is a counter.
     pub(crate) fn figures(&self) -> [Metric; 6] {
         let (behind, failures) =
             self.recorder.witnesses().map(HeadDestinations::delivery_metrics).unwrap_or_default();

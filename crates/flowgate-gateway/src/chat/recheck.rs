@@ -3,7 +3,7 @@
 //! The guard reads no clock and draws no random number, so a replay gives the same verdicts. If the chain of a log is
 //! intact and its verdicts equal the replayed ones, the log records what the gateway of this database decided. A log
 //! with other verdicts was altered, or belongs to another gateway. `flowgate audit` calls [`read_database_snapshot`]
-//! before it reads logs and [`recheck`] after.
+//! before it reads the logs, and [`recheck`] afterwards.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -73,7 +73,8 @@ pub struct LoggedVerdicts {
     verdicts: HashMap<(String, String), Vec<VerdictsOfLog>>,
     /// The hash of the first line of each log, which identifies the log.
     logs: Vec<LineHash>,
-    /// For each policy, how often the log that was begun last has loaded a configuration without it.
+    /// For each policy, how often the log that was begun last records that a configuration without this policy was
+    /// loaded.
     replacements: BTreeMap<String, u64>,
 }
 
@@ -82,10 +83,10 @@ pub struct LoggedVerdicts {
 struct LoggedVerdict {
     /// The digest of the policy.
     policy: String,
-    /// How often the log had loaded a configuration without the policy before.
+    /// How many configurations without the policy were loaded before the verdict, by this log.
     replacements: u64,
-    /// Whether it loaded one after the verdict: the conversation may have been carried over to that configuration, and
-    /// back again.
+    /// Whether such a configuration was loaded after the verdict: the conversation may have been carried over to its
+    /// policy, and back again.
     is_replaced: bool,
     row: VerdictRow,
 }
@@ -100,8 +101,8 @@ impl LoggedVerdicts {
         self.logs.push(log);
     }
 
-    /// Adds a record, if it is a verdict, to the verdicts of the log that was begun last. A record of a configuration
-    /// says which policies are in force from there on; other records are ignored.
+    /// Adds a record to the log that was begun last. Only verdicts and records of loaded configurations count: the
+    /// latter say which policies are in force from then on. All other records are ignored.
     pub fn add(&mut self, record: &AuditRecord) {
         match record.kind {
             RecordKind::ConfigurationLoaded => return self.note_configuration(record),
@@ -127,9 +128,9 @@ impl LoggedVerdicts {
         }
     }
 
-    /// Counts a configuration for each known policy that it does not have.
+    /// Counts a loaded configuration for each known policy that it does not have.
     fn note_configuration(&mut self, record: &AuditRecord) {
-        // A list that was cut says nothing about the policies that it does not show.
+        // A list that was cut off does not say which policies the configuration lacks.
         let policies = record.object.get("policies").and_then(Value::as_array);
         let Some(policies) = policies.filter(|_| !record.object.contains_key("cut")) else { return };
         for (policy, count) in &mut self.replacements {
@@ -196,9 +197,9 @@ pub(super) fn run_blocking<T>(
 }
 
 /// Replays each conversation of the snapshot under its client's current policy, and compares the verdicts with those in
-/// the logs. Skips a conversation without logged verdicts if it may be older than every log. Logged verdicts on a
-/// conversation that was deleted, or that was held under another policy or other settings, cannot be compared and count
-/// as `gone`; such a conversation without logged verdicts counts as `unread`.
+/// the logs. A conversation that may be older than every log is skipped if the logs have no verdict on it. A
+/// conversation whose policy or settings have changed cannot be compared: its logged verdicts count as `gone`, and the
+/// conversation counts as `unread` if there are none. Logged verdicts on deleted conversations count as `gone` too.
 ///
 /// # Errors
 /// If the database cannot be read.
@@ -281,16 +282,17 @@ fn replay_verdicts(
 struct ComparisonCounts {
     same: u64,
     unsent: u64,
-    /// Verdicts that no replay gives, and after which another policy was in force for a time.
+    /// Verdicts that the replay does not give, and after which another policy was in force for a time.
     replaced: u64,
     earlier: u64,
 }
 
-/// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log. Further verdicts in
-/// a log belong to turns that were not stored, and count as `unsent`; or, if another policy was in force after them, to
-/// the time before the conversation was carried over to it and back, and count as `replaced`. The first verdicts of a
-/// conversation that `is_older` than the log may be missing; they count as `earlier`. A conversation may have verdicts
-/// in several logs, such as those of gateways that share a database.
+/// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log. If the
+/// conversation `is_older` than the log, its first verdicts may be missing there, and count as `earlier`. Further
+/// verdicts in a log are not replayed for one of two reasons. Usually their turn was not stored, and they count as
+/// `unsent`. If another policy was in force after them, the conversation may have been carried over to that policy and
+/// back, which replaces its verdicts, and they count as `replaced`. A conversation may have verdicts in several logs,
+/// such as those of gateways that share a database.
 ///
 /// # Errors
 /// The description of the first replayed verdict that is in no log.
@@ -318,8 +320,9 @@ fn compare(
         } else {
             let (event, tool, outcome, _) = verdict;
             return Err(format!(
-                "the replay gives `{outcome}` for a call of {tool} at event {event}, but no given log has this verdict: a log was altered or \
-                 written by another gateway, or the database was changed; keep both, and compare them with a backup"
+                "the replay gives `{outcome}` for a call of {tool} at event {event}, but none of the given logs has this verdict: a log was \
+                 altered, was written by another gateway or is missing, or the database was changed; keep the logs and the database, and \
+                 compare them with a backup"
             ));
         }
     }

@@ -1,5 +1,5 @@
 //! Replaces the clients, policies, upstreams and people of a running gateway by those of a reloaded configuration.
-//! `http::service` calls it.
+//! `http::service` calls it for a reload.
 //!
 //! The new routes share with the earlier ones what the process has opened and counted: the database, the audit log, the
 //! conversations in memory, the questions and the figures. Turns that have begun end under the earlier configuration. A
@@ -23,7 +23,7 @@ pub(crate) struct ReloadSummary {
     pub(crate) added: Vec<String>,
     /// The clients that are gone: their keys are refused.
     pub(crate) removed: Vec<String>,
-    /// The clients whose policy has changed, or another setting that their conversations depend on.
+    /// The clients whose policy has changed, or another setting on which their conversations depend.
     pub(crate) changed: Vec<String>,
     /// The sections that have changed and take effect only at the next start.
     pub(crate) needs_restart: Vec<String>,
@@ -31,7 +31,7 @@ pub(crate) struct ReloadSummary {
 
 impl ModelRoutes {
     /// Creates the routes under a reloaded configuration, and records in the audit log that it takes effect because of
-    /// `cause`. The caller then serves them instead of these, and calls [`Self::replace_by`].
+    /// `cause`. The caller then serves the new routes instead of these, and calls [`Self::replace_by`].
     ///
     /// # Errors
     /// If the reload cannot be recorded, or the log of a client in watch mode cannot be opened. These routes are
@@ -67,11 +67,11 @@ impl ModelRoutes {
             handed_calls: Arc::clone(&self.handed_calls),
             // Evaluations that run under the earlier routes end there.
             reviews: ReviewRuns::default(),
-            // Those that the running process opened at its start, whatever the file has now.
+            // The sections under which the process was started, whatever the file has now.
             fixed_sections: self.fixed_sections.clone(),
             retention: self.retention,
         };
-        // An issuer whose keys come from the same place as before keeps those that are fetched already.
+        // An issuer whose keys come from the same place as before keeps the keys that are fetched already.
         for issuer in routes.issuers() {
             let earlier =
                 self.issuers().into_iter().find(|earlier| earlier.settings.name == issuer.settings.name);

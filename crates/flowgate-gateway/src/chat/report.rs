@@ -61,7 +61,7 @@ pub(crate) struct RequestReport {
     pub(crate) explained: Option<String>,
     /// The labels of the calls that the client receives, in their order.
     pub(super) handed_labels: Vec<Option<HandedLabel>>,
-    /// The question that the turn waits for, if any.
+    /// The question for which the turn waits, if there is one.
     pub(crate) waits: Option<WaitingStatus>,
     /// Whether the client is in watch mode: the verdicts were not enforced.
     is_watching: bool,
@@ -206,12 +206,12 @@ impl RequestReport {
         self.is_watching = true;
     }
 
-    /// Replaces the verdicts by those of the policy of a client in watch mode, which were not enforced, and the number
-    /// of withheld replies by the number of those that the policy would have withheld.
+    /// Replaces the verdicts by `watched`, the verdicts of the own policy of a client in watch mode, which were not
+    /// enforced. Also replaces the number of withheld replies by the number that this policy would have withheld.
     pub(crate) fn set_watched(&mut self, watched: &[WatchedVerdict], client: &ClientState) {
         self.trace.set_watched(watched, client);
         self.is_watching = true;
-        // The calls stay those that the agent has made.
+        // The list of called tools stays: the agent has made these calls.
         let tools = std::mem::take(&mut self.verdicts.tools);
         self.verdicts = VerdictTotals { tools, ..VerdictTotals::default() };
         self.verdicts.count_watched(watched);
@@ -334,7 +334,7 @@ impl RequestReport {
                 effect: "the turn ended before the model's final message",
                 setting: None,
                 advice: Some("check in the audit log why its calls are denied"),
-                // The number at which the turn has ended, at its limit on messages or on steps.
+                // The number of messages at which the turn has reached its limit on messages or on steps.
                 most: u64::try_from(self.messages).unwrap_or(u64::MAX),
                 client,
                 conversation: name.as_deref(),
@@ -375,8 +375,8 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// Returns the cause, for the operator's log, why a model's server did not answer. It has no text of the server,
-/// because that text may quote the prompt.
+/// Returns the cause, for the operator's log, why a model's server did not answer. The cause contains no text of the
+/// server, because such a text may quote the prompt.
 pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     if *error == Error::Cancelled {
         return RequestErrorCause::Gone;

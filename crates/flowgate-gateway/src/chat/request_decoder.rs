@@ -36,7 +36,7 @@ impl RequestDecoder {
     pub(crate) fn decode_count_request(&self, api: Api, text: &str) -> Result<Request, String> {
         let body = parse(text)?;
         let count = api.form().token_count.as_ref().ok_or(
-            "this API has no request for the number of tokens: use one that has, such as `/v1/messages/count_tokens`",
+            "this API has no request for the number of tokens: use an API that has one, such as `/v1/messages/count_tokens`",
         )?;
         count.decode(&body, &self.dropped).map_err(|error| unsupported(api, &error))
     }

@@ -1,7 +1,8 @@
 //! Counts the requests of a client at one gateway against the client's quota. `clients` owns one count for each client.
 //!
-//! Gateways that share a database count [in the database](crate::database::Database::take_request) as well; the count
-//! here then refuses requests that exceed the quota at this gateway alone, without a query.
+//! Gateways that share a database also count all their requests together [in the
+//! database](crate::database::Database::take_request). The count here then refuses, without a query, requests that
+//! exceed the quota at this gateway alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,12 +31,14 @@ impl RequestQuota {
         Self { per_minute: f64::from(per_minute), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns this quota under a reloaded configuration, which allows `per_minute` requests: what was used counts on.
+    /// Returns this quota under a reloaded configuration, which allows `per_minute` requests. The requests that were
+    /// made under the earlier one still count.
     pub(super) fn reconfigured(&self, per_minute: u32) -> Self {
         Self { per_minute: f64::from(per_minute), state: Arc::clone(&self.state) }
     }
 
-    /// Takes one request from the quota. Within a minute, a quota that was used up is unused again.
+    /// Takes one request from the quota. A quota that was used up is fully available again after a minute without
+    /// requests.
     ///
     /// # Errors
     /// If the quota is exhausted: the number of whole seconds until the next request is allowed, plus one for the

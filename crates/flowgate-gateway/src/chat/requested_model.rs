@@ -1,5 +1,5 @@
-//! Checks whether a client may ask for the model that a request names. `answer` and `embeddings` check this before they
-//! run anything.
+//! Checks whether a client may ask for the model that a request names, and whether the request offers too many tools.
+//! `answer` and `embeddings` call it before a model is asked.
 
 use axum::http::StatusCode;
 use flowgate_lm::wire;
@@ -12,9 +12,9 @@ use crate::virtual_keys::valid_key::ValidKey;
 /// The maximum number of tools that one request may offer.
 const MAX_TOOLS: usize = 512;
 
-/// Rejects a request before its chat is added to the conversation, if its client has no upstream, or if the request has
-/// too many tools. Also rejects a model that the client or its virtual key may not use, or that has no price although
-/// the cost is limited.
+/// Rejects a request if its client has no upstream, if it has too many tools, or if it asks for a model that the client
+/// or its virtual key may not use, or that has no price although the cost is limited. Called before the chat of the
+/// request is added to the conversation.
 pub(crate) fn check_request(
     caller: (&ClientState, Option<&ValidKey>),
     decoded: &wire::ReceivedRequest,
@@ -28,8 +28,8 @@ pub(crate) fn check_request(
     Ok(())
 }
 
-/// Rejects a model that a client, or its virtual key, may not use, or that has no price although there is a budget for
-/// costs.
+/// Rejects a model that a client or its virtual key (`key`) may not use, or that has no price although there is a
+/// budget for costs.
 pub(super) fn check_model(
     (client, key): (&ClientState, Option<&ValidKey>),
     model: &str,

@@ -42,8 +42,8 @@ impl ResponseId {
         let mut parts = text.strip_prefix(Api::Responses.form().id_prefix)?.strip_prefix('_')?.splitn(4, '_');
         let (messages, answer) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let (digest, conversation) = (random::from_hex(parts.next()?)?, parts.next()?);
-        // The names of a virtual key's conversations begin with its scope in the gateway, which must not come from
-        // here.
+        // The name in the gateway begins with the scope of the request's virtual key. The caller adds this scope, so
+        // that an id cannot name a conversation of another key.
         let conversation = Some(conversation).filter(|name| is_conversation_name(name))?.to_owned();
         Some(Self { conversation, messages, answer, digest })
     }

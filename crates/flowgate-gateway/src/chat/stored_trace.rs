@@ -15,16 +15,16 @@ use crate::database::{Database, DatabaseError};
 pub enum StoredTraceOutcome {
     /// The conversation was replayed.
     Replayed,
-    /// The configuration has no client of this name; the names that it has.
+    /// The configuration has no client of this name. Contains the names of its clients.
     UnknownClient(Vec<String>),
-    /// The client has no stored conversation of this name; the names of those that it has.
+    /// The client has no stored conversation of this name. Contains the names of its stored conversations.
     UnknownConversation(Vec<String>),
     /// The conversation cannot be replayed: its policy or its client's settings have changed since, or its replay
     /// diverges. The text names the reason.
     Unreadable(String),
 }
 
-/// One of all stored conversations.
+/// One of the stored conversations that [`read_every_stored_trace`] replays.
 #[derive(Debug)]
 pub struct StoredTrace<'a> {
     /// The name of the client.
@@ -35,9 +35,9 @@ pub struct StoredTrace<'a> {
     pub replayed: Result<&'a Monitor, String>,
 }
 
-/// Replays the conversation `name` of a client, as the database of a configuration stores it, and calls `at_end` with
-/// its monitor after the last turn. If there is no such conversation, or its replay fails, `at_end` is not called, and
-/// the outcome says why.
+/// Replays the stored conversation `name` of a client from the database of a configuration, and calls `at_end` with its
+/// monitor after the last turn. If there is no such conversation, or its replay fails, `at_end` is not called, and the
+/// outcome says why.
 ///
 /// # Errors
 /// If the database cannot be read.
@@ -60,8 +60,9 @@ pub fn read_stored_trace(
     })
 }
 
-/// Replays every stored conversation of a client, or of all clients, the oldest first. Calls `each` with each
-/// of them. Returns [`StoredTraceOutcome::Replayed`], or [`StoredTraceOutcome::UnknownClient`] before any call.
+/// Replays every stored conversation of `client`, or of all clients if it is `None`, the oldest first, and calls `each`
+/// once for each conversation. Returns [`StoredTraceOutcome::Replayed`], or, before any call,
+/// [`StoredTraceOutcome::UnknownClient`].
 ///
 /// # Errors
 /// If the database cannot be read.

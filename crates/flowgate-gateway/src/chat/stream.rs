@@ -1,5 +1,6 @@
-//! Streams the answers of the model routes to clients. `answer` calls it for requests that ask for a stream, and `http`
-//! builds the responses with it. The MCP proxy and the event stream of questions send [`ReplyPart`]s as well.
+//! Streams the answers of the model routes to clients. `answer` writes an answer to an [`OutgoingReply`] if the client
+//! asks for a stream, and `http` builds the response that reads its parts. The MCP proxy and the event stream of
+//! questions send [`ReplyPart`]s as well.
 //!
 //! The guard decides which text is released early: only text that will be in the final answer unchanged. Calls are
 //! released after the whole message was judged. A client that reads slowly delays its own turn by back-pressure; a
@@ -112,9 +113,9 @@ impl OutgoingReply {
         self.send(&events);
     }
 
-    /// Ends the answer: sends what is not sent yet of `completion`, and the status `waits` of a turn that waits for a
-    /// person. If nothing was sent before, returns the whole answer as one reply instead, so that its headers can
-    /// still have the status. Returns `None` if the answer was streamed.
+    /// Ends the answer: sends the rest of `completion` and, if the turn waits for a person, its status `waits`. If
+    /// nothing was sent before, returns the whole answer as one reply instead, whose headers can still have that
+    /// status. Returns `None` if the answer was streamed.
     pub(crate) async fn finish(
         &mut self,
         completion: &Completion,
@@ -150,7 +151,7 @@ impl OutgoingReply {
         }
     }
 
-    /// Sends events without waiting; before the first of them, the beginning of the answer with its headers.
+    /// Sends events without waiting. Before the first events, sends the beginning of the answer with its headers.
     fn send(&mut self, events: &[SseEvent]) {
         if events.is_empty() || self.is_lost {
             return;
@@ -193,8 +194,8 @@ pub(crate) fn stream_error_event(api: Api, status: StatusCode, message: &str) ->
     api.encode_error_event(status.as_u16(), message)
 }
 
-/// Builds a response with these headers that streams parts as they come. Dropping the response signals to the turn that
-/// the client has disconnected.
+/// Builds a response with these headers that streams parts as they come. The response owns `disconnect_guard`: when the
+/// client disconnects, both are dropped, and the guard signals this to the turn.
 pub(crate) fn response(
     headers: &[(&'static str, String)],
     parts: Receiver<ReplyPart>,
@@ -210,8 +211,8 @@ pub(crate) fn response(
     response
 }
 
-/// Builds a response that streams events as they come. Dropping the response signals to the sender of the events that
-/// the client has disconnected. `disconnect_guard` gives that signal when it is dropped.
+/// Builds a response that streams events as they come. The response owns `disconnect_guard`: when the client
+/// disconnects, both are dropped, and the guard signals this to the sender of the events.
 pub(crate) fn events(parts: Receiver<ReplyPart>, disconnect_guard: DisconnectGuard) -> Response {
     let mut response = Response::new(Body::new(StreamedBody { parts, _disconnect_guard: disconnect_guard }));
     let headers = response.headers_mut();

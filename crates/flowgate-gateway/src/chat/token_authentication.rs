@@ -1,5 +1,5 @@
-//! Authenticates the requests of clients that send a token of an issuer in place of a key (`authentication` calls it),
-//! and keeps the keys up to date by which issuers sign tokens, those for people included.
+//! Authenticates requests with a token of an issuer in place of a client's key. `authentication` calls it. Also lists
+//! all issuers of the configuration, for clients and for people, and keeps their keys up to date.
 
 use std::sync::Arc;
 
@@ -12,8 +12,9 @@ use crate::identity::token::{TokenRefusal, UnverifiedToken};
 use crate::virtual_keys::valid_key::ValidKey;
 
 impl ModelRoutes {
-    /// Finds the client that a token authenticates. The second part of the result has the sender's identity and limits,
-    /// in the form of a virtual key, since the routes apply both in the same way.
+    /// Finds the client that a token authenticates. The second part of the result is the identity and the limits of the
+    /// sender. It has the type of a virtual key, because the routes treat a sender with a token like one with a virtual
+    /// key.
     ///
     /// # Errors
     /// Why the token is refused.
@@ -22,7 +23,7 @@ impl ModelRoutes {
         text: &str,
     ) -> Result<(Arc<ClientState>, Arc<ValidKey>), TokenRefusal> {
         let token = UnverifiedToken::read(text)?;
-        // The clients that take tokens of the issuer that the token names.
+        // The clients that accept tokens of the issuer that the token names.
         let candidates = self
             .clients_with_tokens()
             .filter(|(_, settings)| settings.issuer.settings.issuer == token.issuer);

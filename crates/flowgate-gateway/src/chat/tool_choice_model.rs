@@ -1,6 +1,6 @@
-//! Applies the `tool_choice` of a client's request, which says whether the model must call a tool and which one, to the
-//! first message that the model writes in a turn. A later message of the turn follows a denied call, and may have to
-//! explain the denial in text. `turn` wraps its model in a [`ToolChoiceModel`].
+//! Applies the `tool_choice` of a client's request to the first message that the model writes in a turn. The choice
+//! says whether the model must call a tool, and which one. It does not apply to later messages of the turn: they follow
+//! a denied call, and may have to explain the denial in text. `turn` wraps its model in a [`ToolChoiceModel`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,8 +28,8 @@ impl ChatModel for ToolChoiceModel<'_> {
         self.model.name()
     }
 
-    /// Queries the model with the tool choice of the client's request, in the first message of the turn and if the
-    /// choice is possible; otherwise with the request unchanged.
+    /// Queries the model, for the first message of the turn with the tool choice of the client's request. The request
+    /// stays unchanged for later messages, or if the choice is not possible because its tool is not on offer.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

@@ -52,12 +52,13 @@ pub(crate) async fn run(
     let TurnRequest { client, name, decoded, key, presence, approvals, .. } = turn;
     let on_failure = |model: &str, error: &Error| turn.log_failed_model(model, error);
     let models = TurnModels::new(turn, upstream(client)?, &on_failure)?;
-    // Separate records, so that the model that has answered is that of `calls`, and never another one.
+    // The requests to each kind of model are recorded separately. Only `calls` is reported below as the model that has
+    // answered, so a small model or the model that runs a tool is never reported.
     let [calls, small_calls, provider_calls] =
         [(); 3].map(|()| report.trace.model_calls(names::CHAT, client));
     let (requested, small) = (models.requested(&calls), models.small(&small_calls));
     let provider_models = models.provider_tools(&provider_calls);
-    // The time that all of them take, in microseconds.
+    // The time that all models take, in microseconds.
     let upstream_micros = AtomicU64::new(0);
     let provider_models =
         provider_models.iter().map(|model| UpstreamModel::new(model, presence, &upstream_micros));

@@ -1,5 +1,6 @@
 //! Builds the completion that a client receives from the outcome of a turn: the replies of the model, the calls that
-//! may run, and notes of the gateway. The model routes call it at the end of a turn ([`super::turn`]).
+//! may run, and notes of the gateway. `turn_end` calls [`completion`] at the end of a turn; it and `turn_start` call
+//! [`waiting_completion`] for a turn that waits for a person.
 
 use std::fmt::Write as _;
 
@@ -98,22 +99,24 @@ pub(super) fn completion(
         (true, _) if turn.stop == Stop::Calls => Stop::End,
         (true, _) => turn.stop,
     };
-    // What only the model's server can read stays in the conversation: no rule can judge it.
+    // The client receives only the readable texts of the reasoning. The seal, which only the model's server can read,
+    // stays in the conversation, since no rule can judge it.
     let to_thought =
         |thought: &ModelReply| ReasoningPart { texts: vec![shown_text(thought)], ..ReasoningPart::default() };
     let thoughts = turn.thoughts.iter().map(to_thought).collect();
     Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
 }
 
-/// Numbers the calls of an answer in Gemini's form, by their ids. A client of this form may leave out the ids, and the
-/// decoder of its next request then numbers all calls of the chat: the numbers given here are those that the decoder
-/// will count. `messages` is the chat so far. A number that an id in it has already is not given again.
+/// Gives the calls of an answer in Gemini's form ids with consecutive numbers. A client of this form may leave out the
+/// ids in its next request, and the decoder of that request then numbers all calls of the chat. The ids here have the
+/// numbers that the decoder will give. `messages` is the chat so far; a number that one of its ids has already is not
+/// used again.
 pub(super) fn number_calls(calls: &mut [ToolCall], messages: &[Message]) {
     let earlier = messages.iter().flat_map(|message| match message {
         Message::Assistant { calls, .. } => calls.as_slice(),
         _ => &[],
     });
-    // The number after that in the id of a call; `None` if the id does not have Gemini's form.
+    // The successor of the number in the id of a call; `None` if the id does not have Gemini's form.
     let number_after = |call: &ToolCall| {
         let number = call.id.strip_prefix(generate_content::CALL_ID)?.parse::<u32>().ok()?;
         usize::try_from(number).ok()?.checked_add(1)

@@ -1,5 +1,6 @@
-//! Ends a turn: records its verdicts and the approvals that it used, withholds its calls if people have frozen what they
-//! depend on, and builds the completion for the client. `turn` calls this after the agent.
+//! Ends a turn: records its verdicts and the approvals that it used, withholds its calls if an admin has frozen
+//! something on which they depend, and builds the completion for the client. `turn` calls [`end`] when the agent has
+//! stopped.
 
 use axum::http::StatusCode;
 use flowgate_audit::AuditEvent;
@@ -22,7 +23,7 @@ use crate::http::request_error::RequestError;
 use crate::http::waiting_status::WaitingStatus;
 use crate::recorder::{self, AuditEntry};
 
-/// What the agent has left when it stops.
+/// The results of the agent's run, which the end of the turn records and sends.
 pub(super) struct AgentOutcome {
     /// The turn, or why it failed.
     pub(super) turn: Result<Turn, TurnError>,
@@ -105,8 +106,8 @@ pub(super) async fn end(
     if waits {
         session.earlier_answers = further;
     }
-    // For hooks that ask about the calls. In watch mode, the labels are those of the permissive policy, under which no
-    // hook judges, so they are left out.
+    // For hooks that ask about the calls (`handed_calls`). In watch mode, the labels are left out: they are those of
+    // the permissive policy, and no hook judges calls by that policy.
     if client.spec.watch.is_none() {
         let monitor = session.conversation.monitor();
         report.handed_labels =
@@ -219,7 +220,8 @@ impl ConversationState {
     }
 
     /// Adds the completion to the history of the conversation, as the message that the client receives, so that the
-    /// next request which repeats it is recognised. The reasoning is left out, since messages are compared without it.
+    /// next request, which repeats the message, is recognised. The reasoning is left out, since messages are compared
+    /// without it.
     pub(super) async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
         let message = Message::Assistant {
             text: completion.text.clone(),

@@ -1,5 +1,6 @@
-//! Creates the models of one turn: the client's own, the small one that screens and fills slots, and those whose
-//! servers run tools of the provider. Each of them has the client's fallbacks.
+//! Creates the models of one turn: the model that the client requests, the small model that screens and fills slots,
+//! and the models whose servers run tools of the provider. Each of them has the client's fallbacks. `turn` creates
+//! [`TurnModels`].
 
 use axum::http::StatusCode;
 use flowgate_lm::chat::ProviderToolUse;
@@ -18,7 +19,7 @@ pub(super) struct TurnModels<'t> {
     upstream: &'t UpstreamConfig,
     /// The requested model on the client's upstream, with the key that is sent to it.
     remote: RemoteModel,
-    /// Is called with the name of a model that failed, and its error, before the next one is asked.
+    /// Is called with the name of a model that failed, and its error, before the next model is asked.
     on_failure: &'t (dyn Fn(&str, &Error) + Sync),
 }
 
@@ -61,8 +62,9 @@ impl<'t> TurnModels<'t> {
         decoded.provider_tools.iter().map(of_tool).collect()
     }
 
-    /// Returns the model `first`, with the models of the client's fallbacks, which have the name `model` unless the
-    /// configuration names another. `provider_tool` is the tool that their servers run.
+    /// Returns the model `first`, with the models of the client's fallbacks. A fallback's model has the name `model`
+    /// unless the configuration names another one; a fallback whose upstream does not have it is left out.
+    /// `provider_tool` is the tool that the servers of all these models run, if they are for one.
     fn with_fallbacks(
         &self,
         first: RemoteModel,

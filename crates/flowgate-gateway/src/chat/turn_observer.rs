@@ -1,6 +1,6 @@
 //! Observes the agent during a turn: streams text that may be released early, stops calls that were frozen since they
-//! were judged, and cancels the turn when the client has disconnected. `turn` creates one [`TurnObserver`] for each
-//! turn.
+//! were judged, commits a call before the provider runs it, and cancels the turn when the client has disconnected.
+//! `turn` creates one [`TurnObserver`] for each turn.
 
 use std::future::ready;
 
@@ -24,8 +24,8 @@ use crate::database::{DatabaseError, TurnApprovals};
 use crate::http::client_presence::ClientPresence;
 use crate::recorder::{self, AuditEntry, Recorder};
 
-/// A function that returns why the provider runs no calls of a tool; `None` if it runs them, or if the tool is none of
-/// the provider.
+/// A function that returns why the provider runs no calls of a tool; `None` if it runs them, or if the tool is not one
+/// of the provider.
 pub(super) type ProviderToolRefusal<'a> = dyn Fn(&Tool) -> Option<String> + Sync + 'a;
 
 /// The observer of one turn.
@@ -83,9 +83,10 @@ impl TurnObserver<'_> {
         }
     }
 
-    /// Commits that the provider runs a call, before it does, as the end of a turn does for the calls that the client
-    /// runs: the approval of the call is used, other conversations of the tenant have the labels of the stores that it
-    /// may write to, and the audit log has its verdict. If one of these fails, the call must not run.
+    /// Commits the effects of a call before the provider runs it; for calls that the client runs, the end of the turn
+    /// does this. The approval of the call counts as used, the labels that it may write to stores reach other
+    /// conversations of the tenant, and the audit log has the verdict. If one of these steps fails, the call must not
+    /// run.
     async fn commit_run(
         &mut self,
         conversation: &mut Conversation,

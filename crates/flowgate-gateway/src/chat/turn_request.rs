@@ -1,4 +1,6 @@
-//! Defines [`TurnRequest`], the request that a turn answers. `answer` creates it, and the files of a turn read it.
+//! Defines [`TurnRequest`]: a client's decoded request, with the client, the name of the conversation, and the services
+//! (approvals, audit log, operator's log) that answering it needs. `answer` creates it, and the modules of `chat` that
+//! run a turn read it.
 
 use flowgate_guard::history::SentChat;
 use flowgate_lm::wire::{self, Api};

@@ -53,7 +53,7 @@ pub(super) async fn begin(
     }
 }
 
-/// Continues the turn that waits for a person, if the person has decided; otherwise postpones it again.
+/// Continues the turn that waits for a person, if the person has decided; otherwise lets it wait for the next request.
 async fn resume(
     turn: &TurnRequest<'_>,
     session: &mut ConversationState,
@@ -64,8 +64,8 @@ async fn resume(
     let turns = session.turns();
     let digest = session.conversation.pending_question_digest().unwrap_or_default();
     let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(person.context, &digest).await?;
-    // The request that asked may also have stored questions about later calls, under the number of its turn. This
-    // turn finds them only if its questions are searched from that number on.
+    // The request that asked may also have stored questions about later calls, under the number of its turn. They are
+    // found only if questions are searched from that number on.
     let since = asked.as_ref().and_then(|asked| asked.turn).unwrap_or(turns);
     person.context.origin = QuestionOrigin::Chat { turns, since };
     match decision {
@@ -157,7 +157,7 @@ pub(super) async fn report_hidden(
 
 impl ConversationState {
     /// Offers the tools of the request `decoded` to the model, and adds their names to `names`, so that an admin can
-    /// freeze them. Does neither if the same tools are on offer already.
+    /// freeze them by name. Does neither if the same tools are on offer already.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.

@@ -1,6 +1,6 @@
-//! Records the spans of a request to a model: [`TurnTrace`] those of the request and of its calls of tools,
-//! [`ModelCalls`] those of the requests to upstreams. `answer`, `embeddings` and `guardrail` begin the trace of a
-//! request, `report` owns it, and `turn` and `fallback_model` add to it.
+//! Records the spans of a request to a model. [`TurnTrace`] records the span of the request and the spans of its tool
+//! calls; [`ModelCalls`] records the spans of its requests to upstreams. `answer`, `embeddings` and `guardrail` begin
+//! the trace of a request, `report` owns it, and `turn` and `fallback_model` add to it.
 //!
 //! Everything here is a number, a constant, or a name of the configuration or the policy: see [`crate::telemetry`].
 
@@ -340,7 +340,8 @@ impl<'c> ModelCalls<'c> {
 /// The errors of the attempts after which a request was sent again, with their times.
 type Retries = Arc<Mutex<Vec<(SystemTime, Value)>>>;
 
-/// A request to a model that is being answered. If it is dropped before it is settled, its client has disconnected.
+/// A request to a model that is not answered yet. If this value is dropped before it is settled, the client has
+/// disconnected.
 pub(super) struct ModelCall<'a, 'c> {
     calls: &'a ModelCalls<'c>,
     span: Span,
@@ -351,9 +352,9 @@ pub(super) struct ModelCall<'a, 'c> {
 }
 
 impl ModelCall<'_, '_> {
-    /// Returns a copy of the model that notes its retries in this call and, if requests to upstreams say to which
-    /// trace they belong, sends that to its server. `None` if neither is needed, so that the model can be asked
-    /// unchanged.
+    /// Returns a copy of the model that notes its retries in this call. If requests to upstreams name the trace to
+    /// which they belong, the copy also sends this name to its server. `None` if neither is needed, so that the model
+    /// can be asked unchanged.
     pub(super) fn traced(&self, model: &RemoteModel) -> Option<RemoteModel> {
         let trace_parent = self.span.trace_parent();
         if !self.span.is_recording() && trace_parent.is_none() {

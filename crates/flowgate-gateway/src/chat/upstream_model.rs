@@ -9,7 +9,7 @@ use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 
 use crate::http::client_presence::ClientPresence;
 
-/// A model that is measured, and whose answer is awaited only while the client waits.
+/// A model whose time is measured, and whose answer is awaited only while the client waits.
 pub(super) struct UpstreamModel<'a> {
     model: &'a dyn ChatModel,
     client: &'a ClientPresence,

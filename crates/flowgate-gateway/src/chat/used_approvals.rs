@@ -1,7 +1,7 @@
-//! Collects the approvals that a turn uses. Most of them are used when the turn is stored, since its calls run only
-//! afterwards. The approval of a call that the provider runs during the turn is committed before the call.
-//! `person_approver` adds approvals, and `turn` the one for which an earlier request waited; `turn_observer` commits
-//! some, and `turn` reads what is left.
+//! Collects the approvals that a turn uses. Most of them are marked as used when the turn is stored, since its calls
+//! run only afterwards. The approval of a call that the provider runs during the turn is marked before the call (it is
+//! *committed*). `person_approver` and `turn_start` add approvals, `turn_observer` commits some of them, and `turn`
+//! reads the others.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,9 +16,9 @@ pub(super) struct UsedApprovals(Mutex<Approvals>);
 /// The approvals, behind the lock of [`UsedApprovals`].
 #[derive(Default)]
 struct Approvals {
-    /// Those that are used when the turn is stored.
+    /// The approvals that are marked as used when the turn is stored.
     pending: Vec<ApprovalReference>,
-    /// Those that are used already.
+    /// The approvals that are marked as used already.
     committed: Vec<ApprovalReference>,
 }
 
@@ -49,8 +49,9 @@ impl UsedApprovals {
         approvals.pending.iter().chain(&approvals.committed).cloned().collect()
     }
 
-    /// Returns the id of the approval of the call with this digest that this turn has yet to commit. `None` if the
-    /// approval covers several equal calls, and this turn or an earlier one has committed it for another of them.
+    /// Returns the id of the approval that this turn still has to commit for the call with this digest. `None` if there
+    /// is none: an approval of several equal calls was committed for another of these calls, by this turn or an earlier
+    /// one.
     pub(super) fn pending_id(&self, digest: &str) -> Option<String> {
         self.lock().pending.iter().find(|asked| asked.digest == digest).map(|asked| asked.id.clone())
     }
@@ -61,7 +62,7 @@ impl UsedApprovals {
         committed.extend(pending.extract_if(.., |asked| asked.id == id));
     }
 
-    /// Returns the approvals that are used when the turn is stored.
+    /// Returns the approvals that the caller has to mark as used when the turn is stored.
     pub(super) fn into_pending(self) -> Vec<ApprovalReference> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner).pending
     }

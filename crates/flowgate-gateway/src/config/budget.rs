@@ -1,5 +1,6 @@
-//! Reads the budgets of clients, and the prices of models in the section `[prices]`. `config` reads the prices, and
-//! `config::client` the budget of each client; the routes compute the cost of their models from them.
+//! Reads the budgets of clients, and the prices of models in the section `[prices]`. `config` calls it for the prices,
+//! and `config::client` for the budget of each client. The model routes compute from the prices what a turn costs
+//! (`chat::budgets`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub(crate) struct Prices(BTreeMap<String, ModelPrice>);
 pub struct Budget {
     /// The most tokens of requests and answers together.
     pub tokens_per_day: Option<u64>,
-    /// The most that they may cost, in millionths of the currency.
+    /// The most that these tokens may cost, in millionths of the currency.
     pub cost_per_day: Option<u64>,
     /// The prices of models.
     pub(crate) prices: Arc<Prices>,
@@ -74,7 +75,7 @@ impl Prices {
     pub(crate) fn cost(&self, model: &str, usage: Usage) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "2^53 tokens cost more than any budget")]
         let number = |tokens: u64| tokens as f64;
-        // A server that reports more cached tokens than tokens has read all of them from its cache, and no more.
+        // If a server reports more cached tokens than tokens, all tokens count as cached.
         let cached = usage.cached.min(usage.input);
         let cost = |price: &ModelPrice| {
             let input =
@@ -89,8 +90,8 @@ impl Prices {
 }
 
 impl Budget {
-    /// Checks the budget of a client, and converts its cost from the currency to millionths of it. `models` are the
-    /// names of models that the client's section names itself.
+    /// Checks the budget of a client, and converts its cost from the currency to millionths of the currency. `models`
+    /// are the models that the client's section names.
     ///
     /// # Errors
     /// If the budget is not positive, or its cost is above [`MAX_COST`]; if it limits the cost, but no model has a

@@ -98,8 +98,8 @@ impl ConfigReader<'_> {
                     .to_owned()
             );
         }
-        // The policy, and the method. In watch mode, a permissive policy takes the place of the client's own one, which
-        // the watch judges by.
+        // The policy, and the method. In watch mode, conversations run under a permissive policy; the client's own
+        // policy only judges.
         let path = self.folder.join(&spec.policy);
         let source = self.text(&path)?;
         let policy_folder = path.parent().unwrap_or(Path::new(""));
@@ -140,8 +140,8 @@ impl ConfigReader<'_> {
                 (permissive, Some(ClientWatch { policy: own_policy, log: log.clone() }), Method::Everything)
             }
         };
-        // A token sets parameters of the policy. The other gateway sends a chat and its answer for judgement in
-        // separate requests with its own key, so the parameters of the agent are not known for both.
+        // A token sets parameters of the policy for one agent. But the other gateway sends the chats of all its agents
+        // with its own key, so the parameters of the agent are not known.
         if spec.guardrail && token.is_some() {
             return Err("guardrail: another gateway sends one key for all its agents, so `token` cannot apply: remove one of the settings"
                 .to_owned());

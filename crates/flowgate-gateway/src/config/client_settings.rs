@@ -1,6 +1,6 @@
-//! The settings of a client, as `client` reads them from a section `[clients.NAME]`. All of the gateway refers to them.
-//! They also translate names of tools: a client offers a tool of an MCP server to its model under the name of the tool
-//! with the server's `prefix`, and a policy names the tool as `SERVER/TOOL`.
+//! Defines the settings of a client ([`ClientSettings`]), as `client` reads them from a section `[clients.NAME]`. All
+//! of the gateway uses them. [`ClientSettings`] also translates names of tools: a client offers a tool of an MCP server
+//! to its model under the server's `prefix` and the name of the tool, but a policy names the tool as `SERVER/TOOL`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,7 @@ pub struct ClientSettings {
     pub budget: Budget,
     /// The most requests that it may send in parallel.
     pub parallel: usize,
-    /// The most conversations of it that are stored.
+    /// The most conversations that the database stores for it.
     pub sessions: usize,
 }
 

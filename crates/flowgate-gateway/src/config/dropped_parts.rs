@@ -1,5 +1,5 @@
 //! Reads `dropped-fields` and `dropped-tools` of an upstream: fields and tools that its clients may send although the
-//! gateway does not understand them. The gateway drops them: the upstream never receives them. `upstream` calls it.
+//! gateway does not understand them. The gateway drops them, so the upstream never receives them. `upstream` calls it.
 
 use flowgate_lm::wire::DecodeOptions;
 
@@ -30,8 +30,8 @@ pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<D
             field.escape_debug()
         ));
     }
-    // Clients declare the provenance of message parts in fields named `flowgate`. Without its declaration, a part
-    // counts as unmarked and may be trusted more.
+    // Clients declare the provenance of message parts in fields named `flowgate`. If such a field were dropped, its
+    // part would count as unmarked and might be trusted more.
     if fields.iter().any(|field| field.split('.').next_back() == Some("flowgate")) {
         return Err(
             "`dropped-fields` has a field `flowgate`, which only the gateway reads: remove it".to_owned()

@@ -56,7 +56,7 @@ pub(super) struct ConfigFile {
 pub(super) struct PriceSpec {
     pub(super) input: f64,
     pub(super) output: f64,
-    /// The price of input that the server reads from its cache; that of other input without it.
+    /// The price of input that the server reads from its cache; if it is absent, the price of other input.
     pub(super) cached_input: Option<f64>,
 }
 

@@ -26,7 +26,8 @@ impl FixedSections {
         )
     }
 
-    /// Returns the names of the sections that differ in `later`, or that only one of the two has, in order.
+    /// Returns the names of the sections that differ in `later`, or that only one of the two has, in alphabetical
+    /// order.
     pub(crate) fn changed_in(&self, later: &Self) -> Vec<String> {
         let mut names: Vec<&String> = self.0.keys().chain(later.0.keys()).collect();
         names.sort();

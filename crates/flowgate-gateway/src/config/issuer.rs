@@ -1,4 +1,5 @@
-//! Reads the sections `[issuers.*]`, and `[clients.NAME.token]`: which tokens authenticate a client. `config` calls it.
+//! Reads the sections `[issuers.*]`, and `[clients.NAME.token]`: which tokens authenticate a client. `config` calls it
+//! for the issuers, and `client` for the tokens of a client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ impl ConfigReader<'_> {
             if let Some(other) = issuers.values().find(is_same) {
                 let other = &other.settings.name;
                 return Err(format!(
-                    "issuers.{name}: the issuer is also that of {other}: write one section for it"
+                    "issuers.{name}: `issuer` is the same as in issuers.{other}: write one section for both"
                 ));
             }
             issuers.insert(name, Arc::new(issuer));
@@ -73,7 +74,7 @@ impl ConfigReader<'_> {
             (None, None) if !is_protected(&spec.issuer) => return Err(needs_https("issuer")),
             (None, None) => KeySource::Discovery,
         };
-        // The authorities that the issuer's server is checked by, and the setting that names its address for errors.
+        // The authorities by which the issuer's server is checked, and, for errors, the setting that names its address.
         let (setting, fetched_from) = match &source {
             KeySource::Address(url) => ("jwks-url", url.as_str()),
             _ => ("issuer", spec.issuer.as_str()),
@@ -97,7 +98,9 @@ impl ConfigReader<'_> {
         }
         let leeway = spec.leeway_seconds.unwrap_or(LEEWAY);
         if leeway > MAX_LEEWAY {
-            return Err(format!("`leeway-seconds` is more than {MAX_LEEWAY}: correct the clocks instead"));
+            return Err(format!(
+                "`leeway-seconds` is more than {MAX_LEEWAY}: set at most that, and correct the clocks"
+            ));
         }
         let leeway = Duration::from_secs(leeway.into());
         let (name, issuer) = (name.to_owned(), spec.issuer);
@@ -159,8 +162,8 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Checks that `client` and each of `others` take different tokens, as far as the configuration shows it: two clients
-/// with the same issuer and audience must differ in their `claims`. A token that fits two clients nevertheless is
+/// Checks that `client` and each of `others` accept different tokens, as far as the configuration shows: two clients
+/// with the same issuer and audience must differ in their `claims`. A token that nevertheless fits two clients is
 /// refused when it is sent.
 pub(super) fn check_ambiguity(client: &ClientSettings, others: &[ClientSettings]) -> Result<(), String> {
     let Some(own) = &client.token else { return Ok(()) };
@@ -174,7 +177,7 @@ pub(super) fn check_ambiguity(client: &ClientSettings, others: &[ClientSettings]
     match others.iter().find(is_same) {
         None => Ok(()),
         Some(other) => Err(format!(
-            "token: its tokens are also those of {}: write different `claims`, or another `audience`",
+            "token: the client {} accepts the same tokens: write different `claims`, or another `audience`",
             other.name
         )),
     }

@@ -1,5 +1,5 @@
-//! Reads the section `[login.oidc]`: how people log in to the page at an issuer, and which groups of theirs have a
-//! role. `config` calls it for the configuration file.
+//! Reads the section `[login.oidc]`: how people log in to the page at an issuer, and which groups of the issuer give
+//! their members a role. `config` calls it for the configuration file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ pub(crate) struct LoginSettings {
     pub(crate) name_claim: String,
     /// The claim with the groups of the person.
     pub(crate) groups_claim: String,
-    /// How long a session lasts, if not as long as the ID token.
+    /// How long a session lasts; `None`: as long as the ID token is valid.
     pub(crate) session: Option<Duration>,
     /// The groups whose members may use the page, those with greater roles first: a person who is in several has the
     /// role of the first.
     pub(crate) groups: Vec<GroupRole>,
 }
 
-/// The section `[login.oidc.groups.NAME]`: what a person may do who is in the group and has no section of their own.
+/// The section `[login.oidc.groups.NAME]`: the rights of a member of the group who has no section `[people.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GroupRole {
     pub(crate) group: String,
@@ -139,8 +139,9 @@ impl ConfigReader<'_> {
         })
     }
 
-    /// Checks the section of the group `group`. `clients` are the configured clients. The policies of those that the
-    /// group may see, which are all if it has no list of tenants, define the elements of its clearance.
+    /// Checks the section of the group `group`. `clients` are the configured clients. The elements of the group's
+    /// clearance are those in the policies of the clients that the group may see: the clients of its tenants or,
+    /// without a list of tenants, all clients.
     fn group(&self, group: &str, spec: GroupSpec, clients: &[ClientSettings]) -> Result<GroupRole, String> {
         let tenants = spec.tenants;
         let is_visible = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);

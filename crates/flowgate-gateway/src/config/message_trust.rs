@@ -1,5 +1,6 @@
-//! The extent to which the messages of a client are trusted: the values of `user-messages` and `system-messages` in a
-//! section `[clients.NAME]`. `file` reads them; the handlers of chats label messages by them.
+//! Defines the values of `user-messages` and `system-messages` in a section `[clients.NAME]`: the extent to which the
+//! messages of a client are trusted. `file` reads them, and `chat::clients` passes them to the guard, which labels
+//! messages by them.
 
 /// The extent to which a client's user messages are trusted as the user's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
@@ -23,12 +24,12 @@ impl UserMessageTrust {
         }
     }
 
-    /// Returns whether parts of user messages are trusted that the client has not marked with a provenance.
+    /// Returns whether those parts of user messages are trusted that the client has not marked with a provenance.
     pub(crate) fn trusts_unmarked(self) -> bool {
         self == Self::TrustUnmarkedEvenIfPasted
     }
 
-    /// Returns whether parts of user messages are trusted that the client marks as typed by a person.
+    /// Returns whether those parts of user messages are trusted that the client has marked as typed by a person.
     pub(crate) fn believes_marks(self) -> bool {
         self != Self::Untrusted
     }
@@ -46,7 +47,7 @@ pub enum SystemMessageTrust {
 }
 
 impl SystemMessageTrust {
-    /// Returns whether system messages are trusted that the operator has not pinned.
+    /// Returns whether system messages are trusted even if the operator has not pinned them.
     pub(crate) fn trusts_all(self) -> bool {
         self == Self::TrustEvenIfFilledIn
     }

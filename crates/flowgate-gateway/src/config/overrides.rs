@@ -1,11 +1,10 @@
-//! Reads environment variables that set fields of the configuration file, such as
-//! `FLOWGATE_CONFIG__STORE__RETENTION_DAYS=7`, and the file with them. `config` calls [`Overrides::read_file`], and
-//! `flowgate serve` collects the variables.
+//! Sets fields of the configuration file from environment variables such as `FLOWGATE_CONFIG__STORE__RETENTION_DAYS=7`.
+//! `flowgate serve` collects the variables, and `config` calls [`Overrides::apply_to`] with the text of the file.
 //!
-//! The name of a variable is the path of the field in capitals; `__` separates the sections, and every other character
-//! than a letter or a digit is `_`. The types of values are those of `schema`. A variable can set fields of entries
-//! that the file has, and cannot add a client, a person or another entry with a name. No message contains a value: an
-//! address may contain a password.
+//! The name of a variable is the path of the field in capitals; `__` separates the parts of the path, and `_` replaces
+//! every character that is not a letter or a digit. The types of values are those of `schema`. A variable cannot add a
+//! client, a person or another entry with a name: it sets fields of entries that the file has. No message contains a
+//! value, because an address may contain a password.
 
 use std::ffi::OsString;
 
@@ -17,9 +16,10 @@ use toml::Table;
 use super::file::ConfigFile;
 use super::{ConfigError, schema};
 
-/// What the names of the variables begin with.
+/// The prefix of the names of the variables.
 const PREFIX: &str = "FLOWGATE_CONFIG__";
-/// What only the names of these variables begin with. A name without the second `_` is an error, not ignored.
+/// No variable for another purpose begins with this. So a name that begins with it, but not with [`PREFIX`], is an
+/// error and not ignored: it is probably misspelt.
 const RESERVED: &str = "FLOWGATE_CONFIG";
 
 /// The environment variables that set fields of the configuration file.
@@ -29,7 +29,7 @@ pub struct Overrides {
     variables: Vec<(String, String)>,
 }
 
-/// The configuration file as it is read, with the fields that variables set.
+/// The parsed configuration file, with the fields that variables set.
 pub(super) struct EffectiveFile {
     /// The file.
     pub(super) file: ConfigFile,
@@ -79,11 +79,11 @@ impl Overrides {
         Ok(Self { variables: found })
     }
 
-    /// Reads the text of a configuration file, and sets the fields that the variables name.
+    /// Parses `text`, the text of a configuration file, and sets the fields that the variables name.
     ///
     /// # Errors
     /// The first error in the file, with its line; or in a variable, with its name.
-    pub(super) fn read_file(&self, text: &str) -> Result<EffectiveFile, ConfigError> {
+    pub(super) fn apply_to(&self, text: &str) -> Result<EffectiveFile, ConfigError> {
         let table = toml::from_str::<Table>(text);
         if self.variables.is_empty() {
             let file = toml::from_str(text).map_err(|error| at_line(text, &error))?;
@@ -96,27 +96,33 @@ impl Overrides {
                 .map_err(|why| ConfigError(format!("{name}: {why}")))?;
             overridden.push(path);
         }
-        let file = ConfigFile::deserialize(toml::Value::Table(table.clone())).map_err(|error| {
-            // The values of variables have the right types, so the mistake is in the file. Its position is known only
-            // if the file has it without the variables, too.
-            match toml::from_str::<ConfigFile>(text) {
-                Err(error) => at_line(text, &error),
-                Ok(_) => {
-                    let message = first_line(&error);
-                    // A section that only variables write can lack required fields. The message names such a section
-                    // if, without it, the error is gone or another.
-                    let lacks = |path: &&String| {
-                        let rest = without_section(&table, path);
-                        ConfigFile::deserialize(toml::Value::Table(rest))
-                            .map_or_else(|other| first_line(&other) != message, |_| true)
-                    };
-                    let section =
-                        new_sections.iter().find(lacks).map(|path| format!("[{path}]: ")).unwrap_or_default();
-                    ConfigError(format!("with the fields that {PREFIX}* variables set: {section}{message}"))
-                }
-            }
-        })?;
+        let file = ConfigFile::deserialize(toml::Value::Table(table.clone()))
+            .map_err(|error| explain_error(text, &table, &new_sections, &error))?;
         Ok(EffectiveFile { file, table, overridden })
+    }
+}
+
+/// Returns the message for `error`, which says why the file `text` with the fields of the variables is invalid. The
+/// values of the variables have the right types, so the mistake is a field of the file, or a field that is missing.
+///
+/// If the file is invalid without the variables as well, the message names the line. Otherwise a section that only
+/// variables write may lack a required field, and the message names this section. `table` is the file with the fields
+/// of the variables, and `new_sections` are the paths of the sections that only variables write.
+fn explain_error(text: &str, table: &Table, new_sections: &[String], error: &toml::de::Error) -> ConfigError {
+    match toml::from_str::<ConfigFile>(text) {
+        Err(error) => at_line(text, &error),
+        Ok(_) => {
+            let message = first_line(error);
+            // The error is about a section if, without the section, the error is gone or a different one.
+            let is_about = |path: &&String| {
+                let rest = without_section(table, path);
+                ConfigFile::deserialize(toml::Value::Table(rest))
+                    .map_or_else(|other| first_line(&other) != message, |_| true)
+            };
+            let section =
+                new_sections.iter().find(is_about).map(|path| format!("[{path}]: ")).unwrap_or_default();
+            ConfigError(format!("with the fields that {PREFIX}* variables set: {section}{message}"))
+        }
     }
 }
 
@@ -146,13 +152,14 @@ fn at_line(text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError(format!("line {}: {message}", line + 1))
 }
 
-/// Returns a name of the file as it is in the names of variables.
+/// Returns a name of the file in the form that it has in the names of variables: `RETENTION_DAYS` for `retention-days`.
 fn in_variable(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
-/// Sets the field that the variable `variable` names, and returns its path. A section of the field that the file does
-/// not have is created, and its path added to `new_sections`.
+/// Sets the field of the file `table` that the variable with the name `variable` names to the value in `text`, and
+/// returns the path of the field. A section of the path that the file does not have is created, and its path is added
+/// to `new_sections`.
 ///
 /// # Errors
 /// If there is no such field or entry, or its value has another type. The message names neither the variable nor the
@@ -188,7 +195,9 @@ fn set(
             return Err(format!("{section} has no field or entry of this name; {advice}"));
         };
         if other.is_some() {
-            return Err(format!("{section} has several entries that are {word} in variables: rename one"));
+            return Err(format!(
+                "several entries of {section} have the name {word} in variables: rename all but one of them"
+            ));
         }
         prefix = format!("{prefix}{word}__");
         path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -230,7 +239,7 @@ fn set(
     Ok(path)
 }
 
-/// Reads the value of a variable: a text as it is, anything else as in TOML.
+/// Reads the value of a variable for a field with this schema: a text unchanged, anything else as in TOML.
 ///
 /// # Errors
 /// What the value must be.
@@ -258,7 +267,7 @@ mod tests {
     /// Reads [`FILE`] with variables, and returns the table, or the error.
     fn read(variables: &[(&str, &str)]) -> Result<Table, String> {
         let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
-        let effective = Overrides::from_environment(variables).and_then(|all| all.read_file(FILE));
+        let effective = Overrides::from_environment(variables).and_then(|all| all.apply_to(FILE));
         effective.map(|effective| effective.table).map_err(|error| error.to_string())
     }
 
@@ -338,7 +347,7 @@ mod tests {
         check(
             "FLOWGATE_CONFIG__PREDICATES__A_B",
             "http://z",
-            "[predicates] has several entries that are A_B in variables: rename one",
+            "several entries of [predicates] have the name A_B in variables: rename all but one of them",
         );
         check(
             "FLOWGATE_CONFIG__STORE",
@@ -382,7 +391,7 @@ mod tests {
         wrong(
             "FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__FALLBACK",
             "[{ upstraem = \"hunter2\" }]",
-            "a list whose items are each a table with no other fields than `upstream`, `model`",
+            "a list whose items are each a table with no fields but `upstream`, `model`",
         );
     }
 
@@ -392,7 +401,7 @@ mod tests {
         let check = |text: &str, expected: &str| {
             let variable = ("FLOWGATE_CONFIG__AUDIT__KEY_FILE".into(), "a.key".into());
             let overrides = Overrides::from_environment([variable]).unwrap();
-            let error = overrides.read_file(text).err().map(|error| error.to_string());
+            let error = overrides.apply_to(text).err().map(|error| error.to_string());
             assert_eq!(error.as_deref(), Some(expected), "{text}");
         };
         check(FILE, "with the fields that FLOWGATE_CONFIG__* variables set: [audit]: missing field `file`");

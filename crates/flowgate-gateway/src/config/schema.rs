@@ -1,6 +1,6 @@
-//! Holds the JSON Schema of the configuration file, `config.schema.json`. Editors read it from the repository;
-//! `overrides` takes from it which fields there are, and the types of their values. Its tests compare it with what
-//! [`super::file`] accepts.
+//! Holds the JSON Schema of the configuration file, `config.schema.json`, and checks values by it. Editors read the
+//! schema from the repository; `overrides` finds in it the fields that variables can set, and the types of their
+//! values. The tests compare the schema with what [`super::file`] accepts.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The text of the JSON Schema of the configuration file.
 pub const SCHEMA: &str = include_str!("../../config.schema.json");
 
-/// The schema as a value. Should it not be JSON, it is `null`: then no field can be overridden.
+/// The schema as a value. If the text were not JSON, it would be `null`, and no field could be overridden.
 static PARSED: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(SCHEMA).unwrap_or_default());
 
 /// Returns the schema of the whole file.
@@ -17,8 +17,8 @@ pub(super) fn whole_file() -> &'static Value {
     &PARSED
 }
 
-/// Returns the schema of the entries of a section whose fields are names that the operator chooses, such as
-/// `[clients.NAME]`; `None` for all others.
+/// Returns the schema of the entries of a section in which the operator chooses the names, such as `[clients.NAME]`;
+/// `None` if `schema` does not describe such a section.
 pub(super) fn of_named_entries(schema: &Value) -> Option<&Value> {
     schema.get("additionalProperties").filter(|entries| entries.is_object())
 }
@@ -58,13 +58,13 @@ pub(super) fn check(value: &toml::Value, schema: &Value) -> Result<(), String> {
 /// Checks one entry of a table by the schema of the table.
 fn check_entry(name: &str, value: &toml::Value, schema: &Value) -> Result<(), String> {
     let Some(fields) = schema.get("properties") else {
-        // A table of the operator's own names: of values of one kind, or of any.
+        // A table in which the operator chooses the names. If the schema describes its values, the value is checked.
         return of_named_entries(schema).map_or(Ok(()), |entries| check(value, entries));
     };
     let Some(field) = fields.get(name) else {
         let known: Vec<String> =
             fields.as_object().into_iter().flatten().map(|(name, _)| format!("`{name}`")).collect();
-        return Err(format!("a table with no other fields than {}", known.join(", ")));
+        return Err(format!("a table with no fields but {}", known.join(", ")));
     };
     check(value, field).map_err(|expected| format!("a table whose `{name}` is {expected}"))
 }

@@ -64,7 +64,8 @@ impl ConfigReader<'_> {
         if let Some(attributes) = self.variable("OTEL_RESOURCE_ATTRIBUTES") {
             resource.extend(pairs(&attributes).map_err(|why| format!("OTEL_RESOURCE_ATTRIBUTES: {why}"))?);
         }
-        // The section wins over the environment, and of the two variables the one that is only for the name.
+        // The section takes precedence over the environment, and `OTEL_SERVICE_NAME` over `service.name` in the other
+        // variable.
         let named = resource.remove("service.name");
         let service_name = table.service_name.or_else(|| self.variable("OTEL_SERVICE_NAME")).or(named);
         let spec = TelemetrySpec {
@@ -96,7 +97,7 @@ impl ConfigReader<'_> {
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`.
     ///
     /// # Errors
-    /// If there is no address, it is not valid, or the environment demands another protocol for it than HTTP.
+    /// If there is no address, the address is not valid, or the environment demands a protocol other than HTTP for it.
     fn endpoint(&self, configured: Option<String>) -> Result<String, String> {
         let below = |base: String| format!("{}{PATH}", base.trim_end_matches('/'));
         let (setting, address) = match configured {
@@ -117,7 +118,7 @@ impl ConfigReader<'_> {
                 self.first_variable(["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"]);
             if let Some((name, protocol)) = protocol.filter(|(_, protocol)| protocol != "http/protobuf") {
                 return Err(format!(
-                    "{name} is `{protocol}`, but this gateway sends http/protobuf: write the address for it as `endpoint`"
+                    "{name} is `{protocol}`, but this gateway sends http/protobuf: write the collector's address for http/protobuf as `endpoint`"
                 ));
             }
         }

@@ -355,7 +355,7 @@ fn problems_of_issuers_are_named() {
     check(&with_issuer("leeway-seconds = 300\nalgorithms = [\"ES256\"]"), "");
     check(
         &with_issuer("leeway-seconds = 301"),
-        "issuers.corp: `leeway-seconds` is more than 300: correct the clocks instead",
+        "issuers.corp: `leeway-seconds` is more than 300: set at most that, and correct the clocks",
     );
     check(
         &with_issuer("algorithms = [\"ES256\", \"HS256\"]"),
@@ -385,7 +385,7 @@ fn problems_of_issuers_are_named() {
     );
     check(
         &with_issuer("[issuers.other]\nissuer = \"https://login.example\""),
-        "issuers.other: the issuer is also that of corp: write one section for it",
+        "issuers.other: `issuer` is the same as in issuers.corp: write one section for both",
     );
 }
 
@@ -419,7 +419,7 @@ fn problems_of_tokens_are_named() {
     let second = "[clients.b]\nupstream = \"local\"\npolicy = \"p.flow\"\n[clients.b.token]\nissuer = \"corp\"\naudience = \"gate\"\n";
     check(
         &(with_token("") + second),
-        "clients.b: token: its tokens are also those of a: write different `claims`, or another `audience`",
+        "clients.b: token: the client a accepts the same tokens: write different `claims`, or another `audience`",
     );
     check(&(with_token("") + second + "claims = { team = \"x\" }\n"), "");
     check(

@@ -1,5 +1,6 @@
 //! Reads the section `[tls]`: the files of the gateway's certificate and key, and the authorities that issue the
-//! certificates of clients. `config` calls it.
+//! certificates of clients. `config` calls it. Also compares the certificate with the gateway's own addresses in the
+//! configuration ([`GatewayConfig::certificate_notes`]).
 
 use super::file::TlsTable;
 use super::{ConfigReader, GatewayConfig};
@@ -23,9 +24,9 @@ impl ConfigReader<'_> {
 }
 
 impl GatewayConfig {
-    /// Returns a note for each host in an address of this gateway that the configuration states, if the certificate
-    /// of the server is for another one. Such a certificate can be intended: a proxy in front of the gateway may have
-    /// that of the stated host.
+    /// Returns a note for each host in the addresses of this gateway that the configuration states, if the gateway's
+    /// certificate is not for that host. This can be intended: a proxy in front of the gateway may have the certificate
+    /// for the host.
     pub fn certificate_notes(&self) -> Vec<String> {
         let Some(tls) = &self.tls else { return Vec::new() };
         let page = self.webhook.iter().filter_map(|webhook| webhook.page.as_deref());

@@ -1,5 +1,5 @@
 //! Reads the sections `[upstreams.*]`, the servers of models, and the entries of `fallback`, which name further
-//! upstreams of a client. `config` calls it for the configuration file.
+//! upstreams of a client. `config` calls it for the upstreams, and `client` for the entries of `fallback`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,8 +95,8 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Returns whether requests to an upstream with the format `api` ask its server to cache their beginnings; `wanted` is
-/// the field of the section.
+/// Returns whether requests to an upstream with the format `api` have marks that ask its server to cache their
+/// beginnings; `wanted` is the field of the section.
 ///
 /// # Errors
 /// If the field is set, and the format has no such marks.
@@ -129,11 +129,13 @@ pub(super) fn fallback_upstream(
 ) -> Result<FallbackUpstream, String> {
     let upstream = find_named("upstream", &spec.upstream, upstreams)?;
     let Some(first) = first else {
-        return Err("the section has no upstream that can fail: write upstream = \"NAME\"".to_owned());
+        return Err("the section has no upstream that can be replaced: write upstream = \"NAME\"".to_owned());
     };
     let name = &upstream.name;
     if *name == first.name {
-        return Err(format!("`{name}` is the client's upstream, which has just failed: name another one"));
+        return Err(format!(
+            "`{name}` is the client's own upstream, which cannot replace itself: name another one"
+        ));
     }
     if upstream.pass_key {
         return Err(format!(
@@ -144,9 +146,10 @@ pub(super) fn fallback_upstream(
     // A model that the entry names must be one that its upstream may be asked for.
     let further = FallbackUpstream { upstream, model: spec.model };
     match &further.model {
-        Some(model) if further.model_for(model).is_none() => {
-            Err(format!("`{}` does not have the model `{model}`: see its `models`", spec.upstream))
-        }
+        Some(model) if further.model_for(model).is_none() => Err(format!(
+            "`{0}` does not have the model `{model}`: name one of `models` in [upstreams.{0}]",
+            spec.upstream
+        )),
         _ => Ok(further),
     }
 }

@@ -29,7 +29,7 @@ pub struct WitnessSpec {
     pub url: Option<WitnessAddress>,
     /// The number of lines of the log after which a head is sent.
     pub every: u64,
-    /// The time after which a head is sent if there are fewer lines.
+    /// The time after which a head is sent even if fewer lines were added.
     pub pause: Duration,
     /// The limits beyond which no turn begins while a destination fails.
     pub required: Option<DeliveryRequirement>,

@@ -1,8 +1,8 @@
 //! Performs TLS handshakes within a limit of time. `connection` calls it.
 //!
 //! A connection counts against the limit of `admission` before its handshake begins. While the gateway waits for the
-//! client during the handshake, `admission` may close the connection to make room for a new one, as while it waits for
-//! the head of a request. So a slow handshake delays no other connection.
+//! client during the handshake, `admission` may close the connection to make room for a new one, just as it may while
+//! the gateway waits for the head of a request. So clients that are slow in the handshake cannot keep others out.
 
 use std::io;
 use std::sync::Arc;

@@ -80,7 +80,7 @@ impl ClientToken {
     /// parameters of the policy, its `account` on the subject alone.
     ///
     /// # Errors
-    /// If the subject or a claim that the policy reads has another JSON type or is too long.
+    /// If the subject or a claim that the policy reads has an unsuitable JSON type or is too long.
     pub(crate) fn caller(&self, claims: &TokenClaims) -> Result<TokenCaller, TokenRefusal> {
         let subject = claims.text(&self.subject).filter(|text| !text.is_empty() && text.len() <= MAX_SUBJECT);
         let subject = subject.ok_or(TokenRefusal::Subject)?;
@@ -103,13 +103,13 @@ impl ClientToken {
             input.insert(GROUPS.to_owned(), groups.collect());
         }
         let issuer = &self.issuer.settings.issuer;
-        // The beginning of the subject, for people who read names of conversations: `_` stands for other characters.
+        // The beginning of the subject, for people who read names of conversations; `_` replaces unusual characters.
         let shown: String = subject
             .chars()
             .take(SHOWN)
             .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@') { c } else { '_' })
             .collect();
-        // The digest of the parts tells apart callers with the same beginning.
+        // The digest of the parts distinguishes callers whose subjects have the same beginning.
         let id = |parts: Value| {
             let digest = Sha256::digest(parts.to_string());
             let digest = digest.first_chunk::<16>().copied().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Fetches the public keys of an issuer, and caches them. `config` creates an [`Issuer`] for each section
-//! `[issuers.NAME]`; the verification of tokens and the logins share it.
+//! Fetches the public keys and the description of an issuer, and caches them. `config` creates an [`Issuer`] for each
+//! section `[issuers.NAME]`; the verification of tokens and the logins share it.
 //!
 //! The keys are fetched at the start, every five minutes, and when a token names an unknown key, at most
 //! [`MAX_FETCHES`] times in a minute. If the issuer cannot be reached, the last keys are valid for an hour after they
@@ -130,8 +130,8 @@ impl Issuer {
         self.usable_keys().map_or(0, |keys| keys.len())
     }
 
-    /// Verifies a token of this issuer for one of these audiences. Fetches the keys if the token names one that is not
-    /// known; if that fails, the token is checked against the keys that are there.
+    /// Verifies a token of this issuer for one of these audiences. Fetches the keys if the token names an unknown key;
+    /// if that fails, the token is verified with the cached keys.
     ///
     /// # Errors
     /// Why the token is refused.
@@ -161,8 +161,8 @@ impl Issuer {
         token.verify(keys.ok_or(TokenRefusal::NoKeys)?, &required)
     }
 
-    /// Fetches the keys, unless they come from a file. Does nothing if the cached keys are other ones than `known`, the
-    /// keys that the caller has tried: another task has fetched them. Does nothing either after too many fetches in the
+    /// Fetches the keys, unless they come from a file. Does nothing if the cached keys are no longer `known`, the keys
+    /// that the caller has tried, because another task has fetched new ones; or after [`MAX_FETCHES`] fetches in the
     /// last minute. Logs a failure.
     pub(crate) async fn refresh(self: &Arc<Self>, known: Option<&Arc<KeySet>>, log: &OperatorLog) {
         if matches!(self.settings.source, KeySource::File(_)) {

@@ -89,7 +89,8 @@ impl IssuerKey {
             AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {
                 vec![Algorithm::EdDSA]
             }
-            // Among others, a shared secret: anybody may read this document, so the secret proves nothing.
+            // For example a shared secret: anybody may read this document, so a signature with that secret proves
+            // nothing.
             _ => return None,
         };
         let id = common.key_id.clone().filter(|id| !id.is_empty())?;

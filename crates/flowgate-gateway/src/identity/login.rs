@@ -2,8 +2,8 @@
 //! serves the routes and calls [`LoginSettings::begin`] and [`LoginSettings::complete`].
 //!
 //! The crate `openidconnect` is not used: it needs an HTTP stack of its own, and an implementation of RSA whose timing
-//! leaks private keys. The files of `identity` contain everything that the flow needs: `pending_logins` keeps its
-//! secrets, `issuer` fetches the description and the keys, and `token` verifies tokens.
+//! leaks private keys. The other files of `identity` contain everything that the flow needs: `pending_logins` stores
+//! the secrets of a login, `issuer` fetches the description and the keys of the issuer, and `token` verifies ID tokens.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,14 +22,15 @@ use super::token::{TokenRefusal, UnverifiedToken};
 use crate::config::LoginSettings;
 use crate::log::OperatorLog;
 
-/// The time for which a login waits until the issuer has answered other logins, if too many ask it at the same time.
+/// The time for which a login waits until the issuer has answered other logins, if too many logins are completed at the
+/// same time.
 const EXCHANGE_WAIT: Duration = Duration::from_secs(2);
 
 /// The reason why a login failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LoginFailure {
-    /// The request belongs to no login of this browser, or the issuer has refused the login. The sentence is for the
-    /// operator's log.
+    /// The request does not belong to a login of this browser at the configured issuer, or the issuer has refused the
+    /// login. The sentence is for the operator's log.
     Request(&'static str),
     /// The issuer cannot be reached, or its answer is not acceptable. The sentence is for the operator's log.
     Issuer(String),
@@ -116,7 +117,7 @@ impl LoginSettings {
         // The configuration may have been reloaded in between.
         if secrets.party != self.party() {
             return Err(LoginFailure::Request(
-                "the configuration was reloaded and names another issuer than the one of this login: begin again",
+                "the configuration was reloaded and no longer has the issuer or the `client-id` of this login: begin again",
             ));
         }
         let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
@@ -126,7 +127,7 @@ impl LoginSettings {
         match returned.issuer {
             Some(issuer) if issuer != configured => {
                 return Err(LoginFailure::Request(
-                    "another issuer than the one in [login.oidc] has answered the login (`iss`): check the \
+                    "an issuer other than that of [login.oidc] has answered the login (`iss`): check the \
                     address of the link",
                 ));
             }
@@ -139,7 +140,7 @@ impl LoginSettings {
             _ => {}
         }
         // An issuer that refuses the login sends no code.
-        let no_code = "the issuer has refused the login: its own log has the reason";
+        let no_code = "the issuer has refused the login: see the log of the issuer";
         let code = returned.code.ok_or(LoginFailure::Request(no_code))?;
         // Exchanges the code for an ID token, and verifies the token.
         let token = self.exchange(&description, code, &secrets).await?;
@@ -204,9 +205,7 @@ impl LoginSettings {
         // code.
         let permit = tokio::time::timeout(EXCHANGE_WAIT, self.issuer.exchanges.acquire()).await;
         let _permit = permit.map_err(|_| {
-            LoginFailure::Issuer(
-                "the issuer is still answering to earlier logins: try again later".to_owned(),
-            )
+            LoginFailure::Issuer("the issuer is still answering earlier logins: try again later".to_owned())
         })?;
         let sent = tokio::task::spawn_blocking(move || {
             let fields: Vec<(&str, &str)> =
@@ -219,7 +218,7 @@ impl LoginSettings {
         let (status, text) = answered.map_err(LoginFailure::Issuer)?;
         if status != 200 {
             let why = format!(
-                "the issuer answered to the code with the HTTP status {status}: check `client-id`, the secret and `redirect`"
+                "the issuer answered the code with the HTTP status {status}: check `client-id`, the secret and `redirect` in [login.oidc]"
             );
             // A refusal of the code (RFC 6749, section 5.2), in contrast to a failure of the issuer.
             let is_refused = (400..500).contains(&status);
@@ -236,8 +235,9 @@ impl LoginSettings {
     }
 }
 
-/// Returns what the operator, or the person, does about an ID token that is refused for the reason `why`. `issuer` is
-/// the name of the issuer's section.
+/// Returns the advice in the message that an ID token is refused: what the operator, or the person who logs in, can do
+/// about it. `why` is the reason for the refusal, and `issuer` is NAME of the section `[issuers.NAME]` of the issuer
+/// that made the token.
 fn refusal_advice(why: TokenRefusal, issuer: &str) -> String {
     match why {
         TokenRefusal::Algorithm => format!("check `algorithms` in [issuers.{issuer}]"),
@@ -255,6 +255,6 @@ fn refusal_advice(why: TokenRefusal, issuer: &str) -> String {
             "check `client-id` in [login.oidc]".to_owned()
         }
         TokenRefusal::Nonce => "begin the login again".to_owned(),
-        _ => "correct the client of the gateway at the issuer".to_owned(),
+        _ => "correct the settings of the client that is registered for the gateway at the issuer".to_owned(),
     }
 }

@@ -2,8 +2,8 @@
 //! them.
 //!
 //! A login belongs to one browser, which is recognised by a cookie that no script can read. The state that the issuer
-//! returns is accepted from that browser alone, once, and for ten minutes. A completed login waits for a minute until
-//! the page (the web page for people) takes it.
+//! returns is accepted from that browser alone, once, and for ten minutes. A completed login is kept for at most one
+//! minute, until the page (the web page for people) takes it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -111,10 +111,9 @@ impl PendingLogins {
         Ok((cookie, secrets))
     }
 
-    /// Removes the login of the browser with this cookie, if the issuer has returned its state, and returns its
-    /// secrets. `None` if there is no such login, its time is over, it is complete already, or its state is not
-    /// `state`. The login then remains, so that another site, which can make the browser send such a request, cannot
-    /// end it.
+    /// Takes the login of the browser with this cookie when the issuer has returned `state`, and returns its secrets.
+    /// `None` if there is no such login, its time is over, it is complete already, or its state is not `state`. The
+    /// login then remains: another site, which can make the browser send such a request, must not be able to end it.
     pub(crate) fn take_returned(&self, cookie: &str, state: &str, now: Instant) -> Option<LoginSecrets> {
         let mut logins = self.logins();
         let id = digest(cookie);

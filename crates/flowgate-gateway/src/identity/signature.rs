@@ -1,8 +1,8 @@
 //! Verifies the signatures of tokens with the crate ring, which rustls uses as well. The crate `jsonwebtoken` parses
 //! tokens and leaves the cryptography to this provider; `token` installs it.
 //!
-//! There is no signer, and no algorithm with a shared secret (HMAC): otherwise a forged token could make the gateway
-//! use a public key as the secret.
+//! The provider cannot sign, and has no algorithm with a shared secret (HMAC): otherwise a forged token could make the
+//! gateway use a public key as the secret.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error as TokenError, ErrorKind};

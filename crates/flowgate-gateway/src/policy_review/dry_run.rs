@@ -1,6 +1,6 @@
-//! Tries an edited policy on the last stored conversations of a client, and lists the calls that would receive another
-//! verdict than under the policy in force. `http::service` calls [`ModelRoutes::requested_dry_run`], and then
-//! [`RequestedDryRun::run`] on a worker thread. Nothing is stored, and no service is asked.
+//! Tries an edited policy on the last stored conversations of a client, and lists the calls whose verdict under the
+//! edited policy differs from that under the policy in force. `http::service` calls [`ModelRoutes::requested_dry_run`],
+//! and then [`RequestedDryRun::run`] on a worker thread. Nothing is stored, and no service is asked.
 //!
 //! Both verdicts come from the same replay, so a difference is an effect of the edit. A call can have received another
 //! verdict in the conversation itself than in the replay under the policy in force, for example after an approval; the
@@ -141,8 +141,8 @@ struct DryRun {
 
 impl DryRun {
     /// Judges a conversation under both policies, and adds the differences. `name` is the name of the conversation,
-    /// `monitor` its session, and `judged` the verdicts that its calls had; `own` is the policy in force. Returns
-    /// `None` if `is_awaited` returns false: the request no longer waits for the answer.
+    /// `monitor` is the monitor that has replayed it, and `judged` are the verdicts that its calls had; `own` is the
+    /// policy in force. Returns `None` if `is_awaited` returns false: the request no longer waits for the answer.
     fn add(
         &mut self,
         name: &str,
@@ -166,8 +166,9 @@ impl DryRun {
             }
             self.calls += 1;
             let (was, would_be) = (old.judgement.outcome(), new.judgement.outcome());
-            // The verdict on the call in the conversation. The verdicts are in the order of the calls, so the search
-            // continues after the last one that was found; a call without a verdict takes none.
+            // The verdict that the call had in the conversation. The verdicts are in the order of the calls, so the
+            // search continues after the last verdict that was found. For a call without a verdict, the search does not
+            // advance.
             let is_its =
                 |verdict: &CallVerdict| verdict.event == old.events_before && verdict.tool == old.call.tool;
             let mut rest = unmatched.clone();

@@ -74,10 +74,11 @@ impl ModelRoutes {
         Ok((RequestedPolicy { client, counted: Some((conversations, run)) }, Some(guard)))
     }
 
-    /// Begins an evaluation of stored conversations for a person. Returns the run and the guard that ends it.
+    /// Begins an evaluation of stored conversations for a person. Returns the run, for the worker thread, and the guard
+    /// that stops it, for the task of the request.
     ///
     /// # Errors
-    /// The reply to send if another one of the same person runs.
+    /// The reply to send if another evaluation of the same person runs.
     pub(super) fn begin_review(&self, person: &str) -> Result<(ReviewRun, EndOnDrop), HttpReply> {
         self.reviews.begin(person).ok_or_else(|| {
             let message = "another evaluation of yours is running: wait until it has ended";

@@ -52,7 +52,7 @@ impl Drop for ReviewRun {
     }
 }
 
-/// Stops an evaluation when it is dropped: the task of its request owns it, and has ended then.
+/// Stops an evaluation when it is dropped. The task of the request owns it, and so drops it when the request ends.
 #[derive(Debug)]
 pub(crate) struct EndOnDrop(Arc<AtomicBool>);
 

@@ -31,7 +31,8 @@ const MAX_JOURNAL: usize = 4 << 20;
 const MAX_JOURNALS: usize = 16 << 20;
 /// The number of conversations that one query of the database reads, of all clients.
 const CHUNK: i64 = 200;
-/// The most queries for one evaluation, so that it ends even if all other conversations belong to other clients.
+/// The most queries for one evaluation, so that the search ends even if nearly all conversations belong to other
+/// clients.
 const MAX_QUERIES: usize = 20;
 
 /// How many conversations an evaluation has replayed, and how many it left out for each reason. The person sees these

@@ -15,8 +15,8 @@ use flowgate::statement_hits::{HitCounter, StatementHitKind};
 use flowgate::trace::Tool;
 
 /// The first words of the statements that are removed. They require, stop, ask or log something, or grant an exemption
-/// from the requirement of another statement. `role` says what an argument is for, which matters only to such
-/// exemptions and to the words of a question.
+/// from the requirement of another statement. `role` says what an argument is for, which matters only for such
+/// exemptions and for the text of a question.
 const LEFT_OUT: [&str; 9] =
     ["require", "payload", "consent", "endorse", "unsafe", "role", "raise", "ask", "log"];
 

@@ -29,8 +29,8 @@ const NOT_SHOWABLE: &str = "its label does not permit showing it in a step that 
 /// The time limit for all answers of extern predicates about the events of one message.
 const PREDICATE_TIME: Duration = Duration::from_secs(10);
 
-/// The requests by which a client and a server of MCP begin. The gateway forwards them under every policy, so they are
-/// not judged here.
+/// The requests with which an MCP client and a server begin a session. The gateway forwards them under every policy, so
+/// they are not judged here.
 const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
 /// The requests for the lists of an MCP server, other than its tools.
 const LISTS: [&str; 3] = ["resources/list", "resources/templates/list", "prompts/list"];
@@ -108,9 +108,10 @@ impl Watcher {
         }
     }
 
-    /// Judges one event, and adds it to the monitor of the watcher. Returns no verdict (`None`) on a tool description
-    /// to which the policy does not object, and on the calls and outputs of [`HANDSHAKES`]. A list or a description
-    /// that enforcement would hide receives a verdict, but is not added.
+    /// Judges one event, and adds it to the monitor of the watcher. `running` is the monitor of the conversation.
+    /// Returns no verdict (`None`) on a tool description to which the policy does not object. The calls and outputs of
+    /// [`HANDSHAKES`] are neither judged nor added. A list or a description that enforcement would hide receives a
+    /// verdict, but is not added.
     fn judge(&mut self, running: &Monitor, event: &Event) -> Option<WatchedVerdict> {
         let agent = running.trace().agent_name(event.agent);
         let entry = TraceEntry {

@@ -151,8 +151,8 @@ fn a_certificate_is_that_of_a_client() {
         (&agent, &[("authorization", &own)], 200, "Hello yourself."),
         (&wildcard, &[("authorization", &own)], 200, "Hello yourself."),
         (&agent, &[("authorization", &unknown)], 401, "the key is that of no client"),
-        (&agent, &[], 401, "the certificate is that of no client"),
-        (&wildcard, &[], 401, "the certificate is that of no client"),
+        (&agent, &[], 401, "no client of this gateway has this certificate"),
+        (&wildcard, &[], 401, "no client of this gateway has this certificate"),
         // A client with both needs both.
         (&other, &[("authorization", &others)], 200, "Hello yourself."),
         (&agent, &[("authorization", &others)], 401, "connect with it"),

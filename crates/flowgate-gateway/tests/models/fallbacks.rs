@@ -89,11 +89,11 @@ fn an_upstream_that_cannot_take_over_is_an_error_of_the_configuration() {
     );
     check(
         "fallback = [{ upstream = \"double\" }]",
-        "`double` is the client's upstream, which has just failed: name another one",
+        "`double` is the client's own upstream, which cannot replace itself: name another one",
     );
     check("fallback = [{ upstream = \"passing\" }]", "give `passing` a key of its own");
     check(
         "fallback = [{ upstream = \"second\", model = \"x\" }]",
-        "`second` does not have the model `x`: see its `models`",
+        "`second` does not have the model `x`: name one of `models` in [upstreams.second]",
     );
 }

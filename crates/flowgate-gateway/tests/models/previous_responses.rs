@@ -261,14 +261,14 @@ fn references_give_no_access_to_other_conversations() {
     let answer_of_other = refer(&other["output"][0]["id"]);
     let go_on = || user("go on");
     let whole = || json!({"input": [secret, answer, go_on()]});
-    let gone = "`input` refers to an item of no answer of a conversation of this client";
+    let gone = "`input` refers to an item of an answer that no conversation of this client has";
     let foreign = "`input[1].id` is not that of an item of the gateway's answers";
     let invented = |id: &str| json!({"input": [secret, refer(&json!(id)), go_on()]});
     let mut beside = whole();
     beside["previous_response_id"] = first["id"].clone();
     let rows = [
         (OTHER_KEY, None, whole(), gone),
-        (KEY, Some("another"), whole(), "`input` refers to items of another conversation than the header"),
+        (KEY, Some("another"), whole(), "`input` refers to items of one conversation, and the header"),
         (KEY, None, json!({"input": [answer, go_on()]}), gone),
         (KEY, None, json!({"input": [user("changed"), answer, go_on()]}), gone),
         (KEY, None, json!({"input": [secret, user("added"), answer, go_on()]}), gone),
@@ -280,7 +280,12 @@ fn references_give_no_access_to_other_conversations() {
             json!({"input": [secret, answer, answer_of_other]}),
             "`input` refers to items of several",
         ),
-        (KEY, None, beside, "`input` refers to earlier items beside `previous_response_id`"),
+        (
+            KEY,
+            None,
+            beside,
+            "`input` refers to items of earlier answers that the chat of `previous_response_id` has already",
+        ),
         (KEY, None, invented("msg_resp_1_1_0123456789abcdef_c"), gone),
         (KEY, None, invented("msg_resp_1"), gone),
         (KEY, None, invented("rs_resp_1_0"), gone),

@@ -276,7 +276,8 @@ fn a_conversation_with_servers_is_carried_over() {
     let line = lines.next("configuration");
     let told = line["message"].as_str().unwrap();
     assert!(
-        told.contains("begins anew") && told.contains("the MCP server `web`, which the client may not use"),
+        told.contains("begins again without its history")
+            && told.contains("the MCP server `web`, which the client may not use"),
         "{told}"
     );
     gateway.stop();

@@ -138,8 +138,10 @@ fn an_answer_is_stale_if_what_it_refers_to_was_written_to() {
                 (1, usize::from(goes_out), usize::from(!goes_out)),
                 "{number}"
             );
-            let is_stale =
-                |cause: &String| cause.starts_with("\"judged again\" [") && cause.ends_with("\"stale\"]");
+            let is_stale = |cause: &String| {
+                cause.starts_with("\"the call was refused when it was judged again\" [")
+                    && cause.ends_with("\"stale\"]")
+            };
             assert!(void.iter().all(is_stale), "{void:?}");
         }
     }
@@ -214,7 +216,7 @@ fn an_approval_is_used_when_its_call_goes_out() {
                 agent.says("continue");
             },
             0,
-            &["\"an admin has frozen this tool\" []"],
+            &["\"an admin has frozen this tool: ask an admin to thaw it\" []"],
         ),
     ];
     for (number, (act, used, causes)) in rows.into_iter().enumerate() {

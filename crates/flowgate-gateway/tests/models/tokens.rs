@@ -14,7 +14,7 @@ use crate::issuer::{IssuerDouble, KeyAnswer, TestKey, merge, now};
 use crate::upstream::{UpstreamDouble, says};
 
 /// What a client learns of a refused token, whatever the reason.
-const REFUSAL: &str = "the token is not accepted: send `Authorization: Bearer TOKEN` with a token that has not expired, of the issuer and for the audience that the operator of this gateway has configured";
+const REFUSAL: &str = "the token is not accepted: send `Authorization: Bearer TOKEN` with a token that has not expired and is from the issuer and for the audience that the operator of this gateway has configured";
 
 /// Returns the configuration of a gateway whose client `ci` takes tokens of an issuer, with `more` in its section.
 fn home(upstream: &UpstreamDouble, issuer: &IssuerDouble, more: &str, policy: &str) -> GatewayHome {
@@ -105,7 +105,7 @@ fn tokens_that_are_not_accepted() {
         "the token is not a signed JWT, or one of its parts is not JSON with each key once",
         "the key of the token (`kid`) is not among those of its issuer",
     );
-    let unknown_issuer = "the issuer of the token (`iss`) is that of no client: see [issuers.NAME]";
+    let unknown_issuer = "no client accepts tokens of the issuer of this token (`iss`): check [issuers.NAME] and [clients.NAME.token]";
     let audience = "the audience of the token (`aud`) is not the configured one";
     let claim = "the token does not have the `claims` that a client of its issuer and audience requires";
     let time = "a time in the token (`exp`, `nbf` or `iat`) is not a number of seconds";
@@ -182,8 +182,7 @@ fn tokens_that_are_not_accepted() {
             assert_eq!(status, 401, "{reason} {token} {body}");
             let line = log.next("refused");
             // What does not look like a token is an unknown key.
-            let expected =
-                if reason.is_empty() { "the key is that of no client of this gateway" } else { REFUSAL };
+            let expected = if reason.is_empty() { "no client of this gateway has this key" } else { REFUSAL };
             assert!(body.contains(expected), "{body}");
             assert_eq!(line["detail"].as_str().unwrap_or_default(), *reason, "{token}");
         }
@@ -238,7 +237,7 @@ fn claims_choose_the_client() {
     );
     check(
         json!(["acme", "beta"]),
-        Err("the token is that of more than one client: let their `claims` differ"),
+        Err("more than one client accepts this token: write different `claims` for them"),
     );
 }
 

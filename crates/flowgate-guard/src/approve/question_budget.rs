@@ -51,9 +51,9 @@ impl QuestionCount {
         self.settle(decision);
     }
 
-    /// Counts the answer to a question that was [counted](Self::count) as open when it was asked. An approval ends the
-    /// refusals in a row, a refusal or a missing answer is one more, and a question that stays undecided changes
-    /// nothing.
+    /// Counts the answer to a question that was [counted](Self::count) as undecided when it was asked. An approval
+    /// resets the number of refusals in a row, a refusal or a missing answer adds one, and a question that stays
+    /// undecided changes nothing.
     pub fn settle(&mut self, decision: Decision) {
         match decision {
             Decision::AllowOnce | Decision::AllowForConversation | Decision::AllowByAll => {
@@ -66,8 +66,8 @@ impl QuestionCount {
         }
     }
 
-    /// Ends the effect of the flood rule, by which nobody is asked after too many refusals in a row, because the user
-    /// has written. The number of questions asked so far still counts.
+    /// Resets the number of refusals in a row, because the user has written: if the flood rule stopped questions, a
+    /// person can be asked again. The number of questions asked so far still counts.
     pub fn resume(&mut self) {
         self.refused_in_row = 0;
     }
@@ -92,16 +92,16 @@ impl<A: Approver> BudgetedApprover<A> {
         self.count.asked()
     }
 
-    /// Ends the effect of the flood rule, by which nobody is asked after too many refusals in a row, because the user
-    /// has written. The number of questions asked so far still counts.
+    /// Resets the number of refusals in a row, because the user has written: if the flood rule stopped questions, a
+    /// person can be asked again. The number of questions asked so far still counts.
     pub fn resume(&mut self) {
         self.count.resume();
     }
 }
 
 impl<A: Approver> Approver for BudgetedApprover<A> {
-    /// Asks the inner approver, and counts the question and a refusal. A question that nobody answers in time counts as
-    /// a refusal. Once the limit on questions or on refusals in a row is reached, nobody is asked: returns
+    /// Asks the inner approver, and counts the question and its answer. A question that nobody answers in time counts
+    /// as a refusal. Once the limit on questions or on refusals in a row is reached, nobody is asked: returns
     /// [`Decision::Unasked`], which refuses the call.
     fn decide<'a>(&'a mut self, request: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {

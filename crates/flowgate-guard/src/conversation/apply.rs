@@ -23,7 +23,7 @@ pub(super) enum InputContext<'c, 'm> {
     Conversation,
     /// The history of the chat.
     History(&'c mut History),
-    /// The history of the chat, its alignment with the sent one, and the memory of the client.
+    /// The history of the chat, the alignment of the sent chat with this history, and the memory of the client.
     Chat { history: &'c mut History, memory: &'c mut QuotationLookup<'m>, found: AlignedChat },
     /// The history of the chat, and the memory of the client.
     Memory { history: &'c mut History, memory: &'c mut QuotationLookup<'m> },
@@ -114,14 +114,14 @@ impl Conversation {
         outcome
     }
 
-    /// Executes an input without recording it: the step that live inputs and replayed ones share. Some inputs need a
+    /// Executes an input without recording it. Live inputs and replayed ones both take effect here. Some inputs need a
     /// `context`, such as the history of the chat; with another context, they are inapplicable and change nothing.
     pub(super) fn apply(&mut self, input: &Input, context: InputContext<'_, '_>) -> InputOutcome {
         match input {
             // The recorded need is the result of the query: a replay compares it.
             Input::Need(_) => return InputOutcome::Needed(self.next_need()),
             Input::Parameters(parameters) => {
-                // What has been labelled or judged could depend on them.
+                // The labels and verdicts of earlier events could have depended on the parameters.
                 if !self.monitor.trace().is_empty() {
                     return InputOutcome::Inapplicable;
                 }
@@ -184,7 +184,7 @@ impl Conversation {
                 let InputContext::Chat { history, memory, found } = context else {
                     return InputOutcome::Inapplicable;
                 };
-                // Of the messages after the first `kept`, respelled ones are unchanged as well.
+                // Respelled messages after the first `kept` ones count as unchanged, too.
                 let respelled = found.alignment.unchanged.saturating_sub(*kept);
                 let Some(rest) = rest.get(respelled..) else { return InputOutcome::Inapplicable };
                 let rest = (rest, &sources.starting_at(respelled));

@@ -19,9 +19,14 @@ impl Conversation {
     /// Builds the approval request for a question of the monitor. It has one excerpt for each region that a reason
     /// names. Its `times` is 1 and its `upcoming` is empty: no further questions are announced.
     ///
-    /// It has labels of four kinds: `label` is that of the call. `decided` is that of the verdict, from which it can be
-    /// higher: a reader below it must not learn of the question. `reasons_carry` are those of the reasons, one by one.
-    /// `carries` is the join of `decided` and all of these: a reader of the whole question must be cleared for it.
+    /// The request has labels of four kinds:
+    ///
+    /// * `label` is the label of the call.
+    /// * `decided` is the label of the verdict, which can be higher: a reader who is not cleared for it must not learn
+    ///   that the question exists.
+    /// * `reasons_carry` are the labels of the reasons, one by one.
+    /// * `carries` is the join of `decided` and of the labels of the reasons: a reader of the whole question must be
+    ///   cleared for it.
     pub fn approval_request(&self, question: &Question) -> ApprovalRequest {
         let judgement = question.judgement();
         let call = question.call();
@@ -81,8 +86,8 @@ impl Conversation {
         }
     }
 
-    /// Describes for a person what an event is, such as `the answer of read_mail`. May name the tool: the call flows to
-    /// every label that its answer has, so a reader of the content may know the tool.
+    /// Describes for a person what an event is, such as `the answer of read_mail`. The description may name the tool:
+    /// the label of a call flows to the label of its answer, so a reader of the answer may know the tool.
     fn excerpt_source(&self, event: &trace::Event) -> String {
         let answered = event.call.and_then(|call| self.monitor.trace().event(call));
         match (&event.body, answered.and_then(|call| call.tool())) {
@@ -106,8 +111,8 @@ impl Conversation {
             let document = self.monitor.trace().event(region.event).map(|event| &event.document);
             let region_label = document.and_then(|document| {
                 let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
-                // `label_of`: with everything in the region. The lists and maps around it show that it exists, so their
-                // own labels count as well, but not those of what else they contain.
+                // `label_of` covers everything in the region. The lists and maps around the region show that it exists,
+                // so their own labels count as well. The labels of their other contents do not.
                 let enclosing = document.enclosing(node).filter_map(|node| document.node(node));
                 Some(enclosing.fold(document.label_of(node), |label, node| label.join(&node.label)))
             });

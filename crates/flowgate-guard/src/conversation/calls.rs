@@ -1,5 +1,8 @@
-//! Processes the calls of a step, one after the other: parses them, [fills](super::slot_filling) their slots, has the
-//! monitor judge them, asks a person, and runs or refuses them. [`super`] calls it in each phase of a call.
+//! Processes the calls of a step, one after the other: parses a call, executes a `look`, [fills](super::slot_filling)
+//! slots, has the monitor judge the call, asks a person where the policy requires that, and then releases or refuses
+//! the call. [`super`] calls this file in each phase of a call.
+//!
+//! Invariant: a call is released only by `redeem_permit`, after the monitor has permitted it.
 
 use flowgate::label::Label;
 use flowgate::monitor::{
@@ -56,7 +59,8 @@ impl Conversation {
         };
         let (bound, call) = (step.bound, step_call.call.clone());
         if index >= self.settings.calls {
-            self.refuse_malformed(index, "the message has too many calls", "make fewer calls at once");
+            let message = format!("the message has more calls than the limit of {}", self.settings.calls);
+            self.refuse_malformed(index, &message, "make fewer calls at once");
             return None;
         }
         // Only the arguments are read here: the id and the tool are not determined yet.
@@ -176,11 +180,14 @@ impl Conversation {
         let look = match resolved {
             Ok(look) => look,
             Err(error) => {
-                return self.refuse_malformed(index, &error, "name regions that the chat shows as hidden");
+                let advice =
+                    "follow the schema of `look`, and name only regions that the chat shows as hidden";
+                return self.refuse_malformed(index, &error, advice);
             }
         };
         if !self.labels.has_room_for_look(self.settings.levels) {
-            return self.refuse_malformed(index, "there were too many looks in one turn", "end the turn");
+            let advice = "write a message without calls, which ends the last look";
+            return self.refuse_malformed(index, "there were too many looks in one turn", advice);
         }
         self.turn.outcome.spent.looks += 1;
         self.set_outcome(index, CallOutcome::Looked(label));
@@ -207,11 +214,15 @@ impl Conversation {
             self.turn.outcome.spent.bits += 1;
         }
         let slots_label = sources.iter().fold(Label::BOTTOM, |joined, (.., label)| joined.join(label));
-        // A slot can copy a whole object; that its names are ambiguous must not be revealed below the label of the
-        // slot.
+        // A slot can copy a whole object. If the names in this object are ambiguous, that fact must not be revealed
+        // below the label of the slot.
         let schema = self.tools.catalogue().schema_of(&tool).unwrap_or(&Value::Null);
-        let ambiguous = || arguments::check(&arguments, schema).err().map(|ambiguous| ambiguous.message);
-        let slot_problem = failed.or_else(ambiguous);
+        let ambiguous = || {
+            let ambiguous = arguments::check(&arguments, schema).err()?;
+            Some((ambiguous.message, ambiguous.advice))
+        };
+        let unfilled = failed.map(|message| (message, "leave out `fill`, to copy the region"));
+        let slot_problem = unfilled.or_else(ambiguous);
         self.disarm(&tool, &mut arguments, &sources);
         let step = self.last_step()?;
         let (label, bound, hidden) = (step.label, step.bound, step.names.all().len());
@@ -229,14 +240,14 @@ impl Conversation {
         // of the endorsed kind could provoke any number of questions, and a question about a value that is too
         // confidential would show which regions of the text are confidential.
         let endorsed_argument = |reason: &Reason| {
-            // An endorsement can also lower the label of a slot that the policy permits without one, and that
-            // `endorsed` does not have: the label of its regions is then no part of the label of the verdict.
+            // An endorsement can also lower the label of a slot that the policy permits without an endorsement, and
+            // that is therefore not in `endorsed`. The label of the slot's regions is then not part of the label of the
+            // verdict.
             let lowered = slot_labels.iter().filter(|(_, label)| !label.flows_to(&judgement.decided));
             let mut names = lowered.map(|(name, _)| name).chain(endorsed.keys());
             names.find(|name| reason.is_about_argument(name)).cloned()
         };
-        let copy_advice = "leave out `fill`, to copy the region";
-        let slot_problem = slot_problem.map(|message| (message.to_owned(), copy_advice)).or_else(|| {
+        let slot_problem = slot_problem.map(|(message, advice)| (message.to_owned(), advice)).or_else(|| {
             let argument = judgement.reasons.iter().find_map(endorsed_argument)?;
             let message = format!(
                 "the text for the slot `{argument}` does not have the form that the policy requires there, or is too confidential"
@@ -329,8 +340,9 @@ impl Conversation {
     /// Redeems a permit: the monitor judges the call once more. Returns the need to run it. If the call may not run any
     /// more, refuses it, records a person's approval of it as void, and returns `None`.
     ///
-    /// A call is released here and nowhere else, whether a tool runs it or the caller does. Under a method that raises
-    /// levels, a call that acts raises the level of its step.
+    /// A call is released here and nowhere else, whether a tool in this process runs it or the caller does. Under a
+    /// method that raises levels, a call that acts (one that the policy does not declare harmless) raises the level of
+    /// its step.
     pub(super) fn redeem_permit(&mut self, index: usize, permit: Permit) -> Option<Need> {
         match self.monitor.redeem(permit) {
             Ok(authorized) => {
@@ -370,8 +382,8 @@ impl Conversation {
         self.set_outcome(index, CallOutcome::Refused { text, label, tool, stopped: None });
     }
 
-    /// Refuses a call that needed a person's approval and has none. The callers pass no `decision` that permits the
-    /// call; one would count as no answer.
+    /// Refuses a call that needed a person's approval and has none. `decision` says why there is none. A decision that
+    /// permits the call is never passed here, and would count as no answer.
     pub(super) fn refuse_unapproved(&mut self, index: usize, question: &Question, decision: Decision) {
         let verdict = match decision {
             Decision::Deny => "refused by a person",
@@ -421,7 +433,8 @@ impl Conversation {
         }
     }
 
-    /// Takes the answer of the tool that runs, if one does. An approval of the call is then spent.
+    /// Takes the answer of the tool whose call is running, and marks an approval of the call as spent. Does nothing if
+    /// no call is running.
     pub(super) fn take_tool_answer(&mut self, answer: ToolAnswer) {
         if let ConversationPhase::Running { index, event } = self.phase {
             self.turn.spend_approval();
@@ -439,7 +452,8 @@ impl Conversation {
         // `carries` is the label that the answer of a tool states, if the tool is itself an agent.
         let ToolAnswer { content, structured, is_error, carries } = answer;
         let carries = carries.map_or(Label::BOTTOM, |names| self.monitor.from_names(&names));
-        // Whether a rule stops the answer depends on what the rule reads, so the answer carries that as well.
+        // Whether a rule stops the answer depends on what the rule reads, so the answer carries the label of that text
+        // as well.
         let tool = self.monitor.trace().event(event).and_then(|call| call.tool());
         let carries = tool.map_or(carries, |tool| carries.join(&self.monitor.output_floor(tool)));
         let output = Output { call_id, tool: None, content, structured, is_error: Some(is_error) };

@@ -1,17 +1,16 @@
-//! Carries a conversation over to another policy: processes its chat again, turn by turn, under the policy of a new
-//! conversation. The gateway does this after the policy of a client has changed.
+//! Carries a conversation over to another policy: processes its recorded inputs again, turn by turn, in a new
+//! conversation under the new policy. The gateway does this after the policy of a client has changed.
 //!
-//! What the client and the tools wrote is labelled by the new policy. The journal does not say which labels the steps
-//! of the model had been shown, and under the new policy other regions would have been hidden from them. A message of
-//! the model therefore carries the join of the labels of everything before it. Its calls were permitted by the
-//! earlier policy and count as run; no permit and no approval is carried over. What they wrote to external state
-//! keeps the labels that the earlier policy gave it.
+//! The new policy labels what the client and the tools wrote. A message of the model carries the join of the labels of
+//! everything before it, because the journal does not say which regions the model was shown. The calls of the message
+//! were permitted by the earlier policy and count as run; no permit and no approval is carried over. What the calls
+//! wrote to external state keeps the labels that the earlier policy gave it.
 //!
-//! Activity outside the chat is not part of these inputs. The caller repeats it between them, as in a replay; calls that
-//! the chat handed over and that ran there are taken by [`Conversation::take_earlier_handed_over_call`].
+//! The recorded inputs do not contain activity outside the chat. The caller repeats this activity between them, as in a
+//! replay, and takes the handed-over calls that ran there with [`Conversation::take_earlier_handed_over_call`].
 //!
-//! The carried turns are recorded in the journal of the new conversation as [`Input::Carried`] and the inputs of its
-//! client, so a replay needs the new policy alone.
+//! The journal of the new conversation records the carried turns as [`Input::Carried`], [`Input::CarriedRun`] and the
+//! inputs of the client, so that a replay needs the new policy alone.
 
 use std::fmt;
 
@@ -79,7 +78,7 @@ impl Conversation {
         turn: &[Input],
         tool_of: &dyn Fn(&str) -> Tool,
     ) -> Result<(), CarryOverError> {
-        // The call that runs without the client, and whose answer is the next input but one.
+        // The tool and the arguments of the call that runs without the client; the next [`Input::Ran`] has its answer.
         let mut running: Option<(&str, &str)> = None;
         for input in turn {
             match input {
@@ -128,8 +127,8 @@ impl Conversation {
                     return Err(CarryOverError::Unsupported);
                 }
                 Input::HandOver => running = None,
-                // These inputs say what the earlier policy decided and how an answer came about. They are left out: the
-                // carried answer has the labels of everything before it.
+                // These inputs say what the earlier policy decided and how the model reached its answer. They are left
+                // out: the carried answer has the join of the labels of everything before it.
                 Input::Need(_)
                 | Input::Choose(_)
                 | Input::Sampling(_)
@@ -150,9 +149,10 @@ impl Conversation {
         Ok(())
     }
 
-    /// Merges a chat whose first `kept` messages are those of the history, the first `certain` of them by their positions,
-    /// and which continues with `rest`. `seen`
-    /// are the quotations in `rest` under the earlier policy.
+    /// Merges a chat that the client sent, and records it in the journal. Its first `kept` messages are those of the
+    /// history. The first `certain` of these are known by their positions, because the client named the answer that it
+    /// continues. `rest` are the messages after them, `sources` the declared sources of their parts, and `seen` the
+    /// quotations that were found in `rest` under the earlier policy.
     fn carry_chat(
         &mut self,
         client: &mut ClientProfile,
@@ -182,8 +182,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets the form of the model's text, and records that in the journal with the quotations that the memory of
-    /// `client` finds in it. `seen` are the quotations that were found under the earlier policy.
+    /// Sets the form of the model's text, and records the form in the journal with the quotations that the memory of
+    /// `client` finds in its schema. `seen` are the quotations that were found under the earlier policy.
     fn carry_format(
         &mut self,
         client: &mut ClientProfile,
@@ -228,9 +228,9 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds a step of the model under another policy with one call, which ran without the client, and the answer of its
-    /// tool, which the present policy labels. The text of the step is not known here: what the client received of it is
-    /// part of the answer that follows.
+    /// Adds a step that the model wrote under another policy: one call, which ran without the client, and the answer of
+    /// its tool. The present policy labels the answer. The text of the step is not known here: what the client received
+    /// of this text is part of the carried answer that follows.
     ///
     /// # Errors
     /// If the session has no room for the call or its answer.
@@ -282,7 +282,8 @@ impl Conversation {
         let Message::Assistant { text, calls, thoughts } = message else { return Ok(()) };
         let label = self.label_of_everything();
         if !text.is_empty() {
-            // Rules over history see what the model wrote. What they find was decided under the earlier policy.
+            // Rules over the history read what the model wrote. Their findings are ignored: the earlier policy has
+            // decided on this text.
             let written = flowgate::trace::Message::new("assistant", text.as_str());
             self.monitor.push_generated(TraceEntry::from(written), label)?;
         }
@@ -336,7 +337,8 @@ impl Conversation {
     fn label_of_everything(&self) -> Label {
         let top = self.monitor.policy().space().top();
         let trace = self.monitor.trace();
-        // Of each event, its own label, that of the verdict on it if it is a call, and that of its existence.
+        // For each event: its own label, the label of the verdict on it (if it is a call), and the label of its
+        // existence.
         let events = trace.events().iter().enumerate().map(|(index, event)| {
             event.label.join(&event.decided).join(&trace.existence_label(EventId(index)))
         });

@@ -13,9 +13,10 @@ use crate::method::draft::{Draft, DraftCall, DraftVerdict};
 use crate::view::View;
 
 impl Conversation {
-    /// Decides on a message of the model: a draft, one that rewrites a draft, or neither. Returns the accepted step
-    /// (this message, or the draft that it was to replace), or `None` if the step has to be rewritten from a smaller
-    /// view.
+    /// Decides whether a message of the model becomes the next step. The message is a draft, the rewrite of a draft, or
+    /// neither; a message that is neither is accepted. Returns the accepted step: the view and this message, or those
+    /// of the draft that the message rewrites. Returns `None` if this message is a draft that has to be rewritten; the
+    /// phase then shows the model the smaller view.
     pub(super) fn settle_draft(&mut self, view: View, completion: Completion) -> Option<(View, Completion)> {
         let earlier_draft = self.step.take_draft();
         if self.step.take_is_draft() {
@@ -28,14 +29,14 @@ impl Conversation {
                 self.phase = ConversationPhase::Showing(label);
                 return None;
             }
-            // The accepted draft was shown more than the base label, so whether its calls write to a store depends on
-            // that.
+            // The accepted draft was shown more than the base label allows. Whether its calls write to a store can
+            // depend on that, so the stores are raised.
             self.monitor.raise_stores_for_view(self.labels.base(), &view.bound);
             return Some((view, completion));
         }
         match earlier_draft {
-            // `draft` is the view and the message. From the smaller view the model makes no call, but the draft made
-            // one: the draft is accepted.
+            // `draft` is a view and a message. The rewrite makes no call, but the draft made one, so the draft is
+            // accepted after all.
             Some(draft) if completion.calls.is_empty() && !draft.1.calls.is_empty() => {
                 // Which of the two messages is accepted reveals one bit.
                 self.turn.outcome.spent.bits += 1;
@@ -90,8 +91,9 @@ mod tests {
     use crate::approve::DigestKey;
     use crate::{DescriptionAuthor, OfferedTool};
 
-    /// Whether the model's output may be streamed at each step: at the first, which shows everything without a draft,
-    /// and after a page was read.
+    /// Returns for each step whether its text may be shown while the model writes it. The first step is shown
+    /// everything and is no draft; before the second step, an untrusted page was read. `more` are further statements of
+    /// the policy.
     fn streams(more: &str, method: Method) -> Vec<bool> {
         let policy = format!(
             "lattice integrity: trusted < untrusted\n\

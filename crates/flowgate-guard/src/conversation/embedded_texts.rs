@@ -3,7 +3,7 @@
 //!
 //! A client may embed texts that it was shown, such as answers of tools. So the event carries at least the labels of
 //! the texts that it quotes, like a new message ([`super::merge`]). Once the memory of shown texts has forgotten some
-//! of them, nobody knows what the new texts quote, and the event has the highest label.
+//! of them, it is unknown what the new texts quote, and the event is labelled top.
 
 use flowgate::monitor::{Floors, PushError};
 use flowgate::trace::{Message, TraceEntry};
@@ -26,7 +26,7 @@ pub struct EmbeddedTexts {
 
 impl Conversation {
     /// Adds the texts that the client sends to an embedding model, as one message of the role [`EMBEDDING_ROLE`]. The
-    /// journal does not record this: the conversation serves one request only, and is not stored.
+    /// journal does not record the texts, because such a conversation serves one request only and is not stored.
     ///
     /// # Errors
     /// If the session has no room for the texts.

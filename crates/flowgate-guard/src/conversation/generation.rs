@@ -22,9 +22,9 @@ use crate::screener::TaggedChat;
 use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall, View, ViewBuilder, ViewPrefix};
 
 impl Conversation {
-    /// Begins the next step: chooses its label and shows the model a view, or asks the model that selects tools or
-    /// screens regions first. Ends the level (the steps that the model writes at one label), or the turn, at a limit.
-    /// Returns `None` if there is nothing to ask now; the phase then says how the turn continues.
+    /// Begins the next step: chooses its label and shows the model a view. If the method needs one, first asks a model
+    /// that selects the tools or screens the regions. Ends the level (the steps that the model writes at one label), or
+    /// the turn, at a limit. Returns `None` if there is nothing to ask now; the phase then says how the turn continues.
     pub(super) fn next_generation(&mut self) -> Option<Need> {
         let level = self.labels.level()?;
         if self.turn.outcome.spent.messages >= self.settings.messages {
@@ -36,7 +36,8 @@ impl Conversation {
             self.end_level(Some(TurnEnd::Steps));
             return None;
         }
-        // The level ends as if the model wrote a message without calls on it. No lower step observes the difference.
+        // The level ends as if the model wrote a message without calls on it. No step on a lower level observes the
+        // difference.
         if !level.label.flows_to(&self.clearance.model) {
             self.end_level(Some(TurnEnd::Clearance));
             return None;
@@ -166,7 +167,8 @@ impl Conversation {
             && self.settings.step_labels == StepLabelling::Floating
             && !self.settings.method.shows_everything()
         {
-            // An observer who sees that no step was labelled higher must not learn what such a step wrote. Fixed labels
+            // If labels float, an observer can see that no step was labelled higher so far. A store must not show this
+            // observer what a step with a higher label wrote, so the stores are raised to the new label. Fixed labels
             // do not show that, and a method that shows everything does not promise to hide it (`docs/guard.md`).
             self.monitor.raise_stores_for_view(&least_before, &least_now);
         }
@@ -175,8 +177,8 @@ impl Conversation {
         Need::Complete(view)
     }
 
-    /// Returns the least label that a step with this bound can have, if the label of the step *floats*: it is then the
-    /// join of the labels of what the step is shown. `None` if the label of the step is the bound itself.
+    /// Returns the least label that a step with this bound can have, if the label of the step *floats*, that is, if it
+    /// is the join of the labels of what the step is shown. `None` if the label of the step is the bound itself.
     fn float_from(&self, bound: &Label) -> Option<Label> {
         let shows_all = self.settings.method.shows_everything() && self.drafts.is_none();
         match self.settings.step_labels {
@@ -197,7 +199,7 @@ impl Conversation {
         let (view, completion) = self.settle_draft(view, completion)?;
         let Completion { text, calls, thoughts, stop, .. } = completion;
         self.turn.outcome.stop = stop;
-        // Recorded for a step without a text, too: that it has none depends on what it was shown.
+        // Recorded for a step without a text, too: the absence of a text depends on what the step was shown.
         self.labels.add_output(&view.label);
         for thought in &thoughts {
             let text = thought.text();
@@ -245,10 +247,10 @@ impl Conversation {
         self.phase = ConversationPhase::User;
     }
 
-    /// Judges a reply of the model or its reasoning before the user sees it: a text that a rule forbids is withheld,
-    /// and forbidden URLs and placeholders in any other are disarmed. `label` is the label of the step that wrote the
-    /// text, `hidden` the number of hidden regions of the view that the step was shown. `is_json` says that the client
-    /// expects JSON, and so decodes the strings in the text.
+    /// Judges a reply of the model or its reasoning before the user sees it: a text that a rule forbids is withheld. In
+    /// any other text, forbidden URLs are disarmed and placeholders are replaced. `label` is the label of the step that
+    /// wrote the text, `hidden` the number of hidden regions of the view that the step was shown. `is_json` is set if
+    /// the client expects JSON, and therefore decodes the strings in the text.
     fn judge_text(&mut self, text: &str, label: Label, hidden: usize, is_json: bool) -> ModelReply {
         let message = Message::new("assistant", text);
         let withheld: Vec<String> = match self.monitor.push_generated(TraceEntry::from(message), label) {

@@ -16,8 +16,8 @@ use crate::catalogue::OfferedTool;
 use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
-    /// Hands the call that is about [to run](super::Need::Run) to the caller; its outcome is open until the caller
-    /// reports one. Does nothing if no call is about to run.
+    /// Hands the call that is about [to run](super::Need::Run) to the caller. The outcome of the call stays open until
+    /// the caller reports it. Does nothing if no call is about to run.
     pub(super) fn hand_over_call(&mut self, call: &AuthorizedCall) {
         let ConversationPhase::Running { index, event } = self.phase else { return };
         // The caller receives the call, so the answer to the caller carries the label of its step.
@@ -38,7 +38,7 @@ impl Conversation {
         self.turn.spend_approval();
     }
 
-    /// Records why an approved call that was about [to run](super::Need::Run) does not run.
+    /// Records that an approved call that was about [to run](super::Need::Run) does not run, because of `cause`.
     pub fn record_voided_call(&mut self, cause: &str) {
         self.turn.void_approval(cause);
     }
@@ -60,8 +60,9 @@ impl Conversation {
         self.tools.offered(tool)
     }
 
-    /// Replaces the tools on offer. A turn starts at the strictest requirement of the tools on offer, at most the
-    /// clearance of the model, so this base label is computed again; it applies from the next turn on.
+    /// Replaces the tools on offer. The label at which a turn starts (the base label) is the strictest requirement of
+    /// these tools, limited to the clearance of the model. It is therefore computed again, and applies from the next
+    /// turn on.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.
@@ -127,7 +128,7 @@ impl Conversation {
     pub(super) fn rewrite_answer(&mut self, id: &str, text: &str, floor: &Label) -> Option<Label> {
         let answer_event = |outcome: &CallOutcome| match outcome {
             CallOutcome::Output(event) => Some(*event),
-            // Otherwise the history would show whether a rule stopped the answer.
+            // A stopped answer counts as well: otherwise the history would show whether a rule stopped the answer.
             CallOutcome::Refused { stopped, .. } => *stopped,
             _ => None,
         };
@@ -142,9 +143,9 @@ impl Conversation {
         Some(label)
     }
 
-    /// Finds the call with this id in the trace that the caller runs and has not answered. Returns the index of its
-    /// step among the items of the chat, its index in the step, and the event of the call. `None` if there is no such
-    /// call.
+    /// Finds the handed-over call that has this id in the trace and that the caller has not answered yet. Returns the
+    /// index of its step among the items of the chat, its index in the step, and the event of the call. `None` if there
+    /// is no such call.
     fn find_handed_over_call(&self, id: &str) -> Option<(usize, usize, EventId)> {
         self.find_call(
             |answer| match answer {
@@ -155,8 +156,9 @@ impl Conversation {
         )
     }
 
-    /// Finds a call with this id among those for whose outcome `event_of` returns an event. Returns the index of its
-    /// step among the items of the chat, its index in the step, and that event. `None` if there is no such call.
+    /// Finds a call with this id. Only calls whose outcome has an event count: `event_of` returns it for an outcome.
+    /// Returns the index of the call's step among the items of the chat, its index in the step, and the event. `None`
+    /// if there is no such call.
     fn find_call(
         &self,
         event_of: impl Fn(&CallOutcome) -> Option<EventId>,

@@ -21,7 +21,7 @@ pub(super) struct HandedOverCalls {
     /// Ids of the calls that the last message handed to the caller under an earlier policy, before the conversation was
     /// carried over, and that are not known to have run outside the chat.
     earlier: HashSet<String>,
-    /// The ids in the trace of calls that the caller knows by another id, by that id.
+    /// The calls that the caller knows by another id than the trace: the caller's id, and the id in the trace.
     renamed: HashMap<String, String>,
     /// Calls taken to run outside the chat since [`drain_taken`](Self::drain_taken) was last called: the tool and the
     /// digest of each call.
@@ -30,17 +30,18 @@ pub(super) struct HandedOverCalls {
     answers: HashMap<String, Option<EventId>>,
     /// The answers of *separate* calls, by tool, in the order of the trace. A separate call ran outside the chat
     /// without having been handed over.
-    own_answers: HashMap<Tool, Vec<EventId>>,
+    separate_answers: HashMap<Tool, Vec<EventId>>,
     /// Sets of equal calls, by the id of each member: a call that ran outside the chat, and the calls without an answer
     /// that had the same tool and arguments when it ran. A set has the ids and the events of its members.
     equal: HashMap<String, Arc<[(String, EventId)]>>,
 }
 
 impl HandedOverCalls {
-    /// Lets the calls of a message that the caller received run outside the chat, and no longer those of earlier
-    /// messages. `ids` are the ids in the trace of the calls that were handed over for the message, in order. The
-    /// message should have as many calls, but may name them by other ids: some callers know a call only by its position
-    /// in their chat. If it has another number of calls, its own ids are taken as those of the trace.
+    /// Records that the caller has received a message: from now on, the calls of this message may run outside the chat,
+    /// and those of earlier messages may not. `ids` are the ids in the trace of the calls that were handed over for the
+    /// message, in order. The message may name these calls by other ids: some callers know a call only by its position
+    /// in their chat. If the message does not have as many calls as there are `ids`, its own ids are taken as those of
+    /// the trace.
     pub(super) fn deliver(&mut self, message: &Message, ids: Vec<String>) {
         let Message::Assistant { calls, .. } = message else { return };
         // Ids cannot be assigned to the calls of the message, so each call keeps the id that the message gives it.
@@ -68,8 +69,8 @@ impl HandedOverCalls {
         self.delivered.clear();
     }
 
-    /// Ends the right to run calls outside the chat, and notes that the calls of the last message were handed over under
-    /// an earlier policy: those that ran under it can be taken by [`Self::take_earlier`].
+    /// Ends the right to run the calls of the last message outside the chat, because they were handed over under an
+    /// earlier policy. Those that ran outside the chat under that policy can be taken by [`Self::take_earlier`].
     pub(super) fn end_earlier(&mut self) {
         self.earlier = std::mem::take(&mut self.delivered);
     }
@@ -96,6 +97,7 @@ impl HandedOverCalls {
     ) -> Option<Call> {
         let calls = equal.iter().map(|(call, _)| *call);
         let call = calls.into_iter().find(|call| self.delivered.contains(&call.id))?.clone();
+        // The caller may report the answer as the answer of any of the equal calls.
         if equal.len() > 1 {
             let set: Arc<[_]> = equal.iter().map(|(call, event)| (call.id.clone(), *event)).collect();
             self.equal.extend(set.iter().map(|(id, _)| (id.clone(), Arc::clone(&set))));
@@ -112,13 +114,13 @@ impl HandedOverCalls {
     }
 
     /// Records the event `output` as the answer of a call that ran outside the chat. The call is the taken call with
-    /// this id, or, if none has it, a separate call that was never handed over. Of such a call, the answer is recorded
-    /// only if the trace names its tool.
+    /// this id, or, if none has it, a separate call that was never handed over. The answer of a separate call is
+    /// recorded only if the trace names its tool.
     pub(super) fn record_answer(&mut self, id: &str, output: EventId, trace: &Trace) {
         if let Some(answer) = self.answers.get_mut(id) {
             *answer = Some(output);
         } else if let Some(tool) = trace.event(output).and_then(|event| trace.event(event.call?)?.tool()) {
-            self.own_answers.entry(tool.clone()).or_default().push(output);
+            self.separate_answers.entry(tool.clone()).or_default().push(output);
         }
     }
 
@@ -138,8 +140,8 @@ impl HandedOverCalls {
     pub(super) fn label_of_answers(&self, call: EventId, trace: &Trace) -> Option<Label> {
         let itself = self.answer(call_id(call, trace)?, trace).map(|(_, event)| event);
         let equal = self.visible_equal_answers(call, trace);
-        let own = self.later_own_answers(call, trace).filter_map(|id| trace.event(id));
-        let labels = itself.into_iter().chain(equal).chain(own).map(|event| event.label);
+        let separate = self.later_separate_answers(call, trace).filter_map(|id| trace.event(id));
+        let labels = itself.into_iter().chain(equal).chain(separate).map(|event| event.label);
         labels.reduce(|label, other| label.join(&other))
     }
 
@@ -147,15 +149,15 @@ impl HandedOverCalls {
     /// equal call, or of a later separate call of the tool ([`label_of_answers`](Self::label_of_answers) says why).
     pub(super) fn has_other_answer(&self, call: EventId, trace: &Trace) -> bool {
         self.visible_equal_answers(call, trace).next().is_some()
-            || self.later_own_answers(call, trace).next().is_some()
+            || self.later_separate_answers(call, trace).next().is_some()
     }
 
     /// Returns the recorded answers of the other calls that were equal to this one when one of them ran outside the
     /// chat, as far as their calls flow to the label of this call.
     ///
-    /// Whether a call with a hidden argument is equal to this one is as hidden as the argument, so it must not change
-    /// the label of this call's answer. Nor does it have to: the two calls have the same arguments, so the answer to the
-    /// hidden one says no more than that they are equal.
+    /// Whether a call with a hidden argument is equal to this call is as hidden as the argument, so the answer of such
+    /// a call must not change the label of this call's answer. Leaving it out loses nothing: the two calls have the
+    /// same arguments, so the answer of the hidden call reveals only that they are equal.
     fn visible_equal_answers<'t>(
         &'t self,
         call: EventId,
@@ -174,8 +176,8 @@ impl HandedOverCalls {
 
     /// Returns the answers of separate calls of the same tool that ran outside the chat after this call, the newest
     /// first.
-    fn later_own_answers(&self, call: EventId, trace: &Trace) -> impl Iterator<Item = EventId> {
-        let of_tool = trace.event(call).and_then(|event| self.own_answers.get(event.tool()?));
+    fn later_separate_answers(&self, call: EventId, trace: &Trace) -> impl Iterator<Item = EventId> {
+        let of_tool = trace.event(call).and_then(|event| self.separate_answers.get(event.tool()?));
         of_tool.into_iter().flatten().rev().copied().take_while(move |output| *output > call)
     }
 }

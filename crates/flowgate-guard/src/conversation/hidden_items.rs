@@ -1,6 +1,6 @@
-//! Reports to the operator which messages, answers, tools and schemas are hidden from the *lowest steps* of a
-//! conversation, and why. These are the steps on the base label, from which each turn starts. The report has no side
-//! effects.
+//! Reports to the operator which messages, answers, tools and schemas are hidden from a step at the *base label*, the
+//! label from which each turn starts, and why ([`HiddenItem`]). The gateway logs the report, and the Python package
+//! returns it. The report has no side effects.
 
 use std::cell::OnceCell;
 
@@ -14,7 +14,7 @@ use crate::history::ClientProfile;
 use crate::requested_format::FORMAT_ROLE;
 use crate::view::{CallOutcome, ConversationItem};
 
-/// Something that is hidden from the lowest steps.
+/// Something that is hidden from a step at the base label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HiddenItem {
     /// What is hidden.
@@ -74,10 +74,9 @@ pub enum HidingCause {
 }
 
 impl Conversation {
-    /// Returns the tools on offer, the schema of the form that the client demands, and the items of the chat from index
-    /// `from` on, as far as the lowest steps of this turn are not shown them. Entries for the same kind of thing with
-    /// the same cause are merged and counted.
-    /// `client` is the client that sends the chat.
+    /// Reports what is hidden from a step at the base label of this turn: among the items of the chat from index `from`
+    /// on, the schema of the form that the client demands, and the tools on offer. Entries for the same kind of thing
+    /// with the same cause are merged and counted. `client` is the client that sends the chat.
     pub fn hidden_items(&self, client: &ClientProfile, from: usize) -> Vec<HiddenItem> {
         let mut report: Vec<HiddenItem> = Vec::new();
         let mut add = |item: HiddenItem| {
@@ -135,10 +134,10 @@ impl Conversation {
         HiddenItem { what, cause, is_whole, carries, because_of, is_required, count: 1 }
     }
 
-    /// Returns the entry of the report for a message that is hidden from the lowest steps; `None` if the message is
-    /// visible. The cause is the policy's label for such a message, or else what the configuration of the client
-    /// states. It states which messages are pinned (expected verbatim, except for text in holes), and whether a
-    /// person types the others. `probe` answers what the policy alone says.
+    /// Returns the entry of the report for a message that is hidden from a step at the base label; `None` if the
+    /// message is visible there. The cause is the policy's label for such a message, or else the configuration of the
+    /// client. The configuration states which messages are pinned (expected verbatim, except for text in holes), and
+    /// whether a person types the others. `probe` returns the label that the policy alone gives.
     fn hidden_message(
         &self,
         client: &ClientProfile,
@@ -186,8 +185,8 @@ impl Conversation {
         Some(self.describe_hidden(what, cause, is_whole, &event.label, probe))
     }
 
-    /// Returns the entry of the report for an answer of a tool that is hidden from the lowest steps; `None` if the
-    /// call has no such answer. `probe` finds the tool whose requirement hides it.
+    /// Returns the entry of the report for an answer of a tool that is hidden from a step at the base label; `None` if
+    /// the call has no such answer. `probe` finds the tool whose requirement hides it.
     fn hidden_answer(&self, answer: &CallOutcome, probe: &PolicyProbe<'_>) -> Option<HiddenItem> {
         let (tool, label, is_whole) = match answer {
             CallOutcome::Output(id) => {
@@ -210,7 +209,7 @@ impl Conversation {
         Some(self.describe_hidden(HiddenItemKind::Answer(tool.clone()), cause, is_whole, &label, probe))
     }
 
-    /// Returns whether the whole content of an event is hidden from the lowest steps, those at the base label.
+    /// Returns whether the whole content of an event is hidden from a step at the base label.
     fn is_fully_hidden(&self, event: &Event) -> bool {
         let document = &event.document;
         let is_hidden =
@@ -260,10 +259,10 @@ impl<'c> PolicyProbe<'c> {
         exceeded.map(|(tool, _)| (*tool).clone())
     }
 
-    /// Returns the label that the policy alone gives to a message of this role and text, as if it were the only message
-    /// of a session and of no particular client. After [`MAX_PROBED`] messages, a message has the label of the last one
-    /// with its role, and is labelled only if it is the first one with its role. If the policy cannot label it, its
-    /// label is top.
+    /// Returns the label that the policy alone gives to a message of this role and text, as if the message were the
+    /// only one of a session, and of no particular client. After [`MAX_PROBED`] messages, the policy labels a message
+    /// only if it is the first one of its role; any other message gets the label of the last one of its role. If the
+    /// policy cannot label it, its label is top.
     fn policy_label(&mut self, message: &Message) -> Label {
         // Once no more messages may be labelled, the last label of the role is reused.
         let cached = self.label_of_role.iter().find(|(role, _)| *role == message.role);

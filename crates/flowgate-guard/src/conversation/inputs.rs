@@ -89,7 +89,8 @@ impl Conversation {
 /// State that is shared with other conversations.
 impl Conversation {
     /// Marks the stores that were written to since the last call with `stamp`, a text that no other conversation uses.
-    /// By the stamp, the record of the stores' labels shows a write even if it changed no label.
+    /// The stamp is part of the record of the stores' labels, so that a write shows in this record even if it changed
+    /// no label.
     pub fn stamp_writes(&mut self, stamp: &str) {
         self.submit(Input::Stamped(stamp.to_owned()));
     }
@@ -144,8 +145,8 @@ impl Conversation {
         self.submit(Input::Completed(completion)).accepted_bound()
     }
 
-    /// Reports that the model gave no answer. A lower level that was to continue does so, because a model that fails
-    /// on hidden text reveals a fact about that text. Otherwise the turn ends.
+    /// Reports that the model gave no answer. If a level below the current one was to continue, the conversation
+    /// continues there, because a failure on hidden text reveals a fact about that text. Otherwise the turn ends.
     pub fn fail_completion(&mut self) {
         self.submit(Input::Failed);
     }
@@ -186,8 +187,8 @@ impl Conversation {
         self.submit(Input::Stop);
     }
 
-    /// Ends the turn for its caller; the [question](Need::Approve) stays open. Calls of the same message that
-    /// may run are handed over with the others when it is answered.
+    /// Ends the turn for its caller; the [question](Need::Approve) stays open. Calls of the same message that may run
+    /// are handed over together with the others, when the question is answered.
     pub fn postpone(&mut self) -> Turn {
         self.submit(Input::Postponed).into_asked()
     }
@@ -224,8 +225,8 @@ impl Conversation {
         let certain = chat.certain_count();
         let declared = chat.sources_after(chat.digest_only_count());
         let found = self.align_chat(history, &SentMessages::of(chat, &declared), client);
-        // The input leaves out only the messages with the digests of the history. It contains messages that differ from
-        // the history in the spelling of their calls alone, so that a replay recognises them as well.
+        // The input leaves out only the messages that have the digests of the history. It contains the messages that
+        // differ from the history only in the spelling of their calls, so that a replay recognises these as well.
         let kept = found.same;
         let Some(rest) = chat.messages_after(kept) else { return Ok(None) };
         let mut memory = QuotationLookup::live(client);
@@ -234,7 +235,8 @@ impl Conversation {
         let context = InputContext::Chat { history, memory: &mut memory, found };
         let InputOutcome::Merged(merged) = self.apply(&input, context) else { return Ok(None) };
         // The answers of the client's memory are part of the input, so that a replay needs no memory. They are known
-        // only now, so the input is recorded here and not by `submit`. `bits` is what they can reveal of seen texts.
+        // only now, so the input is recorded here and not by `submit`. `bits` bounds what these answers can reveal
+        // about remembered texts.
         let bits = memory.bits();
         if let Input::Sent { seen, .. } = &mut input {
             *seen = memory.into_answers();
@@ -244,8 +246,8 @@ impl Conversation {
     }
 
     /// Sets the form of the model's text from now on; `None` for any. The policy labels a schema as a message of the
-    /// role [`FORMAT_ROLE`](crate::FORMAT_ROLE). What it quotes of texts that the client was shown adds the labels of
-    /// these texts. Returns an upper bound on the bits about remembered texts that this reveals.
+    /// role [`FORMAT_ROLE`](crate::FORMAT_ROLE). If the schema quotes texts that the client was shown, it also carries
+    /// the labels of these texts. Returns an upper bound on the bits that this reveals about remembered texts.
     ///
     /// # Errors
     /// If the session has no room.
@@ -281,8 +283,8 @@ impl Conversation {
     }
 
     /// Continues the turn that waits for a person, if the chat repeats the previous request or asks to continue.
-    /// Returns whether it does; the caller then passes in the [decision](Self::accept_decision) next. The history
-    /// adopts the chat.
+    /// Returns whether the turn continues; if so, the caller passes in the [decision](Self::accept_decision) next. The
+    /// history adopts the chat.
     pub fn try_resume(&mut self, history: &mut History, chat: &SentChat<'_>) -> bool {
         let Some((kept, new)) = self.find_resumption(history, chat) else { return false };
         let input = Input::Resumed { kept, new: new.cloned() };

@@ -1,10 +1,10 @@
 //! Merges the chat that a caller sends into a conversation. A caller such as an agent sends its whole chat with every
 //! request, and may have changed it.
 //!
-//! The merge walks through the sent messages, which were compared with the history of the session before. A known
-//! message stays as it is. A new one is labelled by its source and by the quotations that it contains, and its text is
-//! recorded in the client's memory. [`super::apply`] calls this file with the client's memory or, in a replay, with the
-//! recorded quotations.
+//! The sent chat has been compared with the history of the session already, and the merge processes its messages in
+//! order. A known message stays as it is. A new one is labelled by its source and by the quotations that it contains,
+//! and its text is recorded in the client's memory. [`super::apply`] calls this file with the client's memory or, in a
+//! replay, with the recorded quotations.
 
 use std::collections::VecDeque;
 
@@ -31,9 +31,9 @@ enum MessageOrigin {
 }
 
 impl Conversation {
-    /// Merges a chat, given its alignment with the history of the session. `memory` finds quotations of texts that the
-    /// client was shown. `rest` are the messages after the unchanged ones; `sources` states where their parts come
-    /// from.
+    /// Merges a chat into the conversation, given the alignment of the chat with the history of the session. `memory`
+    /// finds quotations of texts that the client was shown. `rest` are the messages after the unchanged ones; `sources`
+    /// states where their parts come from.
     ///
     /// The messages of the chat are processed in order. A known message keeps its items and its label. A new one that
     /// replaces others carries at least the join of their labels (its *floor*); a new one that answers a handed-over
@@ -65,9 +65,9 @@ impl Conversation {
         let removed = old.get(alignment.removed.clone()).unwrap_or_default();
         let floor = removed.iter().fold(Label::BOTTOM, |floor, message| floor.join(&message.label));
         let mut summary = MergeSummary { removed: removed.len(), ..MergeSummary::default() };
-        // A chat that begins with messages of a model or a tool was held in another session, whose labels are unknown
-        // here: its messages before the last of these are labelled top. The last one is labelled top as a message that
-        // this session did not write.
+        // If this session has no message yet, a chat with messages of a model or a tool was held in another session,
+        // whose labels are unknown here. All messages before the last one of a model or a tool are labelled top. That
+        // last one is labelled top in any case, because this session did not write it.
         let is_generated = |message: &chat::Message| {
             matches!(message, chat::Message::Assistant { .. } | chat::Message::Tool { .. })
         };
@@ -236,9 +236,9 @@ impl Conversation {
     }
 
     /// Adds a message with the answer of a tool that ran elsewhere, as the outcome of its call, and returns its label.
-    /// Returns `None` if it answers no call: the caller then adds it as any other message. `floor` is the join of the
-    /// labels of the messages that this one replaces; `None` if it replaces none. One that replaces others can also
-    /// take the place of an earlier answer to its call. Counts an added message as new in `summary`.
+    /// Returns `None` if the message answers no call: the caller then adds it like any other message. `floor` is the
+    /// join of the labels of the messages that this one replaces; `None` if it replaces none. A message that replaces
+    /// others can also replace an earlier answer to its call. Counts an added message as new in `summary`.
     ///
     /// # Errors
     /// If the session has no room for the answer.
@@ -270,7 +270,7 @@ impl Conversation {
 
     /// Adds a message that was not known, as an event, and returns its label. Its text is cut into pieces at the bounds
     /// of quotations, and at the holes of a form that the operator has pinned: each piece has its own label. The first
-    /// elements of `spans` are the quotations in the parts of this message, and are removed.
+    /// elements of `spans` are the quotations in the parts of this message; they are taken out of `spans`.
     ///
     /// # Errors
     /// If the session has no room for the message.
@@ -345,7 +345,7 @@ impl Conversation {
                 }
                 if is_user && trusted && label == Label::BOTTOM {
                     memory.add_user_text(piece);
-                    history.say_own(piece);
+                    history.extend_own(piece);
                 }
             }
         }
@@ -490,7 +490,7 @@ impl Conversation {
     }
 
     /// Starts a memory of this session: from now on, new messages are compared with all labelled texts of this session,
-    /// also with those that the client's memory has no room for. Does nothing if the session has one already.
+    /// including those that the client's memory has no room for. Does nothing if the session has one already.
     pub(super) fn track_shown_texts(&self, history: &mut History) {
         if history.shown.0.is_some() {
             return;

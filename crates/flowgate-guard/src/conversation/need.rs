@@ -32,7 +32,8 @@ pub enum Need {
     Run(AuthorizedCall),
     /// The user's next message ([`Conversation::add_user_message`](super::Conversation::add_user_message)), or the
     /// answers of the calls that were handed over
-    /// ([`Conversation::accept_messages`](super::Conversation::accept_messages)). The turn has ended until then.
+    /// ([`Conversation::accept_messages`](super::Conversation::accept_messages)). Until then, the turn has ended with
+    /// this outcome.
     User(Turn),
 }
 

@@ -25,7 +25,8 @@ impl Conversation {
         self.format.as_ref().map(|requested| &requested.format) == format
     }
 
-    /// Replaces the form from the next step on, and has the policy label its schema.
+    /// Replaces the form, from the next step on, and has the policy label the schema of the new form. Records in
+    /// `history` that a schema which no statement labels is not remembered.
     ///
     /// # Errors
     /// If the session has no room for the schema. No form is demanded then.

@@ -49,8 +49,9 @@ impl Conversation {
     }
 
     /// Takes a call that the last message handed to the caller under an earlier policy, and that ran outside the chat
-    /// then, as [`take_handed_over_call`](Self::take_handed_over_call) did. Only a conversation that is
-    /// [carried over](Self::carry_over) has such calls, and only for inputs of the earlier conversation.
+    /// under that policy. In all other respects, works like [`take_handed_over_call`](Self::take_handed_over_call).
+    /// Only a conversation that is [carried over](Self::carry_over) has such calls: its caller takes them while it
+    /// repeats what happened in the earlier conversation.
     pub fn take_earlier_handed_over_call(
         &mut self,
         tool: &Tool,
@@ -59,8 +60,8 @@ impl Conversation {
         self.take_equal_call(tool, arguments, HandedOverCalls::take_earlier)
     }
 
-    /// Takes a handed-over call without an answer that has this tool and these arguments, with `take`, which gets all
-    /// such calls and a function for the digest of the call.
+    /// Finds the handed-over calls without an answer that have this tool and these arguments, and takes one of them
+    /// with `take`. `take` receives all these calls, and a function that computes the digest of a call.
     fn take_equal_call(
         &mut self,
         tool: &Tool,
@@ -100,7 +101,7 @@ impl Conversation {
     }
 
     /// Returns the recorded answer of a call that ran outside the chat, with its label, if `content` is identical to
-    /// it. `None` if the call has no such answer: then the caller reports another text.
+    /// it. `None` if no answer is recorded, or if the caller reports another text.
     pub(super) fn find_outside_answer(&self, id: &str, content: &[Part]) -> Option<(EventId, Label)> {
         let (output_id, event) = self.handed.answer(id, self.monitor.trace())?;
         let EventBody::Output(output) = &event.body else { return None };

@@ -64,7 +64,8 @@ impl Conversation {
             return None;
         }
         let length = history.messages().len();
-        // `None`: a request that is sent again declares as little as before.
+        // No client profile (`None`): a request that is sent again declares what it declared before, so only declared
+        // sources are compared.
         let declared = chat.sources_after(chat.digest_only_count());
         let digests = self.compared_digests(history, &SentMessages::of(chat, &declared), None);
         let found = history.align(&digests, chat.certain_count());

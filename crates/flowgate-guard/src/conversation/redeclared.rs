@@ -1,15 +1,15 @@
-//! Recognises *redeclared* messages: messages of the user that a caller sends again, and that are distrusted as it sends
-//! them now, although the history has them with a lower label. A caller that drops the end of a chat, for example, may
-//! continue it with a page that was retrieved and that has the very words which a person typed there before.
+//! Recognises *redeclared* messages: messages of the user that a caller sends again, and that are distrusted now,
+//! although the history has them with a lower label. For example, a caller drops the end of a chat, and continues it
+//! with a retrieved page that has exactly the words which a person typed there before.
 //!
-//! Chats are compared by the contents of their messages, and the declared provenance is no part of the content. Without
-//! this file, such a message would count as unchanged, and keep the label of the words of the person. With it, the message
-//! is new: it is labelled as it is sent, and carries the labels of what it replaces. [`Conversation::align_chat`] and the
-//! resumption of turns use this file before they compare a chat with the history.
+//! A chat is compared with the history by the contents of its messages, and the declared provenance is not part of the
+//! content. Without this file, a redeclared message would count as unchanged, and keep the label of the person's words.
+//! With it, the message is new: it is labelled by its declared provenance, and carries the labels of what it replaces.
+//! [`Conversation::align_chat`] and the resumption of turns use this file before they compare a chat with the history.
 //!
-//! A message of a chat that was sent again as a whole counts as before if nothing is declared about it: many callers
-//! declare the provenance of new messages only. A caller that names the answer that it continues sends new messages
-//! only, so there a missing declaration counts as for any new message.
+//! A missing declaration is read in two ways. If the caller sent the whole chat again, a message without a declaration
+//! counts as before, because many callers declare the provenance of new messages only. If the caller named the answer
+//! that it continues, it sends new messages only, so a missing declaration counts as for any new message.
 //!
 //! [`Conversation::align_chat`]: super::Conversation::align_chat
 
@@ -53,8 +53,8 @@ impl<'c> SentMessages<'c> {
         self.digests.len().saturating_sub(self.messages.len())
     }
 
-    /// Returns the indices of the messages of the user in the chat of which a part is distrusted as it is sent. Without
-    /// `client`, only what is declared counts.
+    /// Returns the indices in the chat of the user's messages that have a distrusted part. Without `client`, a part is
+    /// distrusted only because of its declared provenance.
     fn distrusted(&self, client: Option<&ClientProfile>) -> impl Iterator<Item = usize> {
         let messages = self.messages.iter().enumerate();
         messages.filter_map(move |(number, message)| {
@@ -78,8 +78,9 @@ fn is_pinned(client: &ClientProfile, part: &Part) -> bool {
 }
 
 impl Conversation {
-    /// Returns the digests by which a sent chat is compared with the history: those of its messages, except that a
-    /// redeclared message has one that no message of the history has. Without `client`, only what is declared counts.
+    /// Returns the digests by which a sent chat is compared with the history: the digests of its messages, except that
+    /// a redeclared message gets a digest that no message of the history has. Without `client`, a message counts as
+    /// redeclared only because of its declared provenance.
     pub(super) fn compared_digests<'c>(
         &self,
         history: &History,
@@ -94,7 +95,7 @@ impl Conversation {
             let Some(digest) = chat.digests.get(index) else { continue };
             let is_lower = match history.messages().get(index).filter(|known| known.has_digest(digest)) {
                 Some(known) => known.label != top,
-                // The message was perhaps moved.
+                // The history has another message at this position, so the message may have been moved.
                 None => below_top
                     .get_or_insert_with(|| history.digests_where(|known| known.label != top))
                     .contains(digest),

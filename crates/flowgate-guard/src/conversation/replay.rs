@@ -1,7 +1,7 @@
 //! Replays a conversation from its journal: applies the recorded inputs in order, without querying a model or running a
 //! tool. Stops with [`ReplayDiverged`] at the first input that is not possible in the state, or at which the
-//! conversation waits for something other than recorded. The gateway restores stored conversations this way and checks
-//! verdicts again. See [`crate::journal`] for the recording.
+//! conversation waits for something other than what was recorded. The gateway restores stored conversations this way
+//! and checks verdicts again. See [`crate::journal`] for the recording.
 
 use std::fmt;
 
@@ -26,7 +26,8 @@ impl fmt::Display for ReplayDiverged {
         write!(
             f,
             "the replay of the conversation diverges at input {}, which had another result when it was \
-            recorded: the policy, the settings or the key changed, or the journal was altered; replay it with those of the recording",
+            recorded: the policy, the settings or the key changed, or the journal was altered; replay it with \
+            the policy, the settings and the key of the recording",
             self.input
         )
     }
@@ -69,9 +70,9 @@ impl Conversation {
     }
 
     /// Applies one input. Returns `None` if the input is not possible in this state, or if the conversation waits for
-    /// something other than recorded ([`Input::Need`]). The results of other inputs are not compared: what they change
-    /// shows in what the conversation waits for next. `state` collects the verdicts, and has the call that waits to be
-    /// handed over.
+    /// something other than what was recorded ([`Input::Need`]). The results of other inputs are not compared: what
+    /// they change shows in what the conversation waits for next. `state` collects the verdicts, and has the call that
+    /// waits to be handed over.
     fn replay_input(&mut self, state: &mut ReplayState<'_>, input: &Input) -> Option<()> {
         let ReplayState { client, history, call, judged } = state;
         let outcome = match input {

@@ -29,9 +29,9 @@ pub(super) struct AlignedChat {
 }
 
 impl Conversation {
-    /// Compares a sent chat with the history. The history takes on the digests of respelled messages: later chats and
-    /// [prefixes](History::prefixes) with this spelling then match at once. [Redeclared](super::redeclared) messages
-    /// count as changed; `client` says which messages are trusted.
+    /// Compares a sent chat with the history. The history takes on the digests of respelled messages: chats and
+    /// [prefixes](History::prefixes) that come later in this spelling then match at once.
+    /// [Redeclared](super::redeclared) messages count as changed; `client` says which messages are trusted.
     pub(super) fn align_chat(
         &self,
         history: &mut History,
@@ -65,8 +65,8 @@ impl Conversation {
         Some(chat::Message::Assistant { text: text.clone(), calls: calls?, thoughts: Vec::new() })
     }
 
-    /// Returns a call with the arguments with which it was handed over; `None` if it was not, or if these differ in
-    /// more than their spelling.
+    /// Returns a call with the arguments with which it was handed over; `None` if it was not handed over, or if the
+    /// sent arguments differ from the recorded ones in more than their spelling.
     fn recorded_call(&self, sent: &ToolCall) -> Option<ToolCall> {
         let call = self.call_with_id(&sent.id)?;
         let recorded = call.arguments.as_ref().ok()?;
@@ -150,6 +150,7 @@ mod tests {
 
     use super::*;
 
+    /// Rows: recorded and sent arguments; first those that count as unchanged, then those that do not.
     #[test]
     fn spelling_does_not_count() {
         let schema =

@@ -1,9 +1,9 @@
 //! Owns the running turn: its outcome so far, and the state that is reset when the next turn begins.
 //!
 //! [`RunningTurn`] contains the [`Turn`] that its caller receives at the end, and the approval of the call that is
-//! about to run. A [conversation](super::Conversation) fills it; a caller that aborts a turn takes from it what the
-//! turn would have reported. Invariant: an approval is spent by the call that it was given for, or is reported as void:
-//! the call was approved, and did not run.
+//! about to run. A [conversation](super::Conversation) fills it. A caller that aborts a turn takes the judged calls and
+//! the approvals from it, which the turn would have reported at its end. Invariant: an approval is spent by the call
+//! that it was given for, or is reported as void: the call was approved, and did not run.
 
 use flowgate::monitor::Denial;
 use flowgate::trace::Tool;
@@ -110,7 +110,8 @@ impl RunningTurn {
     pub(super) fn void_denied(&mut self, denial: &Denial) {
         if let Some((tool, digest)) = self.approved.take() {
             let reasons = denial.judgement().reasons.clone();
-            self.outcome.void.push(VoidedCall { tool, digest, reasons, cause: "judged again".to_owned() });
+            let cause = "the call was refused when it was judged again".to_owned();
+            self.outcome.void.push(VoidedCall { tool, digest, reasons, cause });
         }
     }
 }

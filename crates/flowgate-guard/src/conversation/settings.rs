@@ -16,8 +16,8 @@ pub struct ConversationSettings {
     pub method: Method,
     /// The sampling parameters of the model.
     pub sampling: Sampling,
-    /// The maximum number of messages that a model may write on one level of a turn. If the caller runs the calls, each
-    /// call begins a new count, except one whose refusal the model may see.
+    /// The maximum number of messages that a model may write on one level of a turn. If the caller runs the calls, the
+    /// count begins again after each call, except after a call whose refusal the model may see.
     pub steps: usize,
     /// The maximum number of messages that a model may write in one turn, over all levels. This limit is observable
     /// on lower levels, because higher levels consume it, too.
@@ -30,16 +30,16 @@ pub struct ConversationSettings {
     pub expires: Duration,
     /// The key for digests of calls: random bytes that the caller provides.
     pub key: DigestKey,
-    /// How a step is labelled that is shown no more than the bound of the lowest steps.
+    /// How the steps at the base label, from which each turn starts, are labelled.
     pub step_labels: StepLabelling,
     /// Whether it can be a secret that [context was added](crate::conversation::Conversation::add_context), such as a
-    /// memory that was retrieved. The labels of steps are then fixed, because the label of a step would otherwise
-    /// reveal that there was none. Under a method that shows everything they float all the same: it keeps no such
-    /// secret.
+    /// memory that was retrieved. The labels of steps are then fixed, because a floating label would reveal that no
+    /// context was added. Under a method that shows everything, labels float nevertheless, because such a method keeps
+    /// no such secret.
     pub hides_context: bool,
 }
 
-/// How the lowest steps of a conversation are labelled.
+/// How the steps at the base label, from which each turn starts, are labelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StepLabelling {

@@ -43,9 +43,9 @@ impl SlotRegion {
         }
     }
 
-    /// Returns the value of the argument `name`, of a tool with this schema, that is a copy of the region. Where the
-    /// schema accepts text, this is the text as it was written, or else the JSON of a value that the schema does not
-    /// accept. In all other cases, it is the parsed value.
+    /// Copies the region to the argument `name` of a tool with this schema, and returns the value of the argument. If
+    /// the schema accepts text, the copy is the text as it was written; a value without such a text is copied as JSON
+    /// text if the schema does not accept it. In all other cases, the copy is the parsed value.
     fn to_argument(&self, schema: &Value, name: &str) -> Value {
         let accepted = accepted_types(schema, name);
         let accepts_text = accepted.as_ref().is_none_or(|types| types.contains(&"string"));
@@ -58,8 +58,9 @@ impl SlotRegion {
     }
 }
 
-/// Returns the value of the argument `name`, of a tool with this schema, that copies these regions: the region itself,
-/// or the texts of several regions, one a line. Without a region, the value is null.
+/// Copies these regions to the argument `name` of a tool with this schema, and returns the value of the argument. One
+/// region is copied by itself; of several regions, the texts are joined, one per line. Without a region, the value is
+/// null.
 pub(super) fn slot_argument(copied: &[SlotRegion], schema: &Value, name: &str) -> Value {
     match copied {
         [] => Value::Null,
@@ -68,8 +69,9 @@ pub(super) fn slot_argument(copied: &[SlotRegion], schema: &Value, name: &str) -
     }
 }
 
-/// Returns the value of a slot for which a filler wrote this text: the text itself, or the number or boolean that it
-/// spells if the schema of the argument accepts that value and no text.
+/// Returns the value of a slot for which a filler wrote this text: the text itself. If the schema of the argument
+/// accepts no text, and the text spells a number or a boolean that the schema accepts, the value is this number or
+/// boolean.
 pub(super) fn written_argument(text: String, schema: &Value, name: &str) -> Value {
     let accepted = accepted_types(schema, name).filter(|types| !types.contains(&"string"));
     let scalar: Option<Value> = accepted.as_ref().and_then(|_| serde_json::from_str(text.trim()).ok());
@@ -129,6 +131,7 @@ mod tests {
 
     use super::*;
 
+    /// Checks: the type in the schema, the text of the filler, and the value of the argument.
     #[test]
     fn a_filler_writes_text_or_the_scalar_that_the_schema_takes() {
         let check = |ty: Value, text: &str, expected: Value| {
@@ -149,6 +152,7 @@ mod tests {
         assert_eq!(written_argument("5".to_owned(), &Value::Null, "a"), json!("5"));
     }
 
+    /// Rows: the region, the schema of the argument, and the value that is copied to the argument.
     #[test]
     fn a_text_stays_a_text_unless_the_schema_takes_none() {
         let written = |text: &str, value: Value| SlotRegion { value, text: Some(text.to_owned()) };

@@ -17,9 +17,9 @@ use crate::redact::HiddenContent;
 use crate::slot;
 
 impl Conversation {
-    /// Fills the slots of a call, one after the other, and then judges the call. Copies are made at once; for a slot
-    /// that a filler writes, returns the need for its text, and is called again after the answer. If a slot names an
-    /// unknown region, the call is refused and the result is `None`.
+    /// Fills the slots of a call, one after the other, and then judges the call. Copies are made at once. For a slot
+    /// that a filler writes, this function returns the need for the text, and is called again after the answer. If a
+    /// slot names an unknown region, the call is refused and the result is `None`.
     pub(super) fn fill_next_slot(&mut self, mut filling: SlotFillState) -> Option<Need> {
         while let Some((argument, slot)) = filling.open.first().cloned() {
             let step = self.last_step()?;
@@ -31,7 +31,7 @@ impl Conversation {
                     self.refuse_malformed(
                         filling.index,
                         &slot::unknown_region(name),
-                        "name regions that the chat shows as hidden",
+                        "name only regions that the chat shows as hidden",
                     );
                     return None;
                 };
@@ -56,7 +56,7 @@ impl Conversation {
                     }
                 }
             }
-            // Not every hidden text is a region of the trace: the label of a refusal counts through `view` only.
+            // A hidden refusal is not a region of the trace: its label counts only through `view`.
             let source = CallDependency::Slot { view: label, regions };
             filling.sources.push((argument.clone(), source, label));
             match &slot.fill {

@@ -1,20 +1,22 @@
-//! Owns the labels of the steps of a turn. A turn starts at the base label. Each look adds a *level* above it, and the
-//! next steps are generated at the label of the highest level. This file also joins the labels of all steps of the turn
-//! that could have produced output for the caller.
+//! Owns the labels of the steps of a turn ([`StepLabels`]). A turn starts at the base label. Each look adds a *level*
+//! above it, and the next steps are generated at the label of the highest level. This file also joins the labels of all
+//! steps of the turn that could have produced output for the caller.
 //!
 //! [`StepLabels`] decides which label a level has; it knows neither the policy nor the chat. A
 //! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or
-//! above the base label, and at or above the level below it, except where a call that acts has raised the lower one
-//! since, under a method that [raises levels](crate::method::StepMethod::raises_level).
+//! above the base label, and at or above the level below it. There is one exception: under a method that [raises
+//! levels](crate::method::StepMethod::raises_level), a call that acts raises the level of its step, but not a level
+//! that a look of the same step has added above it.
 //!
-//! **Labels that float.** The label of a level is the bound of its steps: they are shown what flows to it. Often
-//! everything that a step on the base label was shown carries less than the bound. If labels *float*, such a step
-//! carries the join of what it was shown, and not the bound. A step above the base label always carries the label of
-//! its level: a look or a method chose what it was shown, and later steps on the base label do not see that step.
-//! Labels stop floating with the first change of the base label, except if it rises before any step was above it. The
-//! reason: if it falls, a later step may no longer be shown events that an earlier step was shown. If it rises after a
-//! step above it, a later step may be shown events of that step that were hidden so far. Which events these are could
-//! depend on hidden labels. From then on every step carries its bound. `docs/guard.md` has the proof.
+//! **Labels that float.** The label of a level is the bound of its steps: they are shown what flows to it. Often a step
+//! at the base label was shown only texts whose join is below this bound. If labels *float*, such a step carries the
+//! join of what it was shown, and not the bound. A step above the base label always carries the label of its level: a
+//! look or a method chose what it was shown, and later steps at the base label do not see that step.
+//!
+//! Labels stop floating when the base label changes, except if it rises before any step was above it. There are two
+//! reasons. If the base label falls, a later step may no longer be shown events that an earlier step was shown. If it
+//! rises after a step above it, a later step may be shown events of that step that were hidden so far, and which events
+//! these are can depend on hidden labels. From then on, every step carries its bound. `docs/guard.md` has the proof.
 
 use flowgate::label::Label;
 
@@ -146,14 +148,15 @@ impl StepLabels {
         &self.output
     }
 
-    /// Begins a turn at the join of the base label of the tools on offer and of the floor, which the tasks of other
-    /// agents raise.
+    /// Begins a turn. Its base label is the join of `lowest`, which follows from the tools on offer, and of `floor`,
+    /// which the tasks of other agents raise. Decides whether the labels still float: see the header.
     pub(super) fn begin_turn(&mut self) {
         let base = self.lowest.join(&self.floor);
-        // If the base label stays, or rises before any step was above it, what earlier steps were shown stays visible.
-        // If it falls, a later step is no longer shown what an earlier one was shown. If it rises after a step above
-        // it, a later step is shown events of that step that were hidden so far. Which events these are can depend on
-        // hidden labels, so the labels stop floating in both cases.
+        // The change is compatible with floating labels if the base label stays, or rises before any step was above it:
+        // what earlier steps were shown then stays visible. It is not compatible if the base label falls, because a
+        // later step is then no longer shown what an earlier step was shown; nor if it rises after a step above it,
+        // because a later step is then shown events of that step that were hidden so far. In both cases, which events
+        // these are can depend on hidden labels, so the labels stop floating.
         let is_compatible = base == self.base || self.base.flows_to(&base) && !self.has_raised;
         self.floats &= is_compatible || !self.has_steps;
         self.base = base;
@@ -219,9 +222,9 @@ impl StepLabels {
     /// caller then begins a new count. `step` is the label of the step with the call; `refusal` is the label of the
     /// refusal, if the call was refused.
     ///
-    /// A refusal that is visible to the step does not reset the count. A hidden one does, as a permit does: otherwise
-    /// the limit on steps would reveal it. The counts of lower levels stay, because what happened on this level is
-    /// hidden from them.
+    /// A refusal that is visible to the step does not reset the count. A hidden refusal resets the count like a permit:
+    /// otherwise the limit on steps would reveal the refusal. The counts of lower levels stay, because what happened on
+    /// this level is hidden from them.
     pub(super) fn count_from_call(&mut self, step: &Label, refusal: Option<&Label>) {
         let is_known_refusal = refusal.is_some_and(|refusal| refusal.flows_to(step));
         if let Some(level) =
@@ -260,8 +263,8 @@ impl StepLabels {
         }
     }
 
-    /// Ends the current level, and with it each level directly below that was not to continue after it. Returns
-    /// whether a lower level continues; otherwise no level is left.
+    /// Ends the current level, and then each level below it that was not to continue after the level on top of it.
+    /// Returns whether a lower level continues; otherwise no level is left.
     pub(super) fn end_level(&mut self) -> bool {
         while let Some(level) = self.levels.pop() {
             // Whether the level below continues was decided by the look that began this one.
@@ -307,7 +310,7 @@ mod tests {
         assert_eq!(labels.record_step(&base, &internal), Some((Label::BOTTOM, internal)));
     }
 
-    /// A level that has ended must not have given the level below more steps.
+    /// A call on a higher level does not reset the count of steps on the level below.
     #[test]
     fn the_steps_of_a_level_are_counted_whatever_happens_above_it() {
         let mut labels = StepLabels::new(Label::BOTTOM, StepLabelling::Floating);
@@ -322,6 +325,8 @@ mod tests {
         assert_eq!(labels.level().map(|level| level.steps), Some(1));
     }
 
+    /// A call of the caller resets the count of steps, but the level still counts as one with a step: the look adds
+    /// another level.
     #[test]
     fn a_look_after_a_call_of_the_same_message_is_a_level_above() {
         let mut labels = StepLabels::new(Label::BOTTOM, StepLabelling::Floating);
@@ -333,8 +338,8 @@ mod tests {
         assert_eq!(labels.levels.len(), 2);
     }
 
-    /// Rows: whether the caller runs the calls, whether the call is refused, whether the step may know that, whether
-    /// the steps are counted from zero.
+    /// Rows: whether the caller runs the calls, the label of the refusal if the call is refused, and whether the count
+    /// of steps is reset.
     #[test]
     fn the_steps_since_a_call_do_not_depend_on_a_hidden_verdict() {
         let policy = Policy::parse("lattice secrecy: public < private\n").unwrap();

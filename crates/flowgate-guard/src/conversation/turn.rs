@@ -66,8 +66,8 @@ pub struct VoidedCall {
     pub digest: String,
     /// The reasons of the monitor when it judged the call again; empty if something else prevented the call.
     pub reasons: Vec<Reason>,
-    /// What prevented the call: a phrase for people, which the audit log records. The program that voids the call words
-    /// it.
+    /// What prevented the call: a phrase for people, which the audit log records. The program that voids the call
+    /// writes this phrase.
     pub cause: String,
 }
 
@@ -124,7 +124,7 @@ pub struct TurnUsage {
     pub ran: usize,
     /// Calls that were refused.
     pub refused: usize,
-    /// An upper bound on the bits of hidden text that an observer of the lowest steps can learn:
+    /// An upper bound on the bits of hidden text that an observer of the steps at the base label can learn:
     ///
     /// * Each label chosen by a screener counts at most the logarithm of the number of labels, and so does each draft
     ///   of the provenance method.
@@ -134,7 +134,7 @@ pub struct TurnUsage {
     ///   in an endorsed value, and one for whether the value is endorsed.
     /// * A call with slots counts one if a part of its answer depends on no argument: that part shows that the slots
     ///   could be filled.
-    /// * With the lowest-first method, each question asked above the lowest level counts one, because its answer can
+    /// * With the lowest-first method, each question asked above the base label counts one, because its answer can
     ///   change the label of a store.
     pub bits: usize,
 }

@@ -3,9 +3,9 @@
 //!
 //! The later calls are judged on a copy of the monitor, as if each call before them had been approved. Only calls
 //! without slots are considered, because the value of a slot is not known yet. The announcement of a later question
-//! reveals that the first question was asked. A later question is therefore announced only if its readers may know
-//! that: if the label of the first decision flows to the label of the later one. Equal calls share one question, which
-//! states their number, also if other calls stand between them.
+//! reveals that the first question was asked. A later question is therefore announced only if its readers may know of
+//! the first question, that is, if the label of the first verdict flows to the label of the later verdict. Equal calls
+//! share one question, which states their number, even if other calls are between them.
 
 use flowgate::monitor::{Attribution, Question};
 use flowgate::trace::{Call, Tool, TraceEntry};
@@ -23,7 +23,7 @@ const MAX_UPCOMING: usize = 20;
 impl Conversation {
     /// Builds the request to decide on the call with this index in the last step, and announces the questions about the
     /// calls after it. Equal questions are one question, with the number of its calls in `times`; the labels of their
-    /// decisions are the same, so its readers may know of all of these calls.
+    /// verdicts are equal, so a reader of the question may know of all of these calls.
     pub(super) fn request_with_upcoming(&self, index: usize, question: &Question) -> ApprovalRequest {
         let mut request = self.approval_request(question);
         for next in self.upcoming(index, question) {

@@ -1,5 +1,5 @@
-//! Represents a chat as a client sends it: its messages with their digests, by which it is compared with the histories
-//! of sessions.
+//! Represents a chat as a client sends it ([`SentChat`]): its messages with their digests, by which it is compared with
+//! the histories of sessions. The gateway creates it for each request.
 //!
 //! A client sends its whole chat with every request. Messages that were [read before](MessageDigests) are represented
 //! by their digests alone, as long as they keep their positions.
@@ -97,10 +97,10 @@ impl<'m> SentChat<'m> {
         Self { certain: prefix.len(), ..chat }
     }
 
-    /// Creates a chat of `messages` with their declared provenance, some of which are in place of answers of the
-    /// session: `is_answer` returns whether the message with this index is one of them. `before` are the digests of the
-    /// session's messages up to the last of these answers, which the chat begins with. `None` if another one of the
-    /// first messages differs from the session's.
+    /// Creates a chat of `messages` with their declared provenance. Some of the messages only refer to answers of the
+    /// session, and count as equal to these: `is_answer` returns whether the message with this index is one of them.
+    /// `before` are the digests of the session's messages up to the last such answer; the chat begins with these
+    /// messages. `None` if any other message among them differs from the session's.
     pub fn with_answers(
         before: &MessageDigests,
         messages: &'m [Message],

@@ -1,6 +1,7 @@
 //! Defines the profile of a client. The operator declares in it whether the client's text is trusted as the user's, and
 //! which messages are *pinned*: known verbatim, except for marked holes. The profile also owns the memory of the texts
-//! that were seen in the client's sessions. The merge of a sent chat labels the client's new messages by this profile.
+//! that were seen in the client's sessions. The merge of a sent chat labels the client's new messages by this profile
+//! ([`ClientProfile`]).
 
 use std::ops::Range;
 

@@ -122,11 +122,11 @@ fn plain_prefix_length(text: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// The digest equals the hash of the `Debug` output, as in stored chats.
+    /// The digest equals the hash of the role and of the `Debug` output, as in stored chats.
     #[test]
-    fn a_message_is_known_by_its_print() {
+    fn a_digest_is_the_hash_of_the_debug_output() {
         let check = |message: Message| {
-            let print = match &message {
+            let hashed = match &message {
                 Message::System(parts) => format!("system {parts:?}"),
                 Message::User(parts) => format!("user {parts:?}"),
                 Message::Assistant { text, calls, .. } => format!("assistant {text:?} {calls:?}"),
@@ -134,9 +134,9 @@ mod tests {
                     format!("tool {call_id:?} {content:?} {}", *is_error == Some(true))
                 }
             };
-            let expected = <[u8; 32]>::from(Sha256::digest(print.as_bytes()));
-            let mut prints = MessageHasher::default();
-            assert_eq!([(); 2].map(|()| prints.digest(&message)), [expected; 2], "{print}");
+            let expected = <[u8; 32]>::from(Sha256::digest(hashed.as_bytes()));
+            let mut hasher = MessageHasher::default();
+            assert_eq!([(); 2].map(|()| hasher.digest(&message)), [expected; 2], "{hashed}");
         };
         let image = || Part::ImageUrl("https://x.org/a.png".to_owned());
         let call = ToolCall { id: "c\"".to_owned(), name: "f".to_owned(), arguments: "{}".to_owned() };

@@ -1,6 +1,6 @@
 //! Finds the parts of a sent chat that quote texts which the client was shown before, so that these parts carry the
-//! labels of the texts. The merge of the chat into a conversation uses it. A schema that a client demands, and texts
-//! that it has embedded, are looked up in the same way.
+//! labels of the texts. The merge of the chat into a conversation uses it. The schema of a form that a client demands,
+//! and texts that a client embeds, are looked up in the same way.
 //!
 //! In a live conversation, the lookup searches the guard's memory of the texts that the client was shown. This memory
 //! changes independently of the conversation, because it also contains texts that the client was shown in other
@@ -22,7 +22,7 @@ pub struct TextQuotations {
     spans: Vec<QuotationSpan>,
 }
 
-/// The memory of a client while one sent chat is merged into a conversation.
+/// The memory of a client, while texts of one input are looked up in it, such as the new messages of a sent chat.
 pub(crate) struct QuotationLookup<'c> {
     client: &'c mut ClientProfile,
     /// The recorded answers, in a replay.
@@ -95,7 +95,7 @@ impl<'c> QuotationLookup<'c> {
         self.client.quotations.has_forgotten() || self.client.quotations.has_user_text(texts)
     }
 
-    /// Returns the quotations that were found in the texts looked up so far, for the journal.
+    /// Returns the quotations that were found in all texts that were looked up, for the journal.
     pub(crate) fn into_answers(self) -> Vec<TextQuotations> {
         self.answers
     }

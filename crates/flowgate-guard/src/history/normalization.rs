@@ -225,7 +225,7 @@ fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
             let start = chars.get(at + from).map_or(char.start, |char| char.start);
             let end = to.checked_sub(1).and_then(|to| chars.get(at + to)).map_or(end, |char| char.end);
             let (code, start) = match high.take() {
-                // A high and a low surrogate stand for one character.
+                // A high and a low surrogate together encode one character.
                 Some((high, from)) if (0xdc00..0xe000).contains(&code) => {
                     (0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00), from)
                 }
@@ -246,10 +246,10 @@ fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
 /// them.
 type DecodedEscape = (Vec<(u32, usize, usize)>, usize);
 
-/// Decodes the escape at the beginning of `rest`, after any number of backslashes: quoting a text repeatedly
-/// multiplies them. A control character such as `\n` decodes to a newline, since the normal form drops all of them.
-/// `None` if it is no escape. Returns the code points, each with the range of characters of `rest` that spell it, and
-/// the length of the escape in characters.
+/// Decodes the escape at the beginning of `rest`, after any number of backslashes: quoting a text repeatedly multiplies
+/// them. Every escape of a control character (`\n`, `\t`) decodes to a newline, since the normal form drops control
+/// characters. `None` if it is no escape. Returns the code points, each with the range of characters of `rest` that
+/// spell it, and the length of the escape in characters.
 fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
     let slashes = rest.iter().take_while(|char| char.c == '\\').count();
     let following = rest.get(slashes..)?;
@@ -470,7 +470,7 @@ fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
             before = char.c;
         }
     }
-    // A value that does not end: the tag ends at the first bracket.
+    // The quotation mark of a value is never closed: the tag ends at the first `>`.
     let read = max_length.min(rest.len());
     let inside = rest.iter().skip(1).take(max_length).take_while(|char| !matches!(char.c, '<' | '>')).count();
     let is_closed = rest.get(1 + inside).is_some_and(|char| char.c == '>');
@@ -507,7 +507,7 @@ fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
         before = char.c;
     }
     let read = max_length.min(rest.len());
-    // Brackets that are not balanced, or a title that does not end: the address ends at the first bracket.
+    // The brackets are not balanced, or the title does not end: the address ends at the first closing bracket.
     let inside =
         rest.iter().skip(2).take(max_length).take_while(|char| !matches!(char.c, ')' | '\n')).count();
     let is_closed = rest.get(2 + inside).is_some_and(|char| char.c == ')');
@@ -552,6 +552,7 @@ mod tests {
     use super::super::remembered_texts::normalized_texts;
     use super::*;
 
+    /// Checks: a text, and its normal forms: letters and digits, other symbols, and what invisible characters encode.
     #[test]
     fn texts_that_read_alike_are_alike() {
         let check = |text: &str, expected: [&str; 3]| {
@@ -575,6 +576,7 @@ mod tests {
         check("", ["", "", ""]);
     }
 
+    /// Checks: a text, and its decoded characters, each with the part of the text that spells it.
     #[test]
     fn characters_have_their_source_ranges() {
         let check = |text: &str, expected: &[(char, &str)]| {
@@ -593,6 +595,7 @@ mod tests {
         check("& % \\", &[('&', "&"), (' ', " "), ('%', "%"), (' ', " "), ('\\', "\\")]);
     }
 
+    /// Checks: a text, and the text without its markup.
     #[test]
     fn markup_is_masked() {
         let check = |text: &str, expected: &str| {

@@ -39,10 +39,10 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Appends a text of a source. Returns the text around the border to the previous one with the join of both
-    /// labels, if one of the two is too short to be recognised alone; otherwise `None`. A text is recognised by its
-    /// windows, stretches of [`SHORTEST`] bytes of its normal form. Two longer texts need no joining: the windows of
-    /// each cover every character of it. A tiny text is joined only once enough others follow it.
+    /// Appends a text of a source. If this text or the previous one of the source is too short to be recognised alone,
+    /// returns the text around the border between them, with the join of both labels; otherwise `None`. A text is
+    /// recognised by its windows, stretches of [`SHORTEST`] bytes of its normal form. Two longer texts need no joining:
+    /// every character of each is in a window of its text. A tiny text is joined only once enough others follow it.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
         // A window that crosses the border has at least `LEAST_ACROSS_BORDER` bytes on each side of it. On one side, it
         // therefore has fewer bytes than this.
@@ -70,14 +70,15 @@ impl Pieces {
             }
         }
         let tiny = std::mem::take(&mut end.tiny);
-        // A short text is among the collected ones. Before a longer text, they stand between it and the text before.
+        // A short text is itself among the collected texts (`tiny`). Before a longer text, the collected texts are
+        // between it and the text before them.
         let (between, text) = if is_short { ("", tiny.as_str()) } else { (tiny.as_str(), text) };
         let joined = (is_short || end.is_short || !between.is_empty()).then(|| {
             let start = start_of(text, side_limit);
             (format!("{}{between}\n{start}", end.text), end.label)
         });
         (end.text, end.is_short) = match is_short {
-            // A text that has no window does not hide the end of the one before.
+            // After a text without a window of its own, the end of the text before it still counts.
             true => (end_of(&format!("{}\n{text}", end.text), side_limit).to_owned(), true),
             false => (end_of(text, side_limit).to_owned(), false),
         };
@@ -120,7 +121,7 @@ fn end_of(text: &str, limit: usize) -> &str {
 mod tests {
     use super::*;
 
-    /// Texts of sources, and what is remembered besides each.
+    /// Checks: texts with their sources, and the joined text that is remembered in addition to each.
     #[test]
     fn a_text_is_joined_with_the_end_of_the_one_before() {
         let check = |texts: &[(&str, &str)], expected: &[Option<&str>]| {
@@ -138,12 +139,12 @@ mod tests {
             &[("a", "wire"), ("a", "five"), ("a", "hundred euros")],
             &[None, Some("wire\n\nfive"), Some("wire\n\nfive\n\nhundred euros")],
         );
-        // Tiny ones are taken together.
+        // Tiny texts are collected.
         check(
             &[("a", "wire"), ("a", "to"), ("a", "me"), ("a", "at once")],
             &[None, None, Some("wire\n\nto\nme"), Some("wire\n\nto\nme\n\nat once")],
         );
-        // Tiny ones before a longer text are part of what a quotation may contain.
+        // Tiny texts before a longer text are part of what a quotation may contain.
         let long = "0123456789abcdefghijklmnopqrst";
         check(
             &[("a", "wire five"), ("a", "to"), ("a", long)],

@@ -14,8 +14,8 @@ use super::normalization::{NormalizedText, SourceChar, append_normalized, markup
 use super::readings::{ComparisonSide, READINGS, Readings};
 use super::windows::{LEAST_ACROSS_BORDER, WindowFingerprint, marked_ranges};
 
-/// The longest text that is also compared with lines left out, in bytes of the normal form. Assumes that a longer text
-/// does not consist of short lines.
+/// The longest text that is also compared with lines left out, in bytes of the normal form. A longer text is assumed
+/// not to consist of short lines.
 const MAX_LINES: usize = 1 << 18;
 
 /// The characters of consecutive texts, all in the same reading: see `readings`.
@@ -294,7 +294,7 @@ pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     let lines: Vec<Range<usize>> = ranges(&starts);
     let join =
         |lines: &Vec<Range<usize>>| lines.iter().flat_map(|line| alphanumeric.bytes(line)).copied().collect();
-    // A few lines begin alike by chance.
+    // A few lines can have a common prefix by chance, so at least half of the lines must have one.
     let is_list = |stripped: &&Vec<Range<usize>>| {
         let changed = stripped.iter().zip(&lines).filter(|(stripped, line)| stripped != line).count();
         changed * 2 >= lines.len()

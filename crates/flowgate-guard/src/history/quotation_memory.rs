@@ -61,8 +61,8 @@ pub struct QuotationMemory {
     new: Option<LearnedTexts>,
     /// The user's own texts that wait to be stored.
     waiting: Vec<RememberedText>,
-    /// The number of forgotten windows in total. Any other loss counts as one: the memory is then known to be
-    /// incomplete.
+    /// The number of forgotten windows in total. Any other loss of texts counts as one forgotten window, so that the
+    /// memory is known to be incomplete.
     forgotten: u64,
     /// The number of windows that each source forgot since [`Self::take_full_sources`] was last called.
     full: BTreeMap<String, u64>,
@@ -144,8 +144,8 @@ impl QuotationMemory {
     }
 
     /// Returns what was learned since the last call, for the database: nothing if the memory is not stored. The user's
-    /// own texts (`waiting`) are held back while there is neither a text of another source, from which they could be
-    /// left out, nor a source that has used up its room.
+    /// own texts (`waiting`) are held back until there is a text of another source, from which they can be left out, or
+    /// a source that has used up its room.
     pub fn take_learned(&mut self) -> LearnedTexts {
         let Some(new) = self.new.as_mut().filter(|new| !new.texts.is_empty() || !new.full.is_empty()) else {
             return LearnedTexts::default();
@@ -282,7 +282,8 @@ impl QuotationMemory {
     /// Remembers the windows of a normal form of a text, except for those that the user said first, and forgets old
     /// ones where the room is full. Returns whether any window is new with this source and label.
     fn remember(&mut self, source: &str, normalized: &[u8], label: usize) -> bool {
-        // Registered first, so that it has the number 0: the source that all sources without room of their own share.
+        // The shared source is registered first, so that it has the number 0. All sources without room of their own
+        // share it.
         self.source_number(OTHERS);
         let (source, room_of_source) = (self.source_number(source), self.source_room());
         let mut is_new = false;
@@ -313,7 +314,7 @@ impl QuotationMemory {
     }
 
     /// Makes the younger generation of a source the older one, and forgets the previous older one. A window that occurs
-    /// again is marked as young, so it is remembered longer than those that do not.
+    /// again is marked as young, so that it is remembered longer than others.
     fn age_source(&mut self, source: usize) {
         let room_of_source = self.source_room();
         let Some(remembered) = self.sources.get_mut(source) else { return };
@@ -337,8 +338,8 @@ impl QuotationMemory {
         self.windows.retain(|mark| mark.source != source || mark.generation >= oldest);
     }
 
-    /// Ages the source with the most windows, which forgets the older ones of these. Returns false if no source has any
-    /// window.
+    /// [Ages](Self::age_source) the source with the most windows, because the memory has more windows than it has room
+    /// for. The older generation of the source is forgotten. Returns false if no source has any window.
     fn age_largest(&mut self) -> bool {
         let size = |source: &RememberedSource| source.windows.iter().sum::<usize>();
         let largest = self.sources.iter().enumerate().max_by_key(|(_, source)| size(source));
@@ -395,7 +396,7 @@ impl QuotationMemory {
     /// Returns how many windows of each source are remembered and forgotten, including the user's own texts. Sources
     /// without any are left out.
     pub fn shares(&self) -> Vec<SourceShare> {
-        // Of the user's own texts, the forgotten windows are not counted.
+        // The forgotten windows of the user's own texts are not counted.
         let own = SourceShare { source: OWN.to_owned(), windows: self.own.len(), forgotten: 0 };
         let share_of = |source: &RememberedSource| SourceShare {
             source: source.name.clone(),
@@ -426,8 +427,9 @@ impl QuotationMemory {
         self.own.len() > 0 && QuotationQuery::new(texts).has_window(|window| self.own.has(window))
     }
 
-    /// Returns the spans of consecutive texts, split where a text remembered here or in `shown` (one session) begins or
-    /// ends to be quoted: for each text, spans that cover it.
+    /// Returns for each of these consecutive texts the spans that cover it, split where a quotation of a remembered
+    /// text begins or ends. `shown` are the texts of one session, which are compared in addition to those of this
+    /// memory.
     pub(crate) fn spans_of(&self, texts: &[&str], shown: Option<&SessionTexts>) -> Vec<Vec<QuotationSpan>> {
         let session = shown.filter(|shown| !shown.windows.is_empty());
         if self.windows.is_empty() && session.is_none() {
@@ -449,7 +451,7 @@ impl QuotationMemory {
         texts.iter().zip(quotations).map(|(text, found)| split_spans(text, found, &labels)).collect()
     }
 
-    /// Returns the spans of a text, split where a remembered text begins or ends to be quoted.
+    /// Returns the spans of a text, split where a quotation of a remembered text begins or ends.
     pub fn spans(&self, text: &str) -> Vec<QuotationSpan> {
         self.spans_of(&[text], None).pop().unwrap_or_default()
     }

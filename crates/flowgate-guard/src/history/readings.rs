@@ -1,7 +1,8 @@
 //! Computes the readings of a text: the forms in which a client may quote it, beyond those that
 //! [normalisation](super::normalization) makes equal.
 //!
-//! `query` and `remembered_texts` compare all readings. A text has up to five; one that changes nothing is left out:
+//! `query` and `remembered_texts` compare all readings. A text has up to five; a reading that equals an earlier one is
+//! left out:
 //!
 //! 1. the text as it is written;
 //! 2. the text with its base64 decoded;
@@ -10,8 +11,9 @@
 //!    UTS 39, the Unicode standard on security);
 //! 5. the decoded text transliterated into ASCII (`\u{f8}` becomes `o`, Cyrillic is romanised).
 //!
-//! Remembered and compared texts are read alike, whichever side was decoded or transliterated. This includes the user's
-//! own texts: they stay the user's if a page repeats them in another script.
+//! Remembered texts and compared texts have the same readings, so a quotation is found whichever of the two was encoded
+//! or transliterated. The user's own texts have these readings, too: they stay the user's if a page repeats them in
+//! another script.
 //!
 //! # How much memory a text can take
 //!
@@ -54,8 +56,9 @@ const LONGEST_RUN: usize = 1 << 16;
 /// is dropped: it is binary data, such as an image.
 const BLOCK: usize = 32;
 
-/// Whether a text is remembered or compared with remembered texts. Each variant states how many bytes a character may
-/// become for each of its own bytes when it is replaced by ASCII; a character that would become more stays unchanged.
+/// Whether a text is remembered or compared with remembered texts. The side limits how much a character may grow when
+/// it is replaced by ASCII: each variant states the most bytes for each byte of the character. A character that would
+/// become longer stays unchanged.
 ///
 /// A compared text does not grow. Otherwise four ideographs would become twenty letters in a row, and every phrase of a
 /// client that writes in them could match as a quotation.
@@ -76,8 +79,8 @@ pub(super) struct Readings {
 }
 
 impl Readings {
-    /// Decodes a text as often as it contains base64, up to [`DEPTH`] times. `side` says whether the text is
-    /// remembered or compared with remembered ones, which bounds how far it may grow.
+    /// Decodes a text as often as it contains base64, up to [`DEPTH`] times. `side` says whether the text is remembered
+    /// or compared with remembered texts, which limits how much it may grow.
     pub(super) fn of(text: &str, side: ComparisonSide) -> Self {
         let mut decoded = vec![Arc::new(source_chars(text))];
         while decoded.len() <= DEPTH

@@ -1,5 +1,5 @@
-//! Computes the normal forms in which a shown text is remembered, one for each way in which a person who quotes it may
-//! have read it: as source, rendered or decoded (see `readings`). `quotation_memory` stores them.
+//! Computes the normal forms in which a shown text is remembered, one for each way in which a client that quotes the
+//! text may have read it: as source, rendered or decoded (see `readings`). `quotation_memory` stores them.
 
 use super::normalization::{NormalizedText, append_normalized, markup_mask};
 use super::query::stripped_lines;

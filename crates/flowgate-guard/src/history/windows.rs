@@ -181,7 +181,8 @@ impl MarkedWindows {
         number
     }
 
-    /// Forgets all marks for which `stays` is false, and the windows without a mark. Renumbers the sets.
+    /// Forgets all marks for which `stays` is false, such as those of one source, and then the windows without a mark.
+    /// The remaining sets get new numbers.
     pub(super) fn retain(&mut self, stays: impl Fn(&WindowMark) -> bool) {
         let old = std::mem::take(&mut self.marks);
         self.numbers.clear();
@@ -254,6 +255,8 @@ mod tests {
         assert_eq!(windows(b"too short").count(), 0);
     }
 
+    /// A window has all marks that were added to it, except those that a newer mark has replaced or that were
+    /// forgotten.
     #[test]
     fn a_window_has_the_marks_that_stay() {
         let mark = |source: usize, generation: u32| WindowMark { source, generation, label: source };

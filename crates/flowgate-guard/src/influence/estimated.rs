@@ -12,9 +12,9 @@
 //! ([`MethodRegistry::register_influence`](crate::method::MethodRegistry::register_influence)).
 //!
 //! On a recorded run the result is an *estimate*, for two reasons. The call was generated from the whole context, and
-//! is not generated again. And a model decides, which hidden text can mislead. Use
-//! [`crate::propagation::Propagator`] where an answer is to be generated again at the label. If the model fails, or
-//! the call cannot be read, the call depends on everything.
+//! is not generated again. And a model decides, which hidden text can mislead. Where an answer is to be generated
+//! again at the label, use [`crate::propagation::Propagator`]. If the model fails, or the call cannot be read, the
+//! call depends on everything.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ pub trait LabelEstimator: Send + Sync {
     /// Describes in one sentence which regions the method returns.
     fn doc(&self) -> &'static str;
 
-    /// Returns the labels, as elements of the lattice of the regions' labels.
+    /// Returns labels such that the text of the regions at or below one of them suffices for the call, as elements of
+    /// the lattice of the regions' labels.
     ///
     /// # Errors
     /// If the model fails.
@@ -59,7 +60,8 @@ pub struct EstimatedCall<'a> {
 #[derive(Clone)]
 pub struct EstimatedMethod {
     estimator: Arc<dyn LabelEstimator>,
-    /// Bounds, the most preferred one first: a label that flows to an earlier bound is taken before any other.
+    /// Bounds, the most preferred one first. Of the labels that the estimator finds, one that flows to an earlier
+    /// bound is taken before any other.
     preferred: Vec<Label>,
 }
 
@@ -159,8 +161,8 @@ impl EstimatedSession {
     /// If the regions have too many labels, or the model fails.
     fn needed(&self, context: &LabelledContext, completion: &str) -> Result<Vec<usize>, Error> {
         let span = LabelSpan::new(&context.labels()).map_err(|_| {
-            Error::Unsupported(
-                "support for regions that together have more than 128 labels; use another influence method",
+            Error::Failed(
+                "the regions together have more than 128 labels; use another influence method".to_owned(),
             )
         })?;
         let asked = EstimatedCall { context, call: completion, span: &span };

@@ -73,15 +73,15 @@ pub(crate) fn parse_decimal(spelled: &str) -> Option<StatedValue> {
 pub(crate) fn stated_values(text: &str) -> Vec<StatedValue> {
     let words = words(text);
     let mut facts = Vec::new();
-    // The characters between two words, and the word at an index with its range.
+    // `between` returns the characters between two words, and `at` the word at an index with its range.
     let between = |a: &Range<usize>, b: &Range<usize>| text.get(a.end..b.start).unwrap_or("");
     let at = |index: usize| words.get(index).map(|(word, range)| (word.as_str(), range));
     for index in 0..words.len() {
         let Some((word, range)) = at(index) else { continue };
         if let Some(month) = month(word) {
             // `May 19th, 2024`, `May 19`, `19 May 2024`.
-            let before = index.checked_sub(1).and_then(at).and_then(|(word, _)| ordinal(word));
-            let after = at(index + 1).and_then(|(word, _)| ordinal(word));
+            let before = index.checked_sub(1).and_then(at).and_then(|(word, _)| day_of_month(word));
+            let after = at(index + 1).and_then(|(word, _)| day_of_month(word));
             let year_of = |index: usize| at(index).and_then(|(word, _)| year(word));
             if let Some(day) = after {
                 facts.push(StatedValue::Date { year: year_of(index + 2), month, day });
@@ -139,7 +139,7 @@ fn parse_in_range(word: &str, least: u8, most: u8) -> Option<u8> {
 }
 
 /// Parses a day of the month (`19`, `19th`, `1st`): returns 1 to 31, or `None`.
-fn ordinal(word: &str) -> Option<u8> {
+fn day_of_month(word: &str) -> Option<u8> {
     let digits = ["st", "nd", "rd", "th"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
     parse_in_range(digits, 1, 31)
 }
@@ -156,8 +156,8 @@ fn parse_time(
     if word == "noon" {
         return Some(StatedValue::Time { hour: 12, minute: 0 });
     }
-    // The hours that `am` and `pm` add. Of `a.m.` and `p.m.`, the first word is a single letter; so `2 a day` is also
-    // read as a time.
+    // The hours that `am` and `pm` add. In `a.m.` and `p.m.` the first word is a single letter, so `a` and `p` count
+    // as well, and `2 a day` is read as a time.
     let half_of = |word: Option<&str>| match word {
         Some("am" | "a") => Some(0),
         Some("pm" | "p") => Some(12),
@@ -243,6 +243,7 @@ mod tests {
         }
     }
 
+    /// Rows: a text, and the values that it states: `#` precedes a number, and `?` replaces a missing year.
     #[test]
     fn texts_state_these_facts() {
         for (text, expected) in [

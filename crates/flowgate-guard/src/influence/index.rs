@@ -1,6 +1,6 @@
-//! Maintains an index from values to the regions of the trace that state them, which grows with the trace. The
-//! influence methods `provenance` and `nothing` look up the arguments of a call in it, and so does the double of a
-//! recorded model (`replay`).
+//! Maintains an index from values to the regions of the trace that state them ([`RegionIndex`]). The index grows with
+//! the trace. The influence methods `provenance` and `nothing` look up the arguments of a call in it, and so does the
+//! double of a recorded model (`replay`).
 //!
 //! A phrase is looked up by its rarest word and then compared character by character, so that the cost of a query
 //! depends on the number of matches and not on the length of the trace.
@@ -106,9 +106,9 @@ impl RegionIndex {
     }
 
     /// Returns whether a value contains a number, a code or an address that occurs in a region: a word of at least six
-    /// bytes with a digit, a dot or an `@`. Only regions that `usable` accepts count. Shorter words recur by chance. A
-    /// value that is found nowhere as a whole may still quote a region in this way. Of a text, only the first
-    /// [`MAX_EXAMINED`] words are searched; of a map, only the values, not the keys.
+    /// bytes with a digit, a dot or an `@`. Only regions that `usable` accepts count. Shorter words recur by chance.
+    /// The methods ask this about a value that is found nowhere as a whole: it may still quote a region in this way. Of
+    /// a text, only the first [`MAX_EXAMINED`] words are searched; of a map, only the values, not the keys.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> bool {
         match value {
             Value::String(text) => text.split_whitespace().take(MAX_EXAMINED).any(|word| {
@@ -150,7 +150,7 @@ impl RegionIndex {
             return ValueOrigin::Empty;
         }
         if words(text).is_empty() {
-            // Signs alone (`*`, `/`) carry meaning, and their source cannot be determined.
+            // A text of signs alone (`*`, `/`) has a meaning, but its source cannot be determined.
             return ValueOrigin::DerivedValue;
         }
         if let Some(region) = self.find_phrase(trace, text, usable) {
@@ -413,6 +413,8 @@ fn extends_right(after: &str, kind: &PhraseKind) -> bool {
 mod tests {
     use super::*;
 
+    /// Checks: a text, a phrase, and whether the phrase is in the text as a whole, and not only as part of something
+    /// longer.
     #[test]
     fn phrases_stand_alone() {
         let check = |text: &str, needle: &str, expected: bool| {

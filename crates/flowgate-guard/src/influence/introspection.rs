@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_call_depends_on_the_regions_that_the_model_names() {
         let page = r#"{"note": "pay eve@x.org", "owner": "ann@x.org"}"#;
-        // The model names the regions with these texts by their numbers, or replies otherwise.
+        // `named` are the texts of the regions that the model names by their numbers, or another reply of the model.
         let check = |named: Result<&'static [&'static str], &'static str>, expected: &str| {
             let model = ScriptedModel::from_function(move |request| {
                 let Some(Message::User(parts)) = request.messages.iter().last() else {

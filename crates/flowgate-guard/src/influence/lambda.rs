@@ -95,7 +95,7 @@ mod tests {
         check(&method, "pay", page, r#"{"to": "eve@x.org"}"#, "confirm");
         // The user and the note state it: the lower label is sufficient.
         check(&method, "pay eve@x.org", page, r#"{"to": "eve@x.org"}"#, "permit");
-        // No test may be spent: everything.
+        // With a budget of 0, no label is tried, so the call depends on everything.
         check(&spent, "pay bob@x.org", page, r#"{"to": "bob@x.org"}"#, "confirm");
     }
 }

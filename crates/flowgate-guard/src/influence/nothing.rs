@@ -2,9 +2,9 @@
 //! that everything above their label is hidden from the model. [`MethodRegistry`](crate::method::MethodRegistry) offers
 //! it by name.
 //!
-//! It is the safest method that asks no questions, and the least useful one. Its guarantee (no text above the label of
-//! the user's own words influences the call) holds if the model is shown only what this method leaves visible. A
-//! recorded call was generated from the full context, so on a log the method estimates whether the model *could* have
+//! Of the methods that ask no questions, this one is the safest and the least useful. Its guarantee (no text above the
+//! label of the user's own words influences the call) holds if the model is shown only what this method leaves visible.
+//! A recorded call was generated from the full context, so on a log the method estimates whether the model *could* have
 //! written the call without the hidden regions. The model could not if only hidden regions state a value of the call;
 //! then the call is denied. A value that no region states counts as the model's own, and depends on the messages of the
 //! user and the operator.

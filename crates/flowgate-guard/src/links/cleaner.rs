@@ -100,7 +100,7 @@ impl Cleaner {
             let end = segment_end(rest, from).or(is_last.then_some(rest.len()));
             if end.unwrap_or(rest.len()) > MAX_SEGMENT {
                 self.add_refused(segment::MARKUP.to_owned());
-                // The space stands for the sign before the first one of the segment, which is not visible.
+                // No visible character precedes the first one of the segment, so the previous character is a space.
                 self.long = Some(' ');
                 continue;
             }

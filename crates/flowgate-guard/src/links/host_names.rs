@@ -121,7 +121,8 @@ pub(super) fn begins_top_level(label: &str) -> bool {
 /// (`is_path_next`) and the name does not end in a number, as `1.5/2` does. A single label is no name with dots.
 pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
     let is_number = |label: &&str| label.bytes().all(|b| b.is_ascii_digit());
-    // Markup next to an address of numbers ends it for some renderers and not for others.
+    // At markup next to an IPv4 address, some renderers end the address and others do not, so the first and the last
+    // number may be part of a longer label.
     let is_ipv4_address = |four: &[&str]| match four {
         [first, second, third, last] => {
             first.ends_with(|c: char| c.is_ascii_digit())
@@ -132,7 +133,7 @@ pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
         _ => false,
     };
     let Some((last, others)) = labels.split_last() else { return false };
-    // `www` counts also after other characters: not every renderer counts these as part of the word.
+    // `www` also counts after other signs: not every renderer takes these for a part of the word.
     let ends_in_www = |label: &&str| {
         let word = label.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
         word.eq_ignore_ascii_case("www")

@@ -34,7 +34,7 @@ pub(super) fn clean_json(text: &str, clean: &mut dyn FnMut(&str) -> CleanedText)
         let (token, after) = token.split_at(string_end(token));
         rest = after;
         written.push_str(before);
-        // The text is valid JSON, so its strings are.
+        // The whole text is valid JSON, so each of its strings can be decoded.
         let decoded: String = serde_json::from_str(token).unwrap_or_default();
         let cleaned = clean(&decoded);
         if cleaned.text == decoded {
@@ -186,6 +186,7 @@ mod tests {
         }
     }
 
+    /// Rows: a text, and the text with the escapes of JSON decoded.
     #[test]
     fn escapes_are_decoded() {
         for (text, expected) in [

@@ -187,7 +187,7 @@ impl SegmentReader<'_, '_> {
                 self.insert_space(index);
                 self.add_refused("www.");
             }
-            // Some renderers take every sign for a letter.
+            // Some renderers take every sign before the dot for a letter of a host name.
             '.' if (!before.is_some_and(is_label) || next.is_some_and(markup::is_mark))
                 && self.text.is_preceded(index)
                 && self.text.ends_name(index) =>
@@ -222,8 +222,7 @@ impl SegmentReader<'_, '_> {
             let written = address::canonical_mail_address(&self.text.slice(start + "mailto:".len(), end));
             return self.decide(written, "mailto:", start, end);
         }
-        // A position inside a name or a word that was read already begins no address of its own; reading each of them
-        // once bounds the work.
+        // No address begins inside a name or a word that was read already. Reading each of these once bounds the work.
         if start < self.name_until.max(self.local_until) {
             return Ok(None);
         }

@@ -43,8 +43,8 @@ impl SegmentText<'_> {
             .all(|(i, c)| self.char_at(start + i).is_some_and(|seen| seen.eq_ignore_ascii_case(&c)))
     }
 
-    /// Returns whether the character directly before this one is no emphasis sign; at the beginning of the segment,
-    /// whether a character precedes the segment.
+    /// Returns whether a character other than an emphasis sign is directly before this one in the source. At the
+    /// beginning of the segment, returns whether a character precedes the segment.
     pub(super) fn is_preceded(&self, index: usize) -> bool {
         self.head(index).chars().next_back().map_or(self.is_inside, |c| !EMPHASIS.contains(&c))
     }

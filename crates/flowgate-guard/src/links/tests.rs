@@ -12,6 +12,7 @@ fn cleaned(text: &str) -> String {
     clean(text, &mut judge).0
 }
 
+/// Texts without an address or a link stay unchanged.
 #[test]
 fn texts_that_lead_nowhere_stay() {
     for text in [
@@ -28,6 +29,7 @@ fn texts_that_lead_nowhere_stay() {
     }
 }
 
+/// Rows: a text with a permitted address, and the cleaned text. Cleaning again changes nothing.
 #[test]
 fn permitted_addresses_have_one_form() {
     for (text, expected) in [
@@ -58,6 +60,7 @@ fn permitted_addresses_have_one_form() {
     }
 }
 
+/// Rows: a text with refused addresses or with links, and the cleaned text. Cleaning again changes nothing.
 #[test]
 fn the_rest_is_broken_apart() {
     for (text, expected) in [

@@ -106,7 +106,8 @@ impl CleanedTextWriter {
             seen = folded;
             is_sign |= matches!(folded, '.' | ':' | '@' | '/' | '\\' | '[' | ']' | '(' | '<' | '&');
         });
-        // A character that becomes several, one of them such a sign: it cannot be split, so spaces go around it.
+        // A character whose normal form has several characters, one of them such a sign, cannot be split. Spaces are
+        // written around it.
         if count > 1 && is_sign {
             self.push_space();
             self.push(c);

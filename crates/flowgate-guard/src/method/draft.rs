@@ -3,8 +3,8 @@
 //! [`provenance`](super::provenance) work in this way.
 //!
 //! A conversation asks the [`DraftJudge`] of its method about each draft, before any call of the draft is judged or
-//! runs. A draft that is rewritten has one effect only: it has determined the label of the smaller view. This choice
-//! can reveal bits of hidden text, which are counted. Such methods therefore give the same guarantee as
+//! runs. A draft that is rewritten has one effect only: it determines the label of the smaller view. This choice can
+//! reveal bits of hidden text, which are counted. Methods with drafts therefore give the same guarantee as
 //! [screeners](crate::screener).
 
 use std::fmt::Debug;
@@ -15,7 +15,8 @@ use flowgate::trace::Tool;
 
 /// Chooses the labels at which drafts of one conversation are rewritten.
 pub trait DraftJudge: Debug + Send {
-    /// Returns the label at which the step has to be generated; it is the label of the draft if the draft is accepted.
+    /// Returns the label at which the step has to be generated, with the bits that this choice reveals. The label of
+    /// the draft means that the draft is accepted.
     fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict;
 
     /// Returns whether the draft is accepted if it makes calls and its rewrite makes none.

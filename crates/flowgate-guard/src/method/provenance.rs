@@ -8,8 +8,9 @@
 //! smaller view the model could not write this value, and no person would be asked about it. A draft without calls is
 //! accepted. The choice of the label can reveal up to log2(number of labels) bits of hidden text, which are counted.
 //!
-//! A step that acts raises the label of the rest of the turn, so that later steps see what was done. A step whose
-//! acting calls were refused has done nothing that later steps must see.
+//! A step *acts* when a call of it that the policy does not declare harmless is released to run. Such a step raises the
+//! label of the rest of the turn, so that later steps see what it did. If all such calls of a step are refused, the
+//! step has done nothing that later steps must see.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, CallDependency, Monitor};
@@ -58,7 +59,7 @@ impl StepMethod for Provenance {
 struct DraftProvenance {
     /// The state of the influence method over this conversation.
     session: Box<dyn AttributionSession>,
-    /// The number of events of the trace that `session` has observed.
+    /// The number of events of the trace that were passed to `session`.
     read: usize,
 }
 
@@ -84,8 +85,9 @@ impl DraftProvenance {
             needed = others.iter().fold(needed, |needed, argument| needed.join(&argument.label));
             with_slots.push(CallWithSlots { call, slots });
         }
-        // A slot that would be refused raises the label, and a slot of a step at the raised label carries that as well,
-        // so the other slots are judged again. Each round but the last raises the label, so the loop ends.
+        // An argument that would be refused as a slot raises the label of the step. The slots of a step at the raised
+        // label carry this label as well, so the other slots are judged again. Each round but the last raises the
+        // label, so the loop ends.
         loop {
             let unfit = with_slots.iter().map(|call| call.label_of_unfit_slots(draft.monitor, &needed));
             let raised = unfit.fold(needed, |raised, label| raised.join(&label));
@@ -157,8 +159,8 @@ impl CallWithSlots<'_> {
 }
 
 impl AttributedArgument {
-    /// Returns the dependency of a slot for this argument, which a step at the label `view` leaves open, with the value
-    /// of the draft.
+    /// Returns what this argument depends on if a step at the label `view` leaves it to a slot, and the slot is filled
+    /// with the value of the draft.
     fn slot_dependency(&self, view: &Label) -> CallDependency {
         match &self.source {
             CallDependency::Regions(regions) => {

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::method::lowest_first::LowestFirst;
 
-    /// People choose a method by its name.
+    /// Configurations name methods, so their names do not change.
     #[test]
     fn methods_have_names() {
         let registry = MethodRegistry::builtin();

@@ -53,7 +53,7 @@ pub(super) struct ReplayDouble<'r> {
     indexed: usize,
     /// The texts of the slots of the last call, in order.
     fills: VecDeque<String>,
-    /// The number of levels that the double began with looks and has not left.
+    /// The number of levels that the double has added by looks and has not left yet.
     levels: usize,
     /// How the double obtained what the current call needs, so far.
     pub(super) access: CallAccess,
@@ -161,7 +161,7 @@ impl<'r> ReplayDouble<'r> {
                 && call.arguments.as_ref().is_ok_and(|all| all.get(argument).is_some_and(is_scalar))
                 && schema.is_some_and(|schema| schema.to_string().contains("\"$slot\""))
         };
-        // A level that an earlier call needed is left if the lowest level suffices for this call.
+        // If this call needs no level above the base label, the double leaves the level that an earlier call needed.
         if self.access == CallAccess::Shown && self.levels > 0 {
             let base = conversation.view_at(*conversation.base_label());
             let is_available = |(argument, need): &(Option<String>, PartNeed)| {
@@ -212,9 +212,9 @@ impl<'r> ReplayDouble<'r> {
         NextMessage::Calls(call_completion(LOOK, arguments))
     }
 
-    /// Returns the answer of a capable screener. If the conversation asks about regions, these are the hidden regions
-    /// that the recorded call with this index needs. Otherwise it asks about tools: these are all tools that recorded
-    /// calls of the user use.
+    /// Returns the answer that a capable screener gives. If the conversation asks about regions, the answer names the
+    /// hidden regions that the recorded call with this index needs. If it asks about tools, the answer names all tools
+    /// of the recorded calls that no attack asked for.
     pub(super) fn screener_answer(&mut self, conversation: &Conversation, index: usize) -> Completion {
         let Some((bound, regions)) = conversation.screened_regions() else {
             let calls = self.calls.iter().filter(|recorded| !recorded.is_injected);
@@ -270,8 +270,8 @@ impl<'r> ReplayDouble<'r> {
         needs
     }
 
-    /// Returns the smallest regions of answers and of descriptions of tools that contain an injected text. Texts are compared by their
-    /// alphanumeric characters alone.
+    /// Returns the smallest regions of answers and of descriptions of tools that contain an injected text. Texts are
+    /// compared by their alphanumeric characters alone.
     fn injected_regions(&self, trace: &Trace) -> Vec<RegionId> {
         let mut smallest_regions = Vec::new();
         for (id, event) in trace.events().iter().enumerate() {

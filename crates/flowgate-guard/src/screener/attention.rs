@@ -55,7 +55,7 @@ pub struct AttentionReader {
 
 /// The error for a request that is not the question of the screener `judge`.
 const NOT_OF_JUDGE: Error =
-    Error::Unsupported("answers to requests of other methods than `judge`; use it with this method only");
+    Error::Unsupported("answers to requests of methods other than `judge`; use it with `judge` only");
 
 impl fmt::Debug for AttentionScreener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,12 +1,12 @@
 //! Holds the items of a conversation (messages, and steps with the outcomes of their calls) from which views are built,
 //! and a cache of the last view.
 //!
-//! A view is built item by item, and most steps show what the step before showed and one or two more messages. The
-//! beginning of the last view is reused while it cannot have changed: at the same label, with the same tools. The
-//! labels of messages and answers are fixed once they are in the trace. The items themselves can change, so every
-//! change goes through [`ConversationItems`], which drops the cache if the cached view shows the changed item. The
-//! reused view must equal a newly built one ([`ViewBuilder::build`](super::ViewBuilder::build)); debug builds compare
-//! the two.
+//! A view is built item by item. Most steps are shown what the step before was shown, and one or two more messages. The
+//! beginning of the last view is therefore reused while it cannot have changed: the next view has the same label and
+//! the same tools. The labels of messages and answers are fixed once they are in the trace. The items themselves can
+//! change, so every change goes through [`ConversationItems`], which drops the cache if the cached view shows the
+//! changed item. The reused view must equal a newly built one ([`ViewBuilder::build`](super::ViewBuilder::build));
+//! debug builds compare the two.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -104,9 +104,9 @@ impl ConversationItems {
         self.cached = None;
     }
 
-    /// Takes the cached view, as the beginning of the next one. The result is empty if there is none, if the view has
-    /// another bound or shows more items than there are, or while a caller still holds its request, which would have to
-    /// be copied.
+    /// Takes the cached view, as the beginning of the next one. The result is empty if no view is cached, if the cached
+    /// view has another bound or shows more items than there are, or if a caller still holds its request, which would
+    /// then have to be copied.
     pub(crate) fn take_prefix(&mut self, bound: &Label) -> ViewPrefix {
         let reusable =
             self.cached.take().filter(|cached| cached.view.bound == *bound && cached.items <= self.all.len());
@@ -188,7 +188,7 @@ mod tests {
         check(|_| {}, policy.space().top(), 0);
     }
 
-    /// Steps are found without a scan of other items, wherever they are.
+    /// Steps are found without a scan of the other items.
     #[test]
     fn steps_are_found_among_any_number_of_messages() {
         let step = |text: &str| {

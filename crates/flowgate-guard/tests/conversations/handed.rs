@@ -359,7 +359,10 @@ fn an_approved_call_that_becomes_forbidden_is_reported() {
         agent.run.conversation.accept_decision(Decision::AllowOnce);
         let turn = agent.run.go(&["Done."]);
         let void: Vec<&str> = turn.void.iter().map(|void| void.cause.as_str()).collect();
-        let (expected, handed): (&[&str], usize) = if is_alarmed { (&["judged again"], 0) } else { (&[], 1) };
+        let (expected, handed): (&[&str], usize) = match is_alarmed {
+            true => (&["the call was refused when it was judged again"], 0),
+            false => (&[], 1),
+        };
         assert_eq!((void.as_slice(), turn.calls.len()), (expected, handed));
         assert!(turn.void.iter().all(|void| !void.reasons.is_empty() && &*void.tool.name == "send"));
     }

@@ -29,7 +29,7 @@ pub(super) struct TypedDecision {
     pub(super) terms: LastingTerms,
 }
 
-/// A decision without terms; a lasting grant then holds for as long as the policy permits.
+/// Makes a decision without terms. A lasting grant without terms holds for as long as the policy permits.
 impl From<PersonDecision> for TypedDecision {
     fn from(decision: PersonDecision) -> Self {
         Self { decision, terms: LastingTerms::default() }
@@ -42,7 +42,7 @@ impl TypedDecision {
     pub(super) fn objection(&self, question: &Value) -> Option<String> {
         let may = |name: &str| question.get(name).is_some_and(|value| *value == Value::Bool(true));
         if !may("you_may_decide") {
-            let message = "you may not decide this question: it is not open, you own the client, or your role is that of a viewer";
+            let message = "you may not decide this question: it is not open, you own the client, or your role is that of a viewer; another approver may decide it while it is open";
             return Some(message.to_owned());
         }
         let needed = approvers(question);
@@ -85,8 +85,8 @@ impl TypedDecision {
         self.objection_to_sum(question)
     }
 
-    /// Returns why a grant cannot limit the sum of the argument that the terms name: the call has no such amount.
-    /// `None` if it can, or if the terms name none.
+    /// Returns an objection if the terms limit the sum of an argument that is no amount of the call (`--sum-a-day`).
+    /// Returns `None` if the argument is one, or if the terms limit no sum.
     fn objection_to_sum(&self, question: &Value) -> Option<String> {
         let SumADay { argument, .. } = self.terms.sum_a_day.as_ref()?;
         let amounts = amounts(question);

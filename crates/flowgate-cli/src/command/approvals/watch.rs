@@ -1,6 +1,6 @@
-//! Runs `flowgate approvals watch`: shows the open questions of a gateway, and each further one as soon as it is asked.
-//! At a terminal, the person answers each of them. Also shows what becomes of a question that was shown, since another
-//! person may decide it.
+//! Runs `flowgate approvals watch`: shows the open questions of a gateway, and each new question as soon as it is
+//! asked. At a terminal, the person is asked for the answer to each. The command also shows what becomes of a question
+//! that it has shown, since another person may decide it.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Read as _, stdin, stdout};
@@ -57,7 +57,7 @@ pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     let gateway = GatewayClient::new(options, output)?;
     // The program waits for the gateway or for a line, so the handler ends it.
     let handler = ctrlc::set_handler(|| std::process::exit(i32::from(INTERRUPTED)));
-    handler.map_err(|error| InputError(format!("Ctrl-C cannot be handled: {error}")))?;
+    handler.map_err(|error| InputError(format!("Ctrl-C cannot be handled: {error}; try again")))?;
     let asks = format == ApprovalsFormat::Text && stdin().is_terminal() && stdout().is_terminal();
     let lines = asks.then(TypedLines::start_reading);
     let mut watch = Watch { gateway: &gateway, format, lines, shown: BTreeMap::new(), count: 0 };
@@ -125,9 +125,14 @@ impl Watch<'_> {
         }
     }
 
-    /// Handles a question from the list or the stream. An open question is printed once, and its answer is asked for.
-    /// If somebody has approved a question that was printed and others have to approve as well, prints who they are. If
-    /// it is no longer open, prints what became of it. Ignores every other question. With JSON, only prints.
+    /// Handles a question from the list or from the stream:
+    ///
+    /// * An open question that was not shown yet is printed, and the person is asked for the answer.
+    /// * If a shown question has a new approval but needs further ones, prints who has approved it and who has to.
+    /// * If a shown question is no longer open, prints what became of it.
+    /// * Any other question is ignored.
+    ///
+    /// With JSON, prints the question in the first three cases, and asks nothing.
     fn handle(&mut self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
         let id = question_text::text(question, "id").to_owned();
         // `shown` has the questions with consecutive numbers, so that its first entry is the oldest question.
@@ -167,9 +172,9 @@ impl Watch<'_> {
         self.answer(question, output)
     }
 
-    /// Asks for the decision on a question, if there is a person to ask, and sends it. An empty line leaves the
-    /// question open; an unknown key repeats the prompt. A decision that the gateway refuses, for example because it
-    /// comes too late, is reported.
+    /// Asks the person for the decision on a question, and sends the decision. Does nothing without a terminal, or if
+    /// the person may give no decision. An empty line leaves the question open; an unknown key repeats the prompt. If
+    /// the gateway refuses the decision, for example because it comes too late, prints why.
     fn answer(&self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
         let Some(lines) = &self.lines else { return Ok(WatchStep::GoOn) };
         let key = |decision: PersonDecision| match decision {

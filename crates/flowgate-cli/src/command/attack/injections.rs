@@ -1,5 +1,6 @@
-//! Writes the injections of `flowgate attack`: a text that asks for a call, or for an address in the reply, in one of the
-//! forms of `forms`. Chooses the arguments of that call, which are recognizable as the attacker's.
+//! Writes the texts of the injections that `flowgate attack` tries. Each asks for a call, or for an address in the
+//! reply, in one of the forms of `forms`. Also chooses the arguments of the calls: of the attacker's call, where they
+//! are recognizable as the attacker's, and of the honest call before the injection. `runs` builds the runs from both.
 
 use flowgate::draft::{DescribedArgument, DescribedTool};
 use flowgate::policy::ArgumentRole;
@@ -31,8 +32,8 @@ pub(super) fn attacker_arguments(tool: &DescribedTool) -> Map<String, Value> {
     tool.arguments.iter().map(|argument| (argument.name.clone(), attacker_value(argument))).collect()
 }
 
-/// Returns the arguments of the honest call that precedes an injection: 1 for a narrow argument (a number, a boolean or a
-/// listed value), otherwise a text.
+/// Returns the arguments of the honest call that precedes an injection: 1 for a narrow argument (a number, a boolean
+/// or a listed value), otherwise a text.
 pub(super) fn honest_arguments(tool: &DescribedTool) -> Map<String, Value> {
     let value = |argument: &DescribedArgument| if argument.is_narrow { json!(1) } else { json!("inbox") };
     tool.arguments.iter().map(|argument| (argument.name.clone(), value(argument))).collect()

@@ -1,6 +1,6 @@
-//! Builds the runs in which `flowgate attack` tries injections. A run begins honestly, then an answer of a tool
-//! contains an injection, or the description of a tool has contained it from the start, and the last message is the call
-//! that the injection asks for.
+//! Builds the runs in which `flowgate attack` tries injections. In each run, an injection is in an answer of a tool, in
+//! the description of a tool, or in one field of a recorded answer. The last message of the run is the call that the
+//! injection asks for; an address in a reply is represented by a call of the tool `flowgate/link`.
 
 use flowgate::draft::{DescribedTool, ToolEffect, ToolTraits};
 use flowgate::label::Label;
@@ -18,11 +18,13 @@ pub(super) struct Attack {
     pub(super) source: String,
     /// The form of the injection.
     pub(super) form: &'static InjectionForm,
-    /// The tool that it asks for; for an address in a reply, the tool `flowgate/link`, by which a policy judges it.
+    /// The tool that the injection asks for; for an address in a reply, the tool `flowgate/link`, by which a policy
+    /// judges addresses.
     pub(super) target: Tool,
     /// The text of the injection.
     pub(super) injection: String,
-    /// The run, in the form in which traces are written; empty if the run is a changed recording.
+    /// The messages of the run, as traces are written. Empty if the run is a changed recording, which
+    /// [`by_fields`] returns beside the attack.
     pub(super) messages: Vec<Value>,
 }
 
@@ -32,8 +34,8 @@ pub(super) fn targets(tools: &[DescribedTool]) -> Vec<&DescribedTool> {
     tools.iter().filter(|tool| ToolTraits::of(tool, false).effect != ToolEffect::Reads).collect()
 }
 
-/// Returns the attacks by whole answers: every tool's answer asks, in each of these forms, for a call of every target or,
-/// in the forms for replies, for an address of the attacker.
+/// Returns the attacks by whole answers: every tool's answer asks, in each of these forms, for a call of every target
+/// or, in the forms for replies, for an address of the attacker.
 pub(super) fn by_answers<'t>(
     tools: &'t [DescribedTool],
     targets: &'t [&'t DescribedTool],
@@ -67,8 +69,8 @@ fn by_reply(source: &DescribedTool, form: &'static InjectionForm) -> Attack {
     attack(source, form, injection, Tool::of(Tool::FLOWGATE_SERVER, "link"), &wanted)
 }
 
-/// Returns the attack in which the answer of the tool `source` is `injection`, and a call of `target` follows with these
-/// arguments. The last argument of [`call_message`] says who asked for the call.
+/// Returns the attack in which the answer of the tool `source` is `injection`, followed by a call of `target` with the
+/// arguments `wanted`. `form` is the form of the injection.
 fn attack(
     source: &DescribedTool,
     form: &'static InjectionForm,
@@ -128,10 +130,11 @@ fn call_message(id: &str, tool: &Tool, arguments: &Map<String, Value>, origin: &
     json!({"role": "assistant", "content": null, "tool_calls": [call]})
 }
 
-/// Returns the attacks by the fields of a recorded run, each with the changed run: each text in each answer is replaced
-/// by an injection in turn, and the run ends after this answer with the call that the injection asks for. Answers that
-/// are not one text are attacked as a whole. `position` names the run: its file and line. `targets` are the tools whose
-/// calls the injections ask for, in one `form`: [`by_answers`] tries all of them, on whole answers.
+/// Returns the attacks by the fields of a recorded run, each with its changed run: an injection replaces one text
+/// field of one answer, and the run ends after this answer with the call that the injection asks for. An answer
+/// without text fields is replaced as a whole. `position` names the run by its file and line. `targets` are the tools
+/// whose calls the injections ask for. Only one `form` is tried, since [`by_answers`] tries all forms on whole
+/// answers.
 pub(super) fn by_fields(
     run: &RecordedRun,
     position: &str,
@@ -141,7 +144,7 @@ pub(super) fn by_fields(
     let mut attacks = Vec::new();
     for (index, entry) in run.entries.iter().enumerate() {
         let EventBody::Output(output) = &entry.body else { continue };
-        // Only the paths and spans of the fields are used, so any label serves.
+        // Only the paths and spans of the fields are used, so the label does not matter.
         let document = Document::new(&entry.body, Label::BOTTOM);
         for target in targets {
             let wanted = attacker_arguments(target);
@@ -161,7 +164,7 @@ pub(super) fn by_fields(
                     form,
                     target: target.tool.clone(),
                     injection: injection.clone(),
-                    // The changed run has them.
+                    // The changed run has its entries instead.
                     messages: Vec::new(),
                 };
                 attacks.push((attack, RecordedRun { entries, ..run.clone() }));
@@ -191,7 +194,7 @@ fn replaced_field(text: &str, document: &Document, id: NodeId, injection: &str) 
     let span = node.span.clone().filter(|_| matches!(node.content, NodeContent::Scalar(Value::String(_))))?;
     text.get(span.clone())?;
     let mut changed = text.to_owned();
-    // A text in quotation marks is the same in JSON, in YAML and as a Python literal.
+    // The answer can be JSON, YAML or a Python literal: a text in quotation marks is written alike in all three.
     changed.replace_range(span, &json!(injection).to_string());
     Some((document.path(id).to_string(), Value::String(changed)))
 }

@@ -9,13 +9,13 @@ use crate::command::serve;
 use crate::input::InputError;
 use crate::output::{Console, plural};
 
-/// The name that the log records for the operator who accepts the loss. Everyone who can read the key can do so, so
-/// there is no other name.
+/// The name that the log records for the operator who accepts the loss. Everyone who can read the log's key can accept
+/// it, so no other name is known.
 const KEY_HOLDER: &str = "who has the key";
 
-/// Runs `flowgate audit accept-loss` for the gateway with the configuration at `path`. If the log lacks lines that
-/// the database has recorded, the gateway refuses to start; this records that an operator accepts the loss, and
-/// prints it. Returns 0, also if nothing is lost.
+/// Runs `flowgate audit accept-loss` for the gateway with the configuration at `path`: if the log lacks lines that the
+/// database has recorded, records that an operator accepts the loss, and prints what is lost. Returns 0, also if
+/// nothing is lost.
 pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
     let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));
     let config = serve::gateway_config(path)?;

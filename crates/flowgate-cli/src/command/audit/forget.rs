@@ -8,8 +8,8 @@ use flowgate_audit::{AuditError, AuditKey, AuditLog, AuditOptions, ContentSelect
 use crate::input::{self, InputError};
 use crate::output::{Console, plural};
 
-/// The name that the log records for the operator who deletes content. Everyone who can read the key can do so, so
-/// there is no other name.
+/// The name that the log records for the operator who deletes content. Everyone who can read the log's key can delete
+/// it, so no other name is known.
 const KEY_HOLDER: &str = "who has the key";
 
 /// Runs `flowgate audit forget`: deletes the contents of the log `file` that `selector` selects, records the deletion
@@ -21,7 +21,7 @@ pub(super) fn run(
     key_file: Option<&Path>,
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    // The functions that open the key and the log create missing files. So this fails first if one does not exist.
+    // The functions below would create a missing key or log. So it is an error here if one does not exist.
     let key_file = key_file.map_or_else(|| file.with_extension("key"), Path::to_owned);
     for needed in [file, &key_file] {
         drop(input::open(needed)?);

@@ -1,8 +1,8 @@
 //! Runs `flowgate audit verify --config`: checks that the logs contain the lines that the gateway's database has
 //! recorded, and that every verdict is the same when it is recomputed.
 //!
-//! `verify` checks each log by itself, and `flowgate_gateway` recomputes the verdicts; this module compares the logs
-//! with the database and prints the outcome.
+//! The module `verify` checks each log by itself, and `flowgate_gateway` recomputes the verdicts. This module checks
+//! that the logs are those that the database knows, and prints the outcome.
 
 use std::path::{Path, PathBuf};
 
@@ -33,11 +33,12 @@ pub(super) fn run(
     let config = serve::gateway_config(config)?;
     let cipher = config.store.encryption.audit_content_cipher();
     let options = &VerifyOptions { cipher: cipher.as_deref(), ..*options };
-    // The database is read before the logs, so that records written in the meantime are no objection.
+    // The database is read before the logs: a line that the gateway appends meanwhile is then only in the log, which is
+    // no objection.
     let snapshot = read_database_snapshot(&config).map_err(|error| failed(&error))?;
     let (mut logged, mut logs, mut summaries) = (LoggedVerdicts::default(), Vec::new(), Vec::new());
-    // Each log is read twice: to verify it, and to collect its verdicts. The empty word: the progress counts bytes, and
-    // no items.
+    // Each log is read twice, to verify it and to collect its verdicts, so `files` is listed twice. With the empty
+    // word, the progress counts bytes, and no items.
     let progress = Progress::over_files(&[files, files].concat(), "", true, output);
     for file in files {
         let verified = verify::verify_log(file, options, &snapshot.anchors.logs, &progress, output)?;
@@ -68,9 +69,9 @@ pub(super) fn run(
     Ok(u8::from(!rechecked.differ.is_empty() || !has_no_objection))
 }
 
-/// Returns whether the database has recorded these logs and no others; prints each objection. A database that has
-/// recorded no log yet is no objection. `anchors` has, for each log that the database knows, the last line that it has
-/// recorded. `logs` has the id of the log in each of the `files`: the hash of its first line.
+/// Returns whether the database has recorded these logs and no others, and prints each objection. If the database has
+/// recorded no log yet, returns true and prints a note. `anchors` has the last recorded line of each log that the
+/// database knows. `logs` has the id of the log in each of the `files`: the hash of its first line.
 fn check_known_logs(
     anchors: &DatabaseLogAnchors,
     files: &[PathBuf],
@@ -108,8 +109,8 @@ fn check_known_logs(
     are_known
 }
 
-/// Prints the outcome: the verdicts that were confirmed, those that could not be compared and why, and those that
-/// differ.
+/// Prints the outcome: how many verdicts were confirmed, how many could not be compared and why, and the
+/// conversations in which a verdict differs.
 fn print_rechecked(rechecked: &RecheckReport, output: &mut Console) {
     let RecheckReport { same, unsent, gone, earlier, unread, differ } = rechecked;
     let (color, mark) = if differ.is_empty() { ("32", "✓") } else { ("31", "✗") };

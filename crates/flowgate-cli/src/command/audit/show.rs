@@ -1,5 +1,5 @@
-//! Runs `flowgate audit show`: prints a log as a table or as lines of JSON. It reads one record at a time, so memory
-//! stays bounded, and checks that each line follows from the previous one.
+//! Runs `flowgate audit show`: prints an audit log as a table or as lines of JSON. It reads one record at a time, so
+//! that memory stays bounded, and checks that each line follows from the previous one by the hash chain.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -21,9 +21,10 @@ const COLUMNS: [(&str, usize); 6] =
 /// The maximum number of characters of a content in the table.
 const MAX_SHOWN_CHARS: usize = 2000;
 
-/// Runs `flowgate audit show`: prints a table or, with `json`, lines of JSON; with `content`, also the contents of the
-/// records, of which `cipher` opens the encrypted ones, and lists only the records of `conversation` if it is given. Returns 1 at the first line that does not
-/// follow from the previous one or whose content cannot be used, otherwise 0.
+/// Runs `flowgate audit show`: prints the records of the log `file`, as a table or, with `json`, as lines of JSON. With
+/// `conversation`, prints only the records of this conversation. With `content`, also prints the contents of the
+/// records; `cipher` decrypts the encrypted ones. Returns 1 at the first line that does not follow from the previous
+/// one or whose content cannot be used, otherwise 0.
 pub(crate) fn run(
     file: &Path,
     conversation: Option<&str>,
@@ -87,8 +88,8 @@ pub(crate) fn run(
     Ok(0)
 }
 
-/// Returns the cells of a record in the order of [`COLUMNS`]. Records of different kinds name equivalent fields
-/// differently.
+/// Returns the cells of a record in the order of [`COLUMNS`]. Records of different kinds have different names for the
+/// field of one column, so each cell has the first of several fields that is present.
 fn cells(record: &AuditRecord) -> [String; 6] {
     let first =
         |names: &[&str]| names.iter().find_map(|name| record.text(name)).unwrap_or_default().to_owned();

@@ -1,6 +1,6 @@
-//! Runs `flowgate audit verify`: checks that no line of a log was changed, removed or inserted. It checks the hash
-//! chain, the signed heads, and what the options name: the public key, a line that the log must contain, or the heads
-//! that a witness has received.
+//! Runs `flowgate audit verify` without `--config`: checks that no line of a log was changed, removed or inserted. It
+//! checks the hash chain, the signed heads, and what the options name: the public key, a line that the log must
+//! contain, or the heads that a witness has received. `recheck` calls the same functions for `--config`.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::input::{self, InputError, read_short_text};
 use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
-/// The independent facts that a log is checked against.
+/// What a log is checked against, besides its own hash chain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VerifyOptions<'a> {
     /// The public key that must have signed the log, in hexadecimal digits or as the path of a file.
@@ -25,9 +25,9 @@ pub(super) struct VerifyOptions<'a> {
     pub(super) head: Option<ExternalHead>,
     /// The heads that a witness received, and the file that contains them.
     pub(super) witness: Option<(&'a Path, &'a WitnessRecord)>,
-    /// Whether unsigned lines are an objection.
+    /// Whether unsigned lines at the end of the log are an objection.
     pub(super) signed: bool,
-    /// The cipher of encrypted contents, which are not compared with the log without it.
+    /// The cipher that decrypts contents. Without it, encrypted contents are not compared with the log.
     pub(super) cipher: Option<&'a dyn ContentCipher>,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn run(
     options: &VerifyOptions<'_>,
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    // The empty word: the progress counts bytes, and no items. `true`: the results do not show the progress.
+    // With the empty word, the progress counts bytes, and no items. `true`: show a progress line.
     let progress = Progress::over_files(files, "", true, output);
     let (mut are_valid, mut logs) = (true, Vec::new());
     for file in files {
@@ -122,8 +122,8 @@ pub(super) fn verify_log(
     }
 }
 
-/// Prints the summary of the log in the file `name`, whose chain is valid. If `is_refused`, which is the case if
-/// unsigned lines are an objection, the summary is marked as an objection.
+/// Prints the summary of the log in the file `name`, whose hash chain is valid. `is_refused` says that the log has
+/// unsigned lines although the options forbid them; the summary is then marked as an objection.
 fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut Console) {
     let mark = if is_refused { output.paint("31", "✗") } else { output.paint("32", "✓") };
     // Lines are printed with numbers from 1; `seq` counts from 0.

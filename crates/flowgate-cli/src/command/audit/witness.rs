@@ -1,5 +1,7 @@
-//! Checks for `flowgate audit verify --witness` that logs contain the heads (signed lines) that a witness has received.
-//! A witness is a party outside the gateway, whose record shows whether a log was restored to an earlier state.
+//! Compares audit logs with the heads (signed lines) that a witness has received, for `flowgate audit verify
+//! --witness`. A witness is a party outside the gateway; its record shows whether a log was replaced or restored to an
+//! earlier state. `verify_log` of `verify` checks the heads of one log; this module reads the file of the witness and
+//! finds logs that are missing.
 
 use std::path::Path;
 
@@ -11,17 +13,18 @@ use crate::output::Console;
 /// The maximum number of invalid lines that are listed.
 const MAX_NAMED: usize = 20;
 
-/// Reads the file at `path` with the heads that a witness received. Invalid lines are part of the result and no error.
+/// Reads the file at `path`, which has the heads that a witness received. Invalid lines are no error:
+/// [`check_heads`] reports them.
 pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
     let failed =
         |error: std::io::Error| InputError(format!("{}: the file cannot be read: {error}", path.display()));
     WitnessRecord::read(input::open(path)?).map_err(failed)
 }
 
-/// Checks logs against the heads that a witness has received, and prints each objection: an invalid line in the file of
-/// the witness (`path`), and a log that the witness knows but that is not among `logs`, although the same key signed
-/// it. Returns whether there is no objection. Also prints what is none: a line that was written again in full, and
-/// losses that an operator has accepted.
+/// Checks logs against the heads that a witness has received, and returns whether there is no objection. Prints each
+/// objection: an invalid line in the file of the witness (`path`), and a log that the witness knows and that is not
+/// among `logs`, although the same key signed it. Also prints two things that are no objection: that an incomplete line
+/// was written again in full, and losses that an operator has accepted.
 pub(super) fn check_heads(
     path: &Path,
     witness: &WitnessRecord,

@@ -1,5 +1,5 @@
-//! Measures what suggested changes of a policy do to a corpus of recorded runs (`flowgate explain --against`): how many
-//! useful runs no longer need a question, and how many recorded attacks pass.
+//! Measures what suggested changes of a policy do to a corpus of recorded runs, for `flowgate explain --against`: how
+//! many useful runs no longer need a question, and how many recorded attacks pass. `suggestions` calls it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,17 +23,18 @@ pub(super) struct CorpusEffect {
     useful: usize,
     /// Useful runs that need a question under the present policy.
     questioned: usize,
-    /// Useful runs that need a question under the present policy and none with the suggestion.
+    /// Useful runs that need a question under the present policy, and need none with the suggestion.
     freed: usize,
     /// Runs with an attack.
     attacks: usize,
-    /// Attacks of which the suggestion permits a further call.
+    /// Attacks of which the suggestion permits a call that the present policy does not permit.
     passing: usize,
     /// Passing attacks of which all calls are permitted with the suggestion.
     passing_whole: usize,
     /// Runs with an attack that called, or may have called, the explained tool.
     on_tool: usize,
-    /// Runs with an attack that do not say which calls it asked for; each call counts as one of them.
+    /// Runs with an attack that do not say which calls the attack asked for. Each call that is not harmless counts as
+    /// one of these calls.
     unmarked: usize,
 }
 
@@ -58,8 +59,8 @@ impl CorpusEffect {
             self.freed += usize::from(needs_question && is_question_free(then));
             return;
         }
-        // From here on, the run has an attack. If it does not say which calls the attack asked for, each
-        // counts as one.
+        // From here on, the run has an attack. If the run does not say which calls the attack asked for, `indices` has
+        // all calls that are not harmless.
         let attack = AttackCalls::of(now);
         self.attacks += 1;
         self.unmarked += usize::from(!attack.are_known);
@@ -86,7 +87,7 @@ impl CorpusEffect {
             self.questioned,
             self.passing,
             plural(self.attacks, "recorded attack"),
-            // Of the attacks that pass, those of which only some calls pass. Without any, nothing is added.
+            // The number of passing attacks of which only some calls pass; nothing is added if it is zero.
             match (self.passing, self.passing - self.passing_whole) {
                 (0, _) | (_, 0) => String::new(),
                 (_, partly) => format!(", {partly} of them in part"),
@@ -115,11 +116,11 @@ pub(super) struct Measurement<'a> {
 }
 
 impl Measurement<'_> {
-    /// Replays the runs of the corpora under the policy and under each changed policy, and returns the effect of each,
-    /// in the order of `changed`. A suite is a group of tasks of a benchmark, such as `banking` of AgentDojo. Leaves
-    /// out runs of another suite than that of the explained run, and runs whose user task is itself an injection task,
-    /// which are neither useful runs nor attacks. Runs that cannot be read are added to `errors`. After Ctrl-C, the
-    /// effects are those of the runs so far.
+    /// Replays the runs of the corpora under the present policy and under each changed policy, and returns the effect
+    /// of each change, in the order of `changed`. Leaves out runs of a different suite (a group of tasks of a
+    /// benchmark, such as `banking` of AgentDojo) than the explained run's. Also leaves out runs whose user task is
+    /// itself an injection task, which are neither useful runs nor attacks. Runs that cannot be read are added to
+    /// `errors`. After Ctrl-C, the effects cover only the runs so far.
     ///
     /// # Errors
     /// If a corpus cannot be read, or if no corpus has a run to replay.

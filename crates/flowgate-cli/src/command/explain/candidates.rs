@@ -1,7 +1,7 @@
-//! Computes which statements, added to the policy, could permit a denied call, sorted by harm, the least first.
-//! `flowgate explain` and `flowgate suggest` try them.
+//! Lists the statements that, added to the policy, could permit a call that is not permitted now. They are sorted by
+//! harm, the least harmful first. `flowgate explain` and `flowgate suggest` then try them (`trial`).
 //!
-//! Some statements are never suggested:
+//! Some statements are never listed:
 //!
 //! * a `payload` for an argument that decides something, such as where a text is sent, what is executed or which object
 //!   is deleted;
@@ -9,9 +9,10 @@
 //! * an `endorse` of every number for an argument that selects an object or is a sum of money;
 //! * a `require` that permits untrusted influence on a tool that acts.
 //!
-//! Others are suggested only with evidence, which is a corpus with attacks on the tool of which none passes: a `label`
-//! that trusts a field from which the call takes its destination, its object or its sum of money, or a field that
-//! influenced the decision to call the tool; and an `endorse` that leaves a URL to known hosts.
+//! Other statements are suggested only with evidence: recorded attacks on the tool, of which none passes under the
+//! statement. These are a `label` that trusts a field from which the call takes its destination, its object or its sum
+//! of money; a `label` that trusts a field that influenced the decision to call the tool; and some `endorse`
+//! statements, which `endorse_forms` names.
 
 use flowgate::monitor::{Reason, ReasonKind};
 use flowgate::policy::ArgumentRole;
@@ -22,7 +23,8 @@ use serde_json::Value;
 use super::harm::{self, Harm, HarmRank};
 use super::{endorse_forms, origin, tool_pattern};
 
-/// Roles of messages that a person or the operator writes.
+/// Roles of messages that a person or the operator writes. For these, a `label` of all messages of the role is
+/// proposed.
 const ROLES: [&str; 3] = ["developer", "system", "user"];
 
 /// A statement that could permit a call.
@@ -33,15 +35,15 @@ pub(in crate::command) struct Candidate {
     /// The kind of statement, in words, such as `` `label` of a field ``.
     pub(in crate::command) form: &'static str,
     pub(in crate::command) harm: Harm,
-    /// The parts of the call that it concerns, by their names in reasons.
+    /// The parts of the call that the statement concerns, by their names in reasons.
     pub(in crate::command) parts: Vec<String>,
-    /// The reason why it is suggested only with evidence (recorded attacks on the tool, of which none passes); `None`
-    /// if it needs none.
+    /// Why the statement is suggested only with evidence (recorded attacks on the tool, of which none passes); `None`
+    /// if it is suggested without.
     pub(in crate::command) needs_evidence: Option<String>,
 }
 
-/// The dimensions in which a label exceeds the requirement of one reason, by their kind: pairs of the element that is
-/// carried and the greatest that is allowed.
+/// The dimensions in which the label of a reason exceeds the requirement. Each is a pair: the element that the label
+/// carries, and the greatest element that the requirement allows.
 struct Excess {
     integrity: Vec<(String, String)>,
     secrecy: Vec<(String, String)>,
@@ -50,8 +52,8 @@ struct Excess {
 impl Excess {
     /// Returns the dimensions in which the label of a reason exceeds its requirement.
     fn of(reason: &Reason) -> Self {
-        // Both lists have one phrase for each dimension that exceeds. `categories` repeats those of `label` that are
-        // about confidentiality.
+        // `label` and `required` have one element for each dimension that exceeds. `categories` repeats the elements of
+        // `label` that are about confidentiality.
         let pairs = reason.label.iter().cloned().zip(reason.required.iter().cloned());
         let (secrecy, integrity) = pairs.partition(|(carried, _)| reason.categories.contains(carried));
         Self { integrity, secrecy }
@@ -71,13 +73,13 @@ fn allowed_elements(pairs: &[(String, String)]) -> String {
 /// The candidates for a call, and the fields for which a label was refused.
 pub(in crate::command) struct Candidates {
     pub(in crate::command) all: Vec<Candidate>,
-    /// Fields that a label would have to trust although they hold prose.
+    /// Fields for which no `label` is proposed, because they hold prose; each with this reason, in one line.
     pub(in crate::command) refused: Vec<String>,
 }
 
 impl Candidates {
-    /// Adds a statement that concerns a part of the call; if the statement is already listed, only adds the part.
-    /// `form` is the kind of statement, in words. The new statement needs no evidence until
+    /// Adds a statement that concerns the part `part` of the call. If the statement is listed already, only adds the
+    /// part to it. `form` is the kind of statement, in words. The statement needs no evidence unless
     /// [`require_evidence`](Self::require_evidence) is called for it.
     pub(super) fn add(&mut self, form: &'static str, harm: Harm, part: &str, statement: String) {
         match self.all.iter_mut().find(|known| known.statement == statement) {
@@ -90,7 +92,7 @@ impl Candidates {
     }
 
     /// Records that a statement is suggested only with evidence: recorded attacks on the tool, of which none passes
-    /// with it. `why` says what could go wrong; the first reason stays.
+    /// under the statement. `why` says what could go wrong; only the first `why` of a statement is kept.
     pub(super) fn require_evidence(&mut self, statement: &str, why: String) {
         let candidate = self.all.iter_mut().find(|candidate| candidate.statement == statement);
         if let Some(candidate) = candidate.filter(|candidate| candidate.needs_evidence.is_none()) {
@@ -106,14 +108,14 @@ impl Candidates {
     }
 }
 
-/// Collects the statements that, added to the policy, could permit a call. For each reason against the call, they
-/// concern the argument, each region that the reason names, or the tool. `all` is sorted by harm, the least first;
-/// `refused` has the fields whose label is not proposed, because they hold prose.
+/// Collects the statements that, added to the policy, could permit a call of the replayed run `run`. For each reason
+/// against the call, statements are proposed about the argument, about each region that the reason names, and about
+/// the tool. The result is sorted by harm, the least harmful first.
 pub(in crate::command) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Candidates {
     let mut candidates = Candidates { all: Vec::new(), refused: Vec::new() };
     for reason in &call.judgement.reasons {
-        // All statements that are proposed concern parts of a call. A reason without a part, such as a matched rule,
-        // has no statement that removes it.
+        // Each proposed statement concerns a part of a call. So no statement can remove a reason without a part, such
+        // as a matched rule.
         let Some(part) = reason.part.as_deref() else { continue };
         let excess = Excess::of(reason);
         let argument = part.strip_prefix("arguments").map(|name| name.trim_start_matches('.'));
@@ -174,11 +176,11 @@ fn add_for_argument(
     }
 }
 
-/// Adds the `label` statements that would lower the label of a region, where that label is a reason why the judged call
-/// was not permitted. In a message whose role is in [`ROLES`], the statement labels all messages of the role; in a
-/// tool's answer, one statement labels the field and another one the whole answer. `argument` is the argument that the
-/// reason concerns (`None`: the decision to call), `part` its name in reasons, and `excess` what exceeds the
-/// requirement.
+/// Adds the `label` statements that would lower the label of `region`, one of the regions that a reason against the
+/// call names. If the region is in a message whose role is in [`ROLES`], the statement labels all messages of the role.
+/// If it is in a tool's answer, one statement labels the field and another one the whole answer. `argument` is the
+/// argument that the reason concerns (`None`: the decision to call), `part` is its name in reasons, and `excess` has
+/// the dimensions in which its label is too high.
 fn add_for_region(
     candidates: &mut Candidates,
     call: &JudgedCall,
@@ -208,7 +210,8 @@ fn add_for_region(
             else {
                 return;
             };
-            // A label of the field that the reason names, or of the whole answer, whose path is the first step of it.
+            // One statement labels the field that the reason names, and another one the whole answer. The path of the
+            // whole answer (`content`, for example) is the first step of the field's path.
             let whole = Path(region.path.0.iter().take(1).cloned().collect());
             for path in [&region.path, &whole] {
                 label_field(candidates, call, run, argument, part, (tool, path), excess);
@@ -219,14 +222,15 @@ fn add_for_region(
     }
 }
 
-/// Adds candidates for the field at `path` of the answers of `tool`, or of each row if an answer is a list: a `label`
-/// statement that raises its integrity, and one that lowers its confidentiality, as far as `excess` requires. The
-/// candidates are to remove one reason of the verdict: `part` is the part of the call that this reason is about, and
-/// `excess` what exceeds the requirement there.
+/// Adds `label` statements for the field at `path` of the answers of `tool`, or of each row if an answer is a list: one
+/// that raises the integrity of the field, and one that lowers its confidentiality, as far as `excess` requires.
 ///
-/// `argument` is the argument of the call that the field influenced; `None` if it influenced the decision to call. A
-/// field that holds prose gets no integrity. Evidence is required if the field influenced the decision to call, or if a
-/// decisive argument has its value from it.
+/// The statements are to remove one reason of the verdict. `part` is the part of the call that this reason is about,
+/// and `excess` has the dimensions in which the label of that part is too high. `argument` is the argument of the call
+/// that the field influenced; `None` if the field influenced the decision to call.
+///
+/// The integrity of a field that holds prose is not raised. Evidence is required if the field influenced the decision
+/// to call, or if a decisive argument takes its value from the field.
 fn label_field(
     candidates: &mut Candidates,
     call: &JudgedCall,
@@ -281,10 +285,11 @@ fn label_field(
     }
 }
 
-/// Adds the `require` statement for all calls of the tool that would permit the label of `reason`. A statement that
-/// permits untrusted influence is added only if the tool has no requirement yet and, by its name and arguments, only
-/// reads. `part` is the part of the call that the reason is about, and `excess` the dimensions in which its label is
-/// too high.
+/// Adds a `require` statement for all calls of the tool, which allows the label that `reason` objects to. A statement
+/// that permits untrusted influence is added only if it is harmless.
+///
+/// `reason` is a reason against `call`, `run` is the replayed run that contains the call, `part` is the part of the
+/// call that the reason is about, and `excess` has the dimensions in which the label of that part is too high.
 fn add_for_tool(
     candidates: &mut Candidates,
     call: &JudgedCall,
@@ -302,8 +307,8 @@ fn add_for_tool(
         !matches!(role, Some(ArgumentRole::Selector | ArgumentRole::Amount))
             && role.is_some_and(|role| role.gain().is_some())
     };
-    // The tool has no requirement, which would have been written to keep untrusted text out; it only reads; and none of
-    // its arguments decides where something goes or what runs.
+    // Harmless: the tool has no requirement (an existing one was written to keep untrusted text out), it only reads by
+    // its name, and none of its arguments decides where something goes or what runs.
     let is_harmless = reason.kind == ReasonKind::Undeclared
         && harm::is_reader(&call.tool.name)
         && !origin::argument_names(call, run).iter().any(|name| is_destination(name));
@@ -323,9 +328,9 @@ fn add_for_tool(
     }
 }
 
-/// Returns the target of a `label` statement for a path, in every row of a list, such as `out.content[*].note`. A key
-/// that is no word also becomes `[*]`, which covers the values of all keys there. Returns `None` for a capture of a
-/// text, which has no such target.
+/// Returns the target by which a `label` statement names the field at a path, such as `out.content[*].note`. Each index
+/// becomes `[*]`, so that the statement labels the field in every row of a list. So does a key that is no word; `[*]`
+/// then covers the values of all keys there. Returns `None` for a capture of a text, which has no such target.
 fn target(path: &Path) -> Option<String> {
     let mut target = "out".to_owned();
     for step in &path.0 {
@@ -341,8 +346,8 @@ fn target(path: &Path) -> Option<String> {
     Some(target)
 }
 
-/// Returns the scalars that a `label` statement for this path covers, in all answers of the tool. A step that the
-/// language cannot name, such as an index or a key that is not a word, covers all items.
+/// Returns the scalars in all answers of the tool that a `label` statement for this path covers. Where the path has an
+/// index, or a key that is not a word, the statement covers all items ([`target`]).
 fn texts_at(run: &ReplayedRun, tool: &Tool, path: &Path) -> Vec<Value> {
     let trace = run.monitor.trace();
     let step_matches = |step: &PathStep, found: &PathStep| match step {

@@ -1,7 +1,7 @@
-//! Proposes `endorse` statements for an argument by the form of its value: dates, times and numbers, a URL on a host
-//! that a message names, and the items of a list. `candidates` collects them for the suggestions of `flowgate explain`.
-//!
-//! `in tool:NAME` is proposed if a trusted answer that the agent had seen lists the value.
+//! Proposes `endorse` statements for an argument by the form of its value: a date, a time, yes or no, a number, a URL
+//! on a host that a message names, a path in a folder, or a code of a fixed form. For a list, the statement endorses
+//! its items. `in tool:NAME` is proposed if a trusted answer that the agent had seen lists the value. `candidates`
+//! adds these statements to its list.
 //!
 //! Some statements are suggested only with evidence: the corpora have attacks on the tool, and none passes under the
 //! statement. `in tool:NAME` needs it for a decisive argument ([`harm::is_decisive`]), such as an account, since the
@@ -17,12 +17,12 @@ use serde_json::Value;
 use super::harm::{self, Harm, HarmRank};
 use super::tool_pattern;
 
-/// A condition under which an argument, or an item of it, is endorsed.
+/// A condition under which an argument, or an item of a list, is endorsed.
 struct Form {
     /// The condition, with `{}` in place of the value.
     condition: String,
     rank: HarmRank,
-    /// What the author of an untrusted text can then choose, as in "the choice of the date".
+    /// What the author of an untrusted text can choose under the statement, such as `the date`.
     choice: String,
     /// Why the statement needs evidence; `None` if it needs none.
     needs_evidence: Option<String>,
@@ -30,7 +30,7 @@ struct Form {
 
 /// A statement that is proposed.
 pub(super) struct EndorseProposal {
-    /// What kind of statement it is, for the person who reads it.
+    /// The kind of statement, in words.
     pub(super) kind: &'static str,
     pub(super) statement: String,
     /// What an attacker gains by it.
@@ -73,8 +73,9 @@ pub(super) fn propose(
     proposed.collect()
 }
 
-/// Returns the forms that fit a value, of which the argument `argument` has the role `role`. A number that selects an
-/// object or is a sum of money decides too much, even if its form is checked, so it gets no form for numbers.
+/// Returns the forms that fit the value `value` of the argument `argument`, which has the role `role`. A decisive
+/// argument, such as the id of an object or a sum of money, gets no form for numbers or codes: even a checked number
+/// would let an attacker choose the object or the sum.
 fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form> {
     let form = |condition: &str, rank, choice: &str| Form {
         condition: format!("{condition}({{}})"),
@@ -160,9 +161,9 @@ fn listed(argument: &str, pattern: &str, role: Option<ArgumentRole>) -> Form {
     }
 }
 
-/// Returns the patterns of tools, such as `tool:NAME`, that have listed the value: one of their answers before the call
-/// has it as a whole, trusted field. Of a list, each item must be such a field of the same answer. There are none for a
-/// value other than texts and integers.
+/// Returns the patterns, such as `tool:NAME`, of the tools that have listed the value: in an answer before the call, a
+/// trusted field is equal to it. If the value is a list, one answer must have such a field for each item. Only texts
+/// and integers are looked for; for any other value, there are no tools.
 fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<String> {
     let values: Vec<&Value> = match value {
         Value::Array(items) => items.iter().collect(),

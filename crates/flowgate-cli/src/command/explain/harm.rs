@@ -1,15 +1,15 @@
-//! Ranks the harm that a suggested statement could do, by what an attacker would gain from it. `candidates` sorts the
-//! statements that it computes for `flowgate explain` by this rank.
+//! Ranks suggested statements by the harm that they could do: by what an attacker would gain from them. `candidates`
+//! sorts its statements by this rank.
 //!
-//! Also makes the guesses by which `candidates` decides what it suggests: from its name and role, whether an argument
-//! decides much; from its name, whether a tool only reads; and from its lines and words, whether a text may hold an
-//! instruction.
+//! Also has the guesses by which `candidates` and `endorse_forms` decide what to suggest: whether an argument is
+//! decisive (by its name and role), whether a tool only reads (by its name), and whether a text may hold an instruction
+//! (by its lines and words).
 
 use flowgate::policy::{ArgumentRole, cautious_role, name_words};
 
-/// The kinds of statements that are tried, the least harmful first.
+/// What an attacker can choose or reach under a suggested statement, the least harmful first.
 ///
-/// A kind is more harmful if more attackers can write the text that it takes, and if they can then do more.
+/// A statement is more harmful if more attackers can write the text that it trusts, and if they can do more with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::command) enum HarmRank {
     /// The choice of a date or a time in one argument.
@@ -22,7 +22,8 @@ pub(in crate::command) enum HarmRank {
     Words,
     /// The choice of one of the values that a trusted answer lists.
     Listed,
-    /// The choice among known hosts, and what the path and query of a URL there say; or a path, or a code.
+    /// The choice among known hosts, with any path and query of the URL; or the choice of a path in a folder, or of a
+    /// code.
     HostPath,
     /// The value of one short field, wherever it is used.
     Field,
@@ -58,9 +59,9 @@ const READERS: &[&str] =
 /// The maximum number of words of a text that cannot hold an instruction. A text with several lines always can.
 const MAX_PLAIN_WORDS: usize = 6;
 
-/// Returns whether an argument decides so much that a check of the form of its value is not enough: an attacker gains
-/// something by choosing an argument of its role, or its name may be that of an amount or of an object
-/// ([`cautious_role`]), whatever its role is. `role` is what the policy declares or the name suggests.
+/// Returns whether an argument is decisive: a check of the form of its value is not enough, because an attacker gains
+/// something by choosing it. That is so if its role has a gain, or if its name may be that of an amount or of an object
+/// ([`cautious_role`]). `role` is the role that the policy declares or the name suggests.
 pub(in crate::command) fn is_decisive(argument: &str, role: Option<ArgumentRole>) -> bool {
     role.is_some_and(|role| role.gain().is_some())
         || matches!(cautious_role(argument), Some(ArgumentRole::Amount | ArgumentRole::Selector))

@@ -1,6 +1,6 @@
-//! Finds where the value of an argument comes from: the region of the trace in which it occurs first, if there is one.
-//! Also finds the `endorse` statements that name the argument and did not apply. `tree` prints the result below the
-//! argument.
+//! Explains where the value of an argument comes from, for `flowgate explain`: finds the region of the trace in which
+//! the value occurs first, if there is one, and the `endorse` statements that name the argument and did not apply.
+//! `tree` prints the result below the argument.
 
 use flowgate::monitor::CallDependency;
 use flowgate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep};
@@ -12,13 +12,14 @@ use crate::report;
 
 /// The maximum number of texts of one argument that are searched for.
 const MAX_TEXTS: usize = 5;
-/// The least length of a text that is searched for within other texts, in characters: a shorter one occurs there by
-/// chance.
+/// The least length, in characters, of a text that is searched for within other texts. A shorter text would be found
+/// there by chance.
 const SHORTEST: usize = 3;
 
-/// Explains an argument that a reason of the verdict names: one line states where its value occurs first, and one line
-/// for each `endorse` statement about the argument states that it did not apply. `traced` is the same call with the
-/// attribution of the influence method `provenance`; `policy` is the name of the policy's file.
+/// Returns the lines that explain an argument that a reason of the verdict names. One line states where the value of
+/// the argument occurs first. One line for each `endorse` statement about the argument states that the statement did
+/// not apply. `traced` is the same call as the influence method `provenance` attributes it; `policy` is the name of the
+/// policy's file.
 pub(super) fn origin_lines(
     call: &JudgedCall,
     run: &ReplayedRun,
@@ -41,10 +42,10 @@ pub(super) fn origin_lines(
     lines
 }
 
-/// Returns the line about where the value of an argument occurs first, spelled as in the call; of a list or an object,
-/// where any of its texts and numbers occurs first. If it occurs nowhere in this spelling, the line names the region in
-/// which the method `provenance` (`traced`) found it in another spelling, or says that it occurs nowhere. Returns
-/// `None` for a call that is not in the trace, or if the method reports neither.
+/// Returns the line that states where the value of an argument occurs first, spelled as in the call. For a list or an
+/// object, it states where any of its texts and numbers occurs first. If the value occurs nowhere in this spelling, the
+/// line names the region in which the method `provenance` (`traced`) found it in another spelling, or states that the
+/// value was found nowhere. Returns `None` if the call is not in the trace, or if `provenance` reports neither.
 fn value_line(
     call: &JudgedCall,
     run: &ReplayedRun,
@@ -72,8 +73,7 @@ fn value_line(
     match traced?.attribution.argument(argument) {
         CallDependency::Regions(regions) => {
             let (event, node) = regions.first()?;
-            // A short text is not searched for within other texts, so the spelling there may be the
-            // same.
+            // A short text was not searched for within other texts, so it may be spelled there as in the call.
             let is_short = texts.iter().any(|text| text.chars().count() < SHORTEST);
             let spelling = if is_short { "" } else { "in another spelling " };
             Some(format!("its value occurs {spelling}in {}", describe_region(*event, *node, run)))
@@ -144,9 +144,9 @@ fn occurrences(run: &ReplayedRun, text: &str, before: EventId) -> Vec<(EventId, 
     found
 }
 
-/// Returns whether a scalar is equal to `text`, or contains it as whole words. White space around the scalar does not
-/// count. A number, or a text shorter than [`SHORTEST`], which occurs in other texts by chance, has to be equal. False
-/// for a Boolean value or null.
+/// Returns whether the scalar `value` is equal to `text`, or contains `text` as whole words. White space around the
+/// scalar is ignored. A number must be equal to `text`, and so must any scalar if `text` is shorter than [`SHORTEST`]:
+/// a short text occurs in other texts by chance. Returns false for a Boolean value or null.
 pub(super) fn contains(value: &Value, text: &str) -> bool {
     let whole = match value {
         Value::String(whole) => whole.trim(),

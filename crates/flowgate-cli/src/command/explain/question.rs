@@ -1,7 +1,7 @@
-//! Runs `flowgate explain --question`: shows a question of a running gateway and, from the stored conversation, the
-//! reasons of its verdict with the lines of the policy and the regions that influenced the call.
+//! Runs `flowgate explain --question`: shows a question of a running gateway, and the reasons of its verdict with the
+//! lines of the policy and the regions that influenced the call. The reasons come from the stored conversation.
 //!
-//! Of the question and of the conversation, the gateway sends only what the clearance of the person covers.
+//! The gateway sends only those parts of the question and of the conversation that the clearance of the person covers.
 
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,7 +20,8 @@ const MAX_PAGES: usize = 200;
 /// The most characters of a region that are shown.
 const MAX_REGION: usize = 400;
 
-/// What is read of a stored conversation: the texts and sources of its events, and its verdicts.
+/// The parts of a stored conversation that the explanation needs: the texts and sources of its events, and its
+/// verdicts.
 #[derive(Debug, Default)]
 struct StoredConversation {
     /// The texts of regions, by the number of the event and the path.
@@ -28,7 +29,8 @@ struct StoredConversation {
     /// The kind and the source of each event, in words, by the number of the event.
     sources: HashMap<u64, String>,
     verdicts: Vec<Value>,
-    /// Whether the policy has changed since, so that the gateway shows no verdict of the earlier one.
+    /// Whether the policy has changed since the conversation began; the gateway then shows no verdict of the earlier
+    /// policy.
     is_carried_over: bool,
 }
 
@@ -51,7 +53,7 @@ pub(in crate::command) fn run(
     let (client, name) = (text(&question, "client"), text(&question, "conversation"));
     let stored = match read(&gateway, client, name) {
         Ok(stored) => stored,
-        // The conversation is not stored yet, or cannot be replayed: the sentence says so.
+        // The conversation is not stored yet, or cannot be replayed: the gateway's message says which.
         Err(GatewayError::Refused(sentence)) => {
             output.note(&format!("the reasons of the verdict cannot be shown: {sentence}"));
             return Ok(1);
@@ -95,7 +97,7 @@ fn read(gateway: &GatewayClient, client: &str, name: &str) -> Result<StoredConve
         }
         stored.is_carried_over |= page.get("is_carried_over").and_then(Value::as_bool) == Some(true);
         stored.verdicts.extend(list(&page, "verdicts").iter().cloned());
-        // A page that does not lead further ends the reading.
+        // The last page has no `next`. A `next` that is not greater than `from` would repeat pages forever.
         match page.get("next").and_then(Value::as_u64).filter(|next| *next > from) {
             Some(next) => from = next,
             None => break,

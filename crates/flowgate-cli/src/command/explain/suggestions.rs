@@ -1,6 +1,6 @@
-//! Prints for `flowgate explain` the changes of the policy that would permit a call. `candidates` lists them, `trial`
-//! tries them, and `against` measures them over a corpus; each is printed with what an attacker gains, the least
-//! harmful first.
+//! Prints the changes of the policy that would permit a call, for `flowgate explain`. `candidates` lists statements,
+//! `trial` finds the sets of statements that permit the call, and `against` measures each set over a corpus. Each
+//! change is printed with what an attacker gains by it, the least harmful first.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ struct Suggestion<'c> {
 /// The forms of statements that are tried if they fit the call.
 const FORMS: &str = "typed `endorse` of an argument or of its items, `payload` of a text, `consent`, `label` of a field or of messages, `require`";
 
-/// Prints the changes that would permit the call with this index in `run`, the replay of `recorded`: first those that
-/// let no recorded attack pass, then, as not recommended, those that do. Changes that need evidence are only mentioned
-/// if there is no corpus with attacks on the tool. If a reason against the call cannot be removed by a statement,
-/// prints only advice about it. Runs of a corpus that cannot be read are added to `errors`.
+/// Prints the changes that would permit the call with the index `index` in `run`, the replay of `recorded`: first those
+/// that let no recorded attack pass, then, as not recommended, those that do. A change that needs evidence is only
+/// mentioned unless a corpus has attacks on the tool. If no statement can remove one of the reasons against the call,
+/// prints only advice about this reason. Runs of a corpus that cannot be read are added to `errors`.
 ///
 /// # Errors
 /// If a corpus cannot be read, or has no run to replay.
@@ -59,7 +59,7 @@ pub(super) fn print(
         return Ok(());
     }
     let mut candidates_of_call = candidates(call, run);
-    // Why changes are not suggested for lack of evidence.
+    // For each change that is not suggested for lack of evidence, why it needs evidence.
     let mut held_back: Vec<String> = Vec::new();
     if explained.corpora.is_empty() {
         held_back
@@ -71,7 +71,8 @@ pub(super) fn print(
         call.judgement.reasons.iter().filter_map(|reason| reason.part.clone()).collect();
     parts.sort();
     parts.dedup();
-    // Searches for the smallest sets of statements that permit the call. What follows the call does not matter for it.
+    // Searches for the smallest sets of statements that permit the call. The run is cut after the call, because what
+    // follows does not affect the verdict.
     let mut run_up_to_call = recorded.clone();
     run_up_to_call.entries.truncate(call.entry + 1);
     let ExplanationContext { policy, inputs, method, corpora } = *explained;
@@ -137,8 +138,8 @@ pub(super) fn print(
 }
 
 impl Suggestion<'_> {
-    /// Returns why the change must not be suggested: a statement of it needs evidence, and the corpora have no attack
-    /// on the tool of the call. `None` if it may be suggested.
+    /// Returns why the change must not be suggested: one of its statements needs evidence, and the corpora have no
+    /// attack on the tool of the call. Returns `None` if the change may be suggested.
     fn missing_evidence(&self) -> Option<String> {
         let has_evidence = self.effect.as_ref().is_some_and(CorpusEffect::has_attack_on_tool);
         self.statements.iter().find_map(|one| one.needs_evidence.clone()).filter(|_| !has_evidence)

@@ -1,5 +1,5 @@
-//! Tries whether statements that are added to a policy permit a call of a recorded run, and searches for the smallest
-//! sets of statements that do. `suggestions` and `flowgate suggest` call it.
+//! Tries whether statements that are added to a policy permit a call of a recorded run, by a replay of the run.
+//! Searches for the smallest sets of statements that do. `suggestions` and `flowgate suggest` call it.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ pub(in crate::command) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Returns whether the policy with these statements permits the call. Returns false if it has more warnings than
-    /// the policy has now: the compiler warns, for example, of a `payload` by which an untrusted party chooses a
+    /// Returns whether the policy with these statements permits the call. Returns false as well if the statements add a
+    /// warning of the compiler, which warns, for example, about a `payload` by which an untrusted party chooses a
     /// destination.
     fn permits(&self, statements: &[&Candidate]) -> bool {
         let Some(changed) = with_statements(self.policy, statements.iter().map(|one| one.statement.as_str()))
@@ -99,7 +99,7 @@ impl SetSearch<'_, '_> {
                     if self.contains_found(&larger) {
                         continue;
                     }
-                    // `may_permit` needs no replay, and saves most of those by which `permits` tries a set.
+                    // `may_permit` needs no replay. It saves most of the replays by which `permits` tries a set.
                     if self.may_permit(&larger) && self.permits(&larger) {
                         let smallest = self.without_unneeded(larger);
                         if !self.contains_found(&smallest) {
@@ -124,8 +124,9 @@ impl SetSearch<'_, '_> {
         self.found.iter().any(|smaller| smaller.iter().all(|one| set.contains(one)))
     }
 
-    /// Returns whether a set is worth a trial: it has a statement for each part. One statement may also change what
-    /// other parts carry, by way of earlier calls, so single statements are always tried.
+    /// Returns whether a set is worth a trial: it has a statement for each part of the call against which there is a
+    /// reason. A single statement is always worth one, since it can lower the labels of several parts at once, through
+    /// earlier calls.
     fn may_permit(&self, set: &[usize]) -> bool {
         let statements: Vec<&Candidate> =
             set.iter().filter_map(|index| self.candidates.get(*index)).collect();
@@ -141,8 +142,8 @@ impl SetSearch<'_, '_> {
         self.trial.permits(&statements)
     }
 
-    /// Removes from a set that permits the call each statement that is not needed for that, the most harmful first,
-    /// and returns the rest.
+    /// Returns a set that permits the call without the statements that are not needed for it. The most harmful
+    /// statements are removed first.
     fn without_unneeded(&mut self, mut set: Vec<usize>) -> Vec<usize> {
         // Candidates are sorted by harm, so the last index is the most harmful statement.
         for at in (0..set.len()).rev() {

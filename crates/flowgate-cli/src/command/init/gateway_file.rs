@@ -1,5 +1,6 @@
-//! Writes the configuration of the gateway for `flowgate init --gateway`: it names the drafted policy and the model's
-//! server, and lists the system messages of the agent under `pinned`, so that the gateway shows them to the model.
+//! Writes the text of a gateway's configuration, for `flowgate init --gateway`. The configuration names the drafted
+//! policy and the model's server. It lists the agent's system messages under `pinned`, because the gateway hides all
+//! other system messages from the model.
 
 use std::path::Path;
 
@@ -56,8 +57,8 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string().trim().to_owned()
 }
 
-/// Returns the path of the policy as the configuration names it: the name of the file alone if both are in one folder,
-/// otherwise an absolute path, or `policy` as it is if the current folder is unknown.
+/// Returns the path by which the configuration file `gateway` names the policy: only the name of the file if both files
+/// are in the same folder, otherwise an absolute path. If the current folder is unknown, returns `policy` unchanged.
 fn policy_path(policy: &Path, gateway: &Path) -> String {
     if policy.parent() == gateway.parent()
         && let Some(name) = policy.file_name()

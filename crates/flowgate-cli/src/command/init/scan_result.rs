@@ -1,5 +1,6 @@
-//! Reads the result of `flowgate scan --format json` for `flowgate init`: finds the servers in the configurations that
-//! the result names. The result itself has no commands and no arguments, which can be keys. Nothing is started here.
+//! Finds the MCP servers that a result of `flowgate scan --format json` names, for `flowgate init`. The result has no
+//! command lines, since their arguments can be keys; so this module reads the configuration files that the result
+//! names. It starts no server.
 
 use std::path::{Path, PathBuf};
 
@@ -16,9 +17,9 @@ const MAX_FILES: usize = 200;
 /// The servers that a scan has found.
 #[derive(Default)]
 pub(super) struct ScannedServers {
-    /// Those that can be used, one of each name.
+    /// The servers that can be used, one of each name.
     pub(super) servers: Vec<McpServerSpec>,
-    /// The others, each with the reason on one line.
+    /// The servers that cannot be used, each as one line with the reason.
     pub(super) left_out: Vec<String>,
 }
 
@@ -34,16 +35,16 @@ pub(super) fn files(document: &Value) -> Option<Vec<PathBuf>> {
     Some(paths)
 }
 
-/// Reads the servers of configuration files that are not switched off. `expands` says whether to put the values of
-/// environment variables into the command lines. A server that policies cannot name or whose entry has an unknown form
-/// is left out, and so is a different server with the name of an earlier one.
+/// Reads the servers of configuration files, except those that are switched off. `expands` says whether to put the
+/// values of environment variables into the command lines. Three kinds of servers are left out: one whose name policies
+/// cannot use, one whose entry has an unknown form, and one that has the name of a different server before it.
 ///
 /// # Errors
 /// If there are too many files, or one cannot be read.
 pub(super) fn servers(files: &[PathBuf], expands: bool) -> Result<ScannedServers, String> {
     if files.len() > MAX_FILES {
         return Err(format!(
-            "the scan names too many files (the limit is {MAX_FILES}): give the files themselves"
+            "the scan names too many files (the limit is {MAX_FILES}); give the configuration files themselves in place of the scan"
         ));
     }
     let mut found = ScannedServers::default();
@@ -107,7 +108,9 @@ mod tests {
         }
         assert_eq!(
             servers(&vec![PathBuf::new(); MAX_FILES + 1], false).err().as_deref(),
-            Some("the scan names too many files (the limit is 200): give the files themselves")
+            Some(
+                "the scan names too many files (the limit is 200); give the configuration files themselves in place of the scan"
+            )
         );
     }
 }

@@ -1,6 +1,6 @@
-//! Reads the files from which `flowgate init` drafts a policy: lists of tools, requests to a model, `mcpServers` files
-//! and traces. [`super::run`] calls [`read()`], and starts the servers of `mcpServers` files only if its options say
-//! so. `scan_result` reads the results of `flowgate scan`.
+//! Reads the files from which `flowgate init` drafts a policy: lists of tools, requests to a model, `mcpServers` files,
+//! traces, and results of `flowgate scan` (by `scan_result`). Collects the tools, servers and system messages that they
+//! describe. [`super::run`] calls [`read()`], and starts the servers only with `--start`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,9 +32,9 @@ pub(super) struct ToolSources {
     pub(super) has_unknown_tools: bool,
 }
 
-/// Reads all files, each `FILE` or `SERVER=FILE`; an argument with a `/` before the `=` is a path. `expands` says
-/// whether to put the values of environment variables into the command lines of servers, which are needed to start
-/// them.
+/// Reads all files, each given as `FILE` or `SERVER=FILE`; an argument with a `/` before the `=` is a path. `expands`
+/// says whether to put the values of environment variables into the command lines of servers. The values are needed
+/// only to start the servers.
 ///
 /// # Errors
 /// If a file cannot be read, or has none of the known forms.
@@ -59,10 +59,10 @@ pub(super) fn read(arguments: &[String], expands: bool) -> Result<ToolSources, I
 }
 
 impl ToolSources {
-    /// Adds what one file describes: servers of a configuration with `mcpServers`, servers that `flowgate scan` found,
-    /// tools of a list or of a request to a model, or the tools of a trace. `server` is the server of the listed tools,
-    /// and `path` the name of the file in error messages. `expands` says whether to put the values of environment
-    /// variables into command lines.
+    /// Adds what one file with the content `text` describes: servers of a configuration with `mcpServers`, servers
+    /// that `flowgate scan` found, tools of a list or of a request to a model, or the tools of a trace. `server` is
+    /// the server of the listed tools, and `path` the name of the file in error messages. `expands` says whether to
+    /// put the values of environment variables into the command lines of servers.
     ///
     /// # Errors
     /// If the file is none of these.
@@ -98,7 +98,8 @@ impl ToolSources {
                     self.tools.extend(tools);
                     Ok(())
                 }
-                // A request to a model is a trace as well; if it has `tools`, the problem is in these.
+                // A request to a model can be read as a trace as well. If the document has `tools`, the problem is in
+                // them.
                 Some(_) if document.get("tools").is_none() => Err(InputError(format!(
                     "{path}: the trace describes no tool and calls none: give one that does, or a list of tools"
                 ))),
@@ -108,15 +109,15 @@ impl ToolSources {
     }
 }
 
-/// Returns the instructions in a request to a model, which the configuration of the gateway can pin: the texts of
-/// its system messages, its `system` or its `instructions`.
+/// Returns the instructions in a request to a model, which the configuration of the gateway can pin: the texts of its
+/// system messages and of its fields `system` and `instructions`.
 fn instructions(request: &Value) -> Vec<String> {
     let messages = ["messages", "input"].into_iter().filter_map(|key| request.get(key)?.as_array()).flatten();
     let of_role = messages.filter(|message| {
         matches!(message.get("role").and_then(Value::as_str), Some("system" | "developer"))
     });
     let contents = of_role.filter_map(|message| message.get("content"));
-    // Some APIs have them in a field of the request.
+    // Some APIs have the instructions in a field of the request.
     let top = ["system", "instructions"].into_iter().filter_map(|key| request.get(key));
     let texts = contents.chain(top).flat_map(|content| match content {
         Value::String(text) => vec![text.clone()],
@@ -129,15 +130,15 @@ fn instructions(request: &Value) -> Vec<String> {
     texts.filter(|text| !text.trim().is_empty()).collect()
 }
 
-/// Returns the tools that a trace describes or calls; `None` if the text is not a trace, or has no entries. Arguments
-/// that only calls of a tool have, and not its description, are added to it.
+/// Returns the tools that a trace describes or calls; `None` if the text is not a trace, or has no entries. If a call
+/// has an argument that the tool's description lacks, the argument is added to the tool.
 fn tools_of_trace(text: &str) -> Option<Vec<DescribedTool>> {
     let runs = read::file(text).ok()?;
     let mut tools: BTreeMap<Tool, DescribedTool> = BTreeMap::new();
     let entries = || runs.iter().flat_map(|run| &run.entries);
     // An empty text can be read as a trace without entries.
     entries().next()?;
-    // First the descriptions, so that a call adds only what they lack.
+    // The descriptions are read first, so that the calls add only arguments that the descriptions lack.
     for entry in entries() {
         if let EventBody::Tool(described) = &entry.body {
             let (tool, words) = (described.tool.clone(), described.description.clone());

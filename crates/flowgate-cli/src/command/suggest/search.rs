@@ -216,7 +216,8 @@ impl ReplaySetup<'_> {
         })
     }
 
-    /// Returns whether one of the replayed attacks asked for a call of this tool.
+    /// Returns whether one of the replayed attacks asked for a call of this tool, or may have asked for it, if its run
+    /// does not say which calls it asked for. Harmless calls do not count.
     fn has_attack_on(self, tool: &Tool, attacks: &[ReplayedRun]) -> bool {
         attacks.iter().any(|run| {
             AttackCalls::of(run)

@@ -1,12 +1,12 @@
 //! Carries a stored conversation over to the present policy of its client, after the policy or another setting that
-//! labels depend on has changed.
+//! labels depend on has changed. [`super::load`] calls this file.
 //!
-//! The chat is processed again under the present policy ([`Conversation::carry_over`]), by which its texts and calls
-//! receive the labels of this policy. Messages of MCP servers are processed again by their proxies, with what the earlier
-//! policy let through ([`flowgate_mcp::ProxyRuling`]). The new form of the turns is stored together with the next turn: until then, the
-//! conversation is stored as before, and the next request carries it over again. [`super::load`] calls this file.
-//! [`replay_carried_over`] does the same for a view, and changes neither the conversation nor what is known of its
-//! client.
+//! The chat is processed again under the present policy ([`Conversation::carry_over`]), so its texts and calls receive
+//! the labels of this policy. The messages of MCP servers are processed again by their proxies, with the recorded
+//! decisions of the earlier policy ([`flowgate_mcp::ProxyRuling`]), since the calls that it permitted have run. The new
+//! form of the turns is stored together with the next turn: until then, the database has the earlier form, and the next
+//! request carries the conversation over again. [`replay_carried_over`] does the same for a person who views the
+//! conversation, and stores nothing.
 //!
 //! [`Conversation::carry_over`]: flowgate_guard::conversation::Conversation::carry_over
 
@@ -33,8 +33,8 @@ use crate::random;
 type Obstacle = String;
 
 impl Conversations {
-    /// Carries the conversation `opened`, which was stored under another policy, over to the present one. If that is
-    /// not possible, says why in the log, and returns `None`. `handle` names the conversation.
+    /// Carries the conversation `opened`, which was stored under another policy, over to the present policy. If that is
+    /// not possible, logs why, and returns `None`. `handle` names the conversation.
     ///
     /// # Errors
     /// If the system has no random bytes, the conversation cannot be created, or the database fails.
@@ -64,12 +64,12 @@ impl Conversations {
             session
         });
         let sentence = match &carried {
-            Ok(_) => "the policy has changed since the conversation was stored: its labels are those of the present \
-                one, and messages of the model carry the labels of everything before them"
+            Ok(_) => "the policy has changed since the conversation was stored: its labels are those of the present policy, and \
+                messages of the model carry the labels of everything before them"
                 .to_owned(),
             Err(why) => format!(
-                "the policy has changed since the conversation was stored, and it cannot be carried over, so it begins \
-                anew: what its agent sends of it is not trusted; {why}"
+                "the policy has changed since the conversation was stored, and the conversation cannot be carried over, so it \
+                begins again without its history: what the agent sends of this history is not trusted; {why}"
             ),
         };
         let fields = vec![("conversation", handle.name().into())];
@@ -78,11 +78,11 @@ impl Conversations {
     }
 }
 
-/// Processes the stored turns `turns` of a conversation, which was stored under another policy or other settings, again
-/// under the present ones of its client. After the last turn, calls `at_end` once with the monitor, whose trace and
-/// labels the caller may read. Nothing is stored, and the texts that the client is known to have been shown stay as
-/// they are: `shown` are those that the database has, among which quotations are searched. `digest_key` is the key of
-/// the digests of the conversation, in hexadecimal.
+/// Replays a conversation under the present policy and settings of its client, although it was stored under earlier
+/// ones. `turns` are its stored turns, and `digest_key` is the key of its digests, in hexadecimal. `shown` are the
+/// texts that the client was shown, as the database has them: quotations are recognised by them. After the last turn,
+/// calls `at_end` once with the monitor, whose trace and labels the caller may read. Stores nothing, and adds no text
+/// to the client's memory of quotations.
 ///
 /// # Errors
 /// If a turn cannot be carried over; the message says which, and why.
@@ -92,7 +92,7 @@ pub(crate) fn replay_carried_over(
     shown: ShownTexts,
     at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<(), RequestError> {
-    // 0: the conversation is not stored, so its number in the database does not matter.
+    // 0: the replayed state is never persisted, so its number in the database does not matter.
     let mut session = empty_state(client, 0, digest_key)?;
     let mut profile = client.separate_profile();
     if shown.has_forgotten {
@@ -102,9 +102,8 @@ pub(crate) fn replay_carried_over(
     let turns = (earlier_key(digest_key)?, turns);
     carry_turns(client, &mut session, &mut profile, turns).map_err(|why| {
         let message = format!(
-            "the policy or the settings of the client have changed since this conversation began, and it cannot be \
-             shown under the present ones, under which its agent begins anew: {why}; choose a conversation that began \
-             after the change"
+            "the policy or the settings of the client have changed since this conversation began, and the conversation \
+             cannot be shown under the present ones: {why}; choose a conversation that began after the change"
         );
         RequestError::new(StatusCode::CONFLICT, message)
     })?;
@@ -123,9 +122,9 @@ fn earlier_key(key: &str) -> Result<DigestKey, DatabaseError> {
     ))
 }
 
-/// Processes the stored turns `turns` of a conversation, whose digests have the key `earlier_key`, again on `session`, a
-/// conversation without turns, under the present policy of the client. `profile` has the texts that the client was
-/// shown, to which those of the turns are added. Returns the new stored form of the turns.
+/// Processes the stored turns `turns` again under the present policy of the client, and returns their new stored form.
+/// `session` is a conversation without turns, which receives them. `earlier_key` is the key of the digests in the
+/// stored turns. `profile` has the texts that the client was shown, and receives the texts of the turns as well.
 ///
 /// # Errors
 /// If a turn cannot be carried over: the number of the turn, from 0, and why.
@@ -149,8 +148,8 @@ fn carry_turns(
             };
             steps.extend(carried.map_err(|why| obstacle(&why))?);
         }
-        // Discards the calls that MCP clients have taken from the chat and run: the audit log has had them since they
-        // ran.
+        // Discards the list of calls that the chat handed over and that MCP clients ran: the audit log has had these
+        // calls since they ran.
         session.conversation.drain_taken_calls();
         let row = StoredTurn::write(steps, turn.answers).map_err(|_| {
             obstacle("its new form cannot be serialized to JSON, because of a bug in the gateway: report it")
@@ -162,7 +161,9 @@ fn carry_turns(
     Ok(inputs)
 }
 
-/// Processes inputs of the chat again. Returns them in their new stored form.
+/// Processes inputs of the chat again on `session`. `profile` has the texts that the client was shown, and receives the
+/// texts of the inputs as well. Returns the inputs in their new stored form; `None` if nothing of them has to be
+/// stored.
 ///
 /// # Errors
 /// Why they cannot be carried over.
@@ -179,8 +180,10 @@ fn carry_chat(
     Ok((!carried.is_empty()).then_some(StoredInput::Chat(carried)))
 }
 
-/// Processes an input of an MCP server's proxy again, with the rulings of the policy under which it was stored. Returns it
-/// in its new stored form. `earlier_key` is the key of the digests of the conversation that has stored it.
+/// Processes an input of an MCP server's proxy again on `session`, with the decisions (`rulings`) of the policy under
+/// which the input was stored. `profile` has the texts that the client was shown, and receives the texts of the input
+/// as well. Returns the input in its new stored form. `earlier_key` is the key of the digests in the stored
+/// conversation.
 ///
 /// # Errors
 /// Why it cannot be carried over.
@@ -201,7 +204,8 @@ fn carry_event(
             "it has messages of the MCP server `{server}` that were stored in watch mode or by an earlier version"
         ));
     }
-    // An input that was carried over before keeps the word of the conversation in which it was received.
+    // `earlier` is the word from which the conversation in which the input was received has generated ids of requests.
+    // An input that was carried over before has it already.
     event.earlier.get_or_insert_with(|| earlier_key.text_digest(&server));
     if !session.proxies.carry_event(&mut session.conversation, &client.spec, &event) {
         return Err(format!(

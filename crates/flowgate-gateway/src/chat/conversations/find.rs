@@ -11,10 +11,10 @@ use crate::random;
 use crate::virtual_keys::scope::stored_prefix;
 
 impl Conversations {
-    /// Finds the conversation that a client names in its request, or the one whose history is the longest prefix of
-    /// the chat; if there is none, generates a new name. The cache is asked first, to save a query of the database.
-    /// `scope` is that of the key of the request: a requested name begins with it, and only conversations in it are
-    /// found.
+    /// Finds the conversation that a client names in its request (`requested_name`). Without a name, finds the
+    /// conversation whose history is the longest prefix of the chat; if there is none, generates a new name. The cache
+    /// is asked first, to save a query of the database. `scope` is the prefix of the names of all conversations of the
+    /// request's virtual key; `requested_name` includes it. Only conversations with this prefix are found.
     ///
     /// # Errors
     /// If the database cannot be read, or the system has no random bytes for a name.
@@ -83,7 +83,7 @@ impl Conversations {
     }
 }
 
-/// Generates the name of a new conversation, which nobody can guess.
+/// Generates a name for a new conversation that nobody can guess.
 fn generate_name() -> Result<String, RequestError> {
     let broken = |_| {
         RequestError::new(

@@ -1,10 +1,10 @@
-//! Loads a conversation: opens it in the database, and replays the turns that are not in memory through its monitor. A
-//! conversation whose replay diverges, or that cannot be carried over to a changed policy, is deleted, and starts over
-//! under its name.
+//! Loads a conversation: opens it in the database, and replays the turns that are not in memory. A conversation whose
+//! replay diverges, or that cannot be carried over to a changed policy, is deleted and recreated without turns under
+//! the same name.
 //!
 //! [`Conversations::lock`] loads the conversation of a request. `recheck`, the page for people and `policy_review`
 //! replay stored conversations without loading them ([`replay`], [`replay_with`], [`replay_recording`]). This module
-//! also creates the conversations of requests that belong to none ([`one_off`], [`recorded_elsewhere`]), which are
+//! also creates conversations for requests that belong to no stored one ([`one_off`], [`recorded_elsewhere`]); they are
 //! never stored.
 
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use crate::random;
 use crate::visibility::ReportedItems;
 
 impl Conversations {
-    /// Opens a conversation in the database, of which the first `turns` turns are in memory already and need not be
-    /// read, and acquires its lease, by which other gateways recognise that it is in use.
+    /// Opens a conversation in the database, and acquires its lease, by which other gateways recognise that it is in
+    /// use. The first `turns` turns are in memory already, and are not read.
     ///
     /// # Errors
     /// If the database fails, another gateway has the lease, or the system has no random bytes.
@@ -39,16 +39,16 @@ impl Conversations {
         handle: &ConversationHandle,
         turns: i64,
     ) -> Result<OpenedConversation, DatabaseError> {
-        // The key of the conversation's digests. It is stored only if the conversation is created now; an existing one
-        // has its key.
+        // The key of the conversation's digests. The key is used only if the conversation is created now; an existing
+        // conversation has a key.
         let key = random::bytes::<32>().map_err(|_| DatabaseError::NoRandomBytes)?;
         let name = (client.spec.name.as_str(), handle.name());
         self.store.open_conversation(name, &client.spec.config_fingerprint, &random::hex(&key), turns).await
     }
 
     /// Replays the conversation `opened`, which `handle` names, from its stored inputs, or carries it over from another
-    /// policy. If neither is possible, deletes and recreates it without turns. When a client has begun several new
-    /// conversations, also deletes its surplus ones.
+    /// policy. If neither is possible, deletes and recreates it without turns. If the conversation is new, also deletes
+    /// the client's surplus conversations from time to time.
     ///
     /// # Errors
     /// If the database fails, or the conversation is damaged such that it cannot be recreated.
@@ -71,7 +71,7 @@ impl Conversations {
         }
         let is_new = opened.turns == 0;
         if let Some(session) = replay_stored(client, &opened)? {
-            // Not each new conversation looks for surplus ones, because the query is slow.
+            // Surplus conversations are not searched after each new one, because the query is slow.
             if is_new && client.count_new_conversation() {
                 self.make_room(client, handle.name()).await?;
             }
@@ -157,12 +157,12 @@ pub(crate) fn replay_with(
     turns: &[String],
     at_end: &mut dyn FnMut(&Monitor, Vec<CallVerdict>),
 ) -> Result<(), RequestError> {
-    // 0: the conversation is not stored, so its number in the database does not matter.
+    // 0: the replayed state is never persisted, so its number in the database does not matter.
     replay_state(client, empty_state(client, 0, digest_key)?, turns, at_end)
 }
 
-/// Replays a conversation as [`replay_with`] does, with a monitor that records its inputs: `at_end` can have them
-/// judged again under another policy.
+/// Replays a conversation as [`replay_with`] does, with a monitor that records its inputs, so that `at_end` can judge
+/// them again under another policy.
 ///
 /// # Errors
 /// If the replay diverges; the message names the turn.
@@ -172,7 +172,7 @@ pub(crate) fn replay_recording(
     turns: &[String],
     at_end: &mut dyn FnMut(&Monitor, Vec<CallVerdict>),
 ) -> Result<(), RequestError> {
-    // 0: the conversation is not stored, so its number in the database does not matter.
+    // 0: the replayed state is never persisted, so its number in the database does not matter.
     let mut session = empty_state(client, 0, digest_key)?;
     session.conversation.monitor_mut().record_inputs();
     replay_state(client, session, turns, at_end)
@@ -228,8 +228,9 @@ pub(crate) fn one_off(client: &ClientState) -> Result<ConversationState, Request
     empty_state(client, 0, &random::hex(&key))
 }
 
-/// Creates a conversation of a client for one request, in which a chat is judged that another gateway has with a model.
-/// It is never stored. That gateway shows the model everything, and has its own limits on the messages of a turn.
+/// Creates a conversation of a client for one request, in which a chat between another gateway and a model is judged.
+/// The conversation is never stored. It hides nothing and does not limit the messages of a turn, because the other
+/// gateway shows its model everything and has limits of its own.
 ///
 /// # Errors
 /// If the system has no random bytes.
@@ -277,7 +278,7 @@ fn conversation_with(
 ) -> Result<Conversation, RequestError> {
     let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
     monitor.set_parameters(&client.spec.input);
-    // No answers of predicates were recorded before, and no tools are on offer yet.
+    // The empty list: no answers of predicates were recorded before.
     monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
     Ok(Conversation::new(monitor, Vec::new(), settings)?)
 }

@@ -256,7 +256,7 @@ fn new_shown_texts(client: &str, next_text: i64, learned: &history::LearnedTexts
     })
 }
 
-/// Returns the digests of `prefixes` that are not in `others`.
+/// Returns the digests in `prefixes` that are not in `others`.
 fn digests_not_in<'p>(
     prefixes: &'p [ChatPrefixDigest],
     others: &[ChatPrefixDigest],

@@ -1,6 +1,6 @@
 //! Converts a turn to its stored form and back: the inputs of the chat and of the MCP proxies in the order in which
-//! they arrived, and the answers of extern predicates. `persist`, `load` and `carry_over` use the form. Also passes the
-//! inputs of `mcp_proxy` to the conversation, so that their order is recorded here.
+//! they arrived, and the answers of extern predicates. `persist`, `load` and `carry_over` use the form. `mcp_proxy`
+//! passes its inputs to the conversation through this file, which records their order among the inputs of the chat.
 
 use flowgate::monitor::Question;
 use flowgate_guard::conversation::CallVerdict;
@@ -90,7 +90,7 @@ impl ConversationState {
         proxy.handle_stateless_message(&mut self.conversation, text.as_bytes())
     }
 
-    /// Returns the approved tools of a server (the *pins*), if the MCP proxy of this server has received them in this
+    /// Returns the approved tools of a server (its *pins*), if the MCP proxy of this server has received them in this
     /// conversation.
     pub(crate) fn pins(&self, server: &str) -> Option<&Pins> {
         self.proxies.pins(server)
@@ -107,9 +107,9 @@ impl ConversationState {
         !self.conversation.journal().is_empty() || !self.unpersisted.is_empty()
     }
 
-    /// Adds the parameters of the policy that the caller of a request has, unless something has happened in the
-    /// conversation: then they are among its stored inputs. The conversations of callers with other parameters are
-    /// separate.
+    /// Adds the parameters of the policy that belong to the caller's virtual key or token (`key`), if the conversation
+    /// is empty. Otherwise they are among its stored inputs already: callers with other parameters have other
+    /// conversations.
     pub(crate) fn add_caller_parameters(&mut self, key: Option<&ValidKey>) {
         let input = key.map(|key| &key.input).filter(|input| !input.is_empty());
         if let Some(input) = input.filter(|_| self.conversation.monitor().trace().is_empty()) {
@@ -156,7 +156,7 @@ impl ConversationState {
                 StoredInput::Server(event) => (Vec::new(), Some(event)),
             };
             if let Some(event) = server_event.as_ref().filter(|event| event.earlier.is_some()) {
-                // An input that was carried over from an earlier policy has no verdicts of this one.
+                // An input that was carried over has no verdicts: the earlier policy judged it.
                 if !self.proxies.carry_event(&mut self.conversation, &client.spec, event) {
                     return None;
                 }

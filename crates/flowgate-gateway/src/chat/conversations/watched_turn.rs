@@ -1,6 +1,6 @@
-//! Lets the [watcher](Watcher) of a conversation, which belongs to a client in watch mode, judge each new message. The
-//! model routes and the MCP routes call `begin_watching` before a message, and `take_watched` after it for the
-//! verdicts.
+//! Connects the conversation of a client in watch mode to its [watcher](Watcher), which judges each new message without
+//! effect. The model routes and the MCP routes call `begin_watching` before a message, and `take_watched` after the
+//! message for its verdicts.
 
 use flowgate_audit::watch::WatchedVerdict;
 
@@ -9,14 +9,14 @@ use crate::config::ClientSettings;
 use crate::watching::watcher::Watcher;
 
 impl ConversationState {
-    /// Prepares to judge what is about to happen; does nothing outside watch mode, or if it is prepared already. What
-    /// has happened before, such as the turns that were loaded from the database, is judged without a record: its
-    /// verdicts were recorded when it happened.
+    /// Creates the watcher of the conversation. Does nothing outside watch mode, or if there is a watcher already. The
+    /// watcher first reads the events that the conversation has already, such as the turns that were loaded from the
+    /// database. Their verdicts are dropped, because they were recorded when the events happened.
     pub(crate) fn begin_watching(&mut self, client: &ClientSettings) {
         if let Some(watch) = client.watch.as_ref().filter(|_| self.watcher.is_none()) {
             let mut watcher = Watcher::new(watch, &client.predicates, &client.input);
             watcher.copy_parameters(self.conversation.monitor());
-            // The verdicts on what has happened before are dropped.
+            // Reads the events so far, and drops their verdicts.
             watcher.observe(self.conversation.monitor());
             self.proxies.take_watched();
             self.watcher = Some(watcher);

@@ -1,10 +1,10 @@
 //! Judges the HTTP requests of agents that pass through Envoy, or through another proxy that asks an external processor
 //! as Envoy does. `http::service::external_processor` reads the stream of messages about one HTTP request and passes
-//! each of them to [`ExtProcStream::process`].
+//! each of them to [`ExtProcStream::process`]. `messages` defines the messages.
 //!
 //! Envoy passes on exactly what was judged: the gateway encodes the bodies of the request and of the answer again from
-//! what it has decoded. Every other request with a body is refused, and so is one that Envoy does not pass in one
-//! piece.
+//! what it has decoded. Only requests for an answer of a model and for the list of models are permitted; every other
+//! request is refused, and so is a body that Envoy does not send in one piece.
 //!
 //! The stream must not end cleanly before everything was judged: Envoy then continues without the processor.
 
@@ -33,7 +33,7 @@ use messages::{
 };
 
 /// Why a request with a tool of the provider is refused.
-const PROVIDER_TOOL: &str = "the request declares a tool that the provider runs, which would run without a judgement here: leave it out";
+const PROVIDER_TOOL: &str = "the request declares a tool that the provider runs, which would run without a judgement here: leave the tool out";
 /// Why a request that continues an earlier answer is refused: this gateway does not store the answers that pass through
 /// the external processor, so it cannot find one by its id.
 const EARLIER_ANSWER: &str =
@@ -83,7 +83,8 @@ enum AnswerForm {
 }
 
 impl ExtProcStream {
-    /// Creates the state for an HTTP request of which nothing has arrived. `received` is who asks for the judgement.
+    /// Creates the state for an HTTP request of which nothing has arrived. `received` has the client that asks for the
+    /// judgement.
     pub(crate) fn new(received: ModelRouteRequest) -> Self {
         Self { received, stage: Stage::Begun }
     }
@@ -119,7 +120,7 @@ impl ExtProcStream {
     }
 
     /// Answers an event of Envoy at this stage, and sets the next stage. Fails if the event does not fit the stage, or
-    /// what it brings is refused; the stream then stays refused.
+    /// if its headers or its body are refused; the stream then stays refused.
     async fn next(
         &mut self,
         routes: &ModelRoutes,
@@ -274,18 +275,18 @@ fn misconfigured() -> RequestError {
     RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
-/// Returns the error for a body that could not be decoded. `outcome` is the judgement on it, whose reason says why, and
-/// `status` says whose body it is.
+/// Returns the error for a body that could not be decoded. `outcome` is the judgement on the body, whose reason says
+/// why. `status` is that of the error: it differs for the body of the agent and that of the model's server.
 fn undecoded(outcome: &Result<(), NotPermitted>, status: StatusCode) -> RequestError {
     match outcome {
         Err(NotPermitted::Stopped(stopped)) => RequestError::new(status, stopped.reason.clone()),
-        // Never the case: a body that was not decoded has stopped the judgement, or made it fail, which the caller has
-        // returned already.
+        // Unreachable: a body that is not decoded either stops the judgement, or makes it fail, and the caller has
+        // returned a failure already.
         _ => misconfigured(),
     }
 }
 
-/// Returns the stage after the head of a request.
+/// Returns the stage that follows the headers of a request.
 ///
 /// # Errors
 /// If it is neither a request for an answer of a model nor one for the list of models.
@@ -317,8 +318,8 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
     }
 }
 
-/// Returns the API of a request by the end of its path, with the model and the method in the path in Gemini's API.
-/// `None` if it is not a request for an answer of a model.
+/// Returns the API of a request, which the end of its path determines, and in Gemini's API also the model and the
+/// method in the path. `None` if it is not a request for an answer of a model.
 fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
     // The path of such an API depends neither on the model nor on streaming.
     let has_path = |api: &Api| !api.form().is_addressed() && path.ends_with(&*api.path("", false));
@@ -330,7 +331,7 @@ fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
     (target.method != TargetMethod::CountTokens).then_some((Api::GenerateContent, Some(target)))
 }
 
-/// Returns the stage after the head of a response, and the answer to it.
+/// Returns the stage that follows the headers of a response, and the answer to them.
 ///
 /// # Errors
 /// If the response belongs to a request that was not judged, or its body cannot be judged.
@@ -353,7 +354,7 @@ fn answer_stage(stage: Stage, headers: &HttpHeaders) -> Result<(Stage, CommonAns
                 "text/event-stream" => Some(AnswerForm::Events),
                 _ => None,
             };
-            // A response that ends with its head has no body to judge.
+            // A response that ends with its headers has no body to judge.
             match form.filter(|_| is_plain && !headers.end_of_stream) {
                 Some(form) => Ok((
                     Stage::AwaitsBody(api, held, form),
@@ -377,7 +378,7 @@ fn whole_text(body: &HttpBody) -> Result<&str, RequestError> {
         return Err(misconfigured());
     }
     std::str::from_utf8(&body.body).map_err(|_| {
-        RequestError::new(StatusCode::BAD_REQUEST, "the body is not valid UTF-8: encode it in UTF-8")
+        RequestError::new(StatusCode::BAD_REQUEST, "the body that the proxy sent is not valid UTF-8: check what the agent and the model's server send")
     })
 }
 

@@ -1,9 +1,10 @@
 //! Reads and writes the messages of LiteLLM's generic guardrail API: the chat before LiteLLM asks a model, and the
 //! answer of the model, which comes without the chat.
 //!
-//! LiteLLM sends the texts twice: as a list, and in `structured_messages`, which has roles, calls and the ids of
-//! outputs. Only the second form can be judged. A text, an image or a call that is only outside it would be read by the
-//! model without being judged, so such a request is refused, and so is every request without `structured_messages`.
+//! LiteLLM sends the texts of a chat twice: as a list, and in `structured_messages`, which has roles, calls and the ids
+//! of outputs. Only `structured_messages` can be judged. A text, an image or a call that is missing there would be read
+//! by the model without being judged, so such a request is refused, and so is every request without
+//! `structured_messages`. `guardrail` calls this file.
 
 use std::collections::HashSet;
 
@@ -112,10 +113,11 @@ fn read_answer(fields: &Map<String, Value>) -> Result<Completion, String> {
 }
 
 /// The message about a value in `tool_calls` that [`read_call`] cannot read.
-const NO_CALL: &str = "an item of `tool_calls` is not a call of a function: only such calls can be judged";
+const NO_CALL: &str = "an item of `tool_calls` is not a call of a function, and only such calls can be judged: offer the model functions only";
 
-/// Reads a call of a function; `None` for any other value. Without `type`, a call is one of a function. A missing id
-/// and missing arguments are read as empty texts: a streamed call can lack its id, and no output refers to it here.
+/// Reads a call of a function; `None` for any other value. A call without `type` counts as a call of a function. A
+/// missing id and missing arguments are read as empty texts: a streamed call can lack its id, which is not needed here,
+/// since no output refers to it.
 fn read_call(call: &Value) -> Option<ToolCall> {
     if !matches!(call.get("type"), None | Some(Value::Null)) && call.get("type")? != "function" {
         return None;
@@ -156,7 +158,7 @@ fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(),
             }
         }
     }
-    // The calls of the messages. One that cannot be read is left out, and so equals no item of `tool_calls`.
+    // The calls of the messages. A call that cannot be read is left out, and so equals no item of `tool_calls`.
     let calls: Vec<ToolCall> = messages
         .iter()
         .filter_map(|message| message.get("tool_calls")?.as_array())

@@ -2,9 +2,9 @@
 //! not stored, and judges each message of the model as if this gateway had received it from the model. `guardrail`
 //! calls it for both of its protocols.
 //!
-//! The other gateway has shown the model the whole chat. So the conversation runs under the method *everything*, in
-//! which the messages of the model carry the labels of all that precedes them; and a chat of which a part would have
-//! been hidden from the model is stopped. No person is asked: a call that a person would have to allow is stopped.
+//! The other gateway has shown the model the whole chat. So the conversation runs under the method *everything*, under
+//! which a message of the model carries the labels of everything before it, and a chat is stopped if this gateway would
+//! have hidden a part of it from the model. No person is asked: a call that a person would have to allow is stopped.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) enum NotPermitted {
     Failed(RequestError),
 }
 
-/// What the policy stops, or what cannot be judged.
+/// A chat or an answer that the policy stops, or that cannot be judged.
 #[derive(Debug, Default)]
 pub(super) struct StoppedChat {
     /// The message for the program behind the other gateway, without content of the chat.
@@ -125,7 +125,7 @@ impl<'c> RecordedChat<'c> {
         Ok(chat)
     }
 
-    /// Judges whether the model may be asked for the next message. The replayed chat ends here.
+    /// Judges whether the model may be asked for the next message. Consumes the replayed chat.
     ///
     /// # Errors
     /// If a rule stops a text of the chat, or the model may not read a part of it.
@@ -152,13 +152,13 @@ impl<'c> RecordedChat<'c> {
                 withheld: turn.withheld,
             }));
         }
-        // The other gateway passes on what the model has written, and not what would be shown here. So a text that
-        // would be changed here is stopped: `disarmed` does not list every address that is broken apart, nor a
-        // permitted one that is written in another form.
+        // The other gateway passes on what the model has written, and not the text that this gateway would show. So a
+        // text that this gateway would change is stopped. `disarmed` alone does not suffice: it lists neither every
+        // address that is broken apart, nor a permitted address that is rewritten.
         let is_shown = |written: &String| texts().any(|shown| shown.text == *written);
         if texts().any(|text| !text.disarmed.is_empty()) || !written.iter().all(is_shown) {
             return Err(NotPermitted::Stopped(StoppedChat {
-                reason: "the reply of the model has an address that the policy does not permit there"
+                reason: "the reply of the model has an address that the policy does not permit in a reply"
                     .to_owned(),
                 judged: turn.judged,
                 withheld: Vec::new(),
@@ -167,8 +167,8 @@ impl<'c> RecordedChat<'c> {
         Ok(turn.judged)
     }
 
-    /// Adds the messages with the indices `new`, none of which is the model's, to the conversation. If `new` is empty,
-    /// the model continues after its last message.
+    /// Adds the messages with the indices `new` to the conversation; none of them is a message of the model. If `new`
+    /// is empty, the model continues after its last message.
     ///
     /// # Errors
     /// If the conversation has no room, or its history lacks one of the messages before the new ones.
@@ -183,8 +183,8 @@ impl<'c> RecordedChat<'c> {
             conversation.continue_turn();
             return Ok(());
         }
-        // `self.digests` has the digests of the first `self.covered` messages, up to the last new ones. The model's
-        // last message, which follows them, has no digest there yet, so it is sent again with the new messages.
+        // `self.digests` has the digests of the first `self.covered` messages, which end before the model's last
+        // message. That message has no digest yet, so it is passed together with the new messages.
         let full = messages.get(self.covered..new.end).unwrap_or_default();
         let sent = SentChat::continuing(&self.digests, full).with_sources(sources.starting_at(self.covered));
         (self.digests, self.covered) = (sent.message_digests(), new.end);
@@ -200,8 +200,8 @@ impl<'c> RecordedChat<'c> {
         Ok(())
     }
 
-    /// Gives the conversation the next message of the model, and returns the turn that ends with it. Calls that may run
-    /// count as run; all others are refused.
+    /// Adds `answer`, the next message of the model, to the conversation, and returns the turn that ends with this
+    /// message. Calls that may run count as run; all others are refused.
     ///
     /// # Errors
     /// If the model may not read a part of the chat, or a limit of the conversation or of the turn is reached.
@@ -222,7 +222,8 @@ impl<'c> RecordedChat<'c> {
                 Need::Run(call) => conversation.hand_over(call),
                 Need::Approve(_) => conversation.accept_decision(Decision::Unasked),
                 Need::User(turn) => return Ok(turn),
-                // All calls were refused, and a guarded model would be asked again.
+                // All calls were refused. A guarded conversation would ask the model again; here, the turn ends, and
+                // the caller stops the chat because of the verdicts.
                 Need::Complete(_) => {
                     let judged = conversation.running_turn_mut().take_judged_calls();
                     conversation.stop();
@@ -270,12 +271,13 @@ fn texts_of(answer: &Completion) -> Vec<String> {
     std::iter::once(&answer.text).chain(thoughts).filter(|text| !text.is_empty()).cloned().collect()
 }
 
-/// Checks that a chat has the output of each call before the model continues. Another gateway can be configured to
-/// leave outputs out, and an output that is not judged raises no label. An output without its call would not have the
-/// label of its tool. Also refuses calls with equal ids in one message, and more than [`MAX_ANSWERS`] messages of the
-/// model.
+/// Checks that a chat has the output of each call before the next message of the model, and the call of each output.
+/// The other gateway can be configured to leave messages out, but an output that is not judged raises no label, and an
+/// output without its call would not have the label of its tool. Also refuses calls with equal ids in one message, and
+/// more than [`MAX_ANSWERS`] messages of the model.
 fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
-    // The ids of the calls of the last message whose outputs have not come yet, and the number of the model's messages.
+    // The ids of those calls of the model's last message whose output has not come yet, and the number of the model's
+    // messages.
     let mut open: Vec<&str> = Vec::new();
     let mut answers = 0_usize;
     for message in messages {
@@ -316,8 +318,8 @@ fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
     Ok(())
 }
 
-/// Returns the tools of a request, and those that the chat has called and that are no longer on offer, so that the
-/// calls can be replayed.
+/// Returns the tools of a request, and the tools that the chat has called but that the request no longer offers:
+/// without them, their calls could not be replayed.
 fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<OfferedTool> {
     let request = &received.request;
     let mut tools: Vec<OfferedTool> =
@@ -335,7 +337,7 @@ fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<Offere
                 description: String::new(),
                 parameters: json!({"type": "object"}).into(),
                 output: None,
-                // There is no text of others to be labelled.
+                // The empty description has no text of a third party.
                 words: DescriptionAuthor::Operator,
             });
         }
@@ -343,15 +345,16 @@ fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<Offere
     tools
 }
 
-/// Returns a call under the name by which a guarded model calls the tool, which may differ from the client's.
+/// Returns the call with the name that the tool has in the guarded conversation, which may differ from the client's
+/// name.
 fn named_for_model(client: &ClientState, conversation: &Conversation, call: ToolCall) -> ToolCall {
     let name = conversation.tool_name(&client.spec.tool_of(&call.name)).map(str::to_owned);
     // The name of a tool that is not on offer stays, and the call is refused.
     ToolCall { name: name.unwrap_or_else(|| format!("{} (not on offer)", call.name)), ..call }
 }
 
-/// Checks that each call of a message was permitted as it was written. `calls` are the calls as the model has written
-/// them, and `turn` has those that ran, and the verdicts.
+/// Checks that each call of a message was permitted and would run unchanged. `calls` are the calls as the model has
+/// written them, and `turn` has the permitted calls and the verdicts.
 fn check_calls(client: &ClientState, calls: &[ToolCall], turn: &Turn) -> Result<(), NotPermitted> {
     let stopped = |reason| {
         let (judged, withheld) = (turn.judged.clone(), turn.withheld.clone());
@@ -364,7 +367,7 @@ fn check_calls(client: &ClientState, calls: &[ToolCall], turn: &Turn) -> Result<
         || !calls.iter().zip(&turn.calls).all(|(made, ran)| is_same(client, made, ran))
     {
         return stopped(
-            "a call of the model is malformed, of a tool that is not on offer, or one of too many".to_owned(),
+            "a call of the model is malformed, names a tool that is not on offer, or exceeds the limit on calls".to_owned(),
         );
     }
     Ok(())
@@ -408,14 +411,14 @@ fn objection_to(client: &ClientState, verdict: &CallVerdict) -> String {
     }
 }
 
-/// Describes a reason without content. The message of a rule may quote some, so it is left out. A reason about a label
-/// also names this label, and the greatest that is permitted there.
+/// Describes a reason without content. The message of a rule may quote content, so it is left out. A reason about a
+/// label also names this label, and the greatest label that is permitted.
 fn describe(reason: &Reason) -> String {
     match reason.kind {
         ReasonKind::Rule | ReasonKind::RuleError => "a rule of the policy".to_owned(),
         kind if reason.label.is_empty() => kind.name().to_owned(),
         kind => format!(
-            "{}: {} where at most {} may be",
+            "{}: the label is {}, and at most {} is permitted",
             kind.name(),
             reason.label.join(" "),
             reason.required.join(" ")

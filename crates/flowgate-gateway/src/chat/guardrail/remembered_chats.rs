@@ -1,9 +1,11 @@
-//! Remembers the chats that another gateway has asked about, until it asks about the answers to them. That gateway
-//! sends an answer without the chat. Both messages have the id of its request to the model, by which the chat is found.
+//! Remembers the chats about which LiteLLM has asked, until it asks about the answers to them, since it sends an answer
+//! without the chat. Both messages have the id of LiteLLM's request to the model, by which the chat is found.
+//! `guardrail` calls this file.
 //!
-//! The id may be chosen by a program behind the other gateway. If two chats have the same id, an answer is judged after
-//! each of them: otherwise, a program could have the answer to one chat judged as that to another. The chats are in the
-//! memory of this process alone: after a restart, and in another gateway, the answer belongs to no known chat.
+//! The id may be chosen by a program that uses LiteLLM. If two chats have the same id, an answer is judged as the
+//! answer to each of them: otherwise, a program could have the answer to one chat judged as the answer to another. The
+//! chats are in the memory of this process alone: after a restart, and in another process, the answer belongs to no
+//! known chat.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +42,7 @@ impl RememberedChats {
     /// Remembers `chat`, the text of a request of a client, under the id `call`.
     ///
     /// # Errors
-    /// If other chats were remembered under this id, and they are too many.
+    /// If [`MAX_OF_CALL`] other chats are remembered under this id already.
     pub(super) fn remember(
         &self,
         client: &str,
@@ -50,7 +52,8 @@ impl RememberedChats {
     ) -> Result<(), AmbiguousCall> {
         let mut all = self.lock();
         let chats = all.entry(client.to_owned()).or_default();
-        // Only the chats that are too old. Others are forgotten below, if the new chat is stored and needs their room.
+        // 0: this forgets only the chats that are too old. Others are forgotten below, if the new chat is stored and
+        // needs their room.
         chats.forget(now, 0);
         // A request that is sent again with the same chat needs nothing new.
         let known = chats.by_call.get(call).map_or(&[][..], Vec::as_slice);
@@ -73,7 +76,7 @@ impl RememberedChats {
     pub(super) fn of_call(&self, client: &str, call: &str, now: Instant) -> Vec<Arc<str>> {
         let mut all = self.lock();
         let Some(chats) = all.get_mut(client) else { return Vec::new() };
-        // Only the chats that are too old: no room is needed.
+        // 0: no room is needed, so this forgets only the chats that are too old.
         chats.forget(now, 0);
         chats.by_call.get(call).cloned().unwrap_or_default()
     }

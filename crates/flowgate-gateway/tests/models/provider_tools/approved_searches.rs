@@ -203,7 +203,7 @@ fn an_approved_search_keeps_its_restrictions() {
                 "{at}: {ran:#?}"
             );
             let audit = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
-            assert_eq!(audit.contains("with other restrictions than"), !runs, "{at}: {audit}");
+            assert_eq!(audit.contains("with restrictions that differ from"), !runs, "{at}: {audit}");
         }
     }
 }

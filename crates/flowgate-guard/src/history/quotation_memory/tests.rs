@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Returns the text with brackets around what has been seen.
+/// Returns the text with brackets around the parts that quote a remembered text.
 fn marked(seen: &QuotationMemory, text: &str) -> String {
     let mark = |span: QuotationSpan| {
         let piece = text.get(span.range).unwrap();
@@ -113,7 +113,7 @@ fn a_full_source_forgets_its_own_texts() {
             continue;
         }
         for (source, most) in &learned.full {
-            // As a store does: keeps as many of the newest texts as fit.
+            // Keeps as many of the newest texts of the source as fit, like the database.
             let mut left = *most;
             let mut texts: Vec<RememberedText> = Vec::new();
             for text in kept.drain(..).rev() {
@@ -138,8 +138,8 @@ fn a_full_source_forgets_its_own_texts() {
     assert!(again.shares().iter().any(|share| share.source == "other" && share.windows > 10));
 }
 
-/// The total is bounded for any number of sources, labels and texts, and only lack of room makes it forget a small
-/// source.
+/// The number of windows is bounded for any number of sources, labels and texts. The texts of a small source are
+/// forgotten only if there is no room for them.
 #[test]
 fn all_sources_together_have_a_bound() {
     let mut seen = QuotationMemory::with_room(10_000);
@@ -152,7 +152,8 @@ fn all_sources_together_have_a_bound() {
     assert_eq!(marked(&seen, "a small source that says little"), "[a small source that says little]");
 }
 
-/// What the user said first is not taken away, and the text around it is still found in other messages.
+/// A text that the user said first stays the user's, and the rest of a page that repeats it is still found in other
+/// messages.
 #[test]
 fn first_words_of_the_user_stay_trusted() {
     let own = "Summarise the mails of this week.";

@@ -17,6 +17,7 @@ fn others(text: &str) -> Vec<String> {
     normalized_texts(text).into_iter().skip(3).map(|bytes| String::from_utf8(bytes).unwrap()).collect()
 }
 
+/// Checks: a text, and the normal forms of its readings other than the text as written.
 #[test]
 fn a_text_is_read_as_clients_do() {
     let none: [&str; 0] = [];
@@ -62,7 +63,8 @@ fn decoded_characters_have_their_source_ranges() {
     assert_eq!(found[..6], [('S', "S"), ('e', "e"), ('e', "e"), (' ', " "), ('w', "d8"), ('\u{ef}', "8Ov")]);
 }
 
-/// The readings of any text are bounded in its bytes, and a source by its share of the room.
+/// The readings of a text have at most [`MOST`] bytes per byte of the text, and a source has at most its
+/// share of the room.
 #[test]
 fn readings_have_a_bound() {
     let long = |piece: &str| piece.repeat(3_000 / piece.len());

@@ -134,7 +134,7 @@ impl SentRequest<'_> {
             }
         }
         let settings = [
-            // `self.limit` is the name of the field, which OpenAI's own server calls otherwise than the others.
+            // `self.limit` is the name of the field for this limit: OpenAI's own server has another name than the rest.
             (self.limit, sampling.max_tokens.map(Value::from)),
             ("temperature", sampling.temperature.map(Value::from)),
             ("top_p", sampling.top_p.map(Value::from)),

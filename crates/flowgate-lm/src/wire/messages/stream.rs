@@ -158,7 +158,7 @@ impl StreamDecoder {
                 | "message_stop"
         );
         if needs_start && !self.begun {
-            return Err(Error::Malformed("an event of the content came before `message_start`"));
+            return Err(Error::Malformed("an event of the stream came before `message_start`"));
         }
         match name {
             "message_start" if self.begun => {
@@ -339,7 +339,7 @@ mod tests {
         let thought = TEXT.replace(r#""type":"text","text":"""#, r#""type":"thinking""#);
         let think = A.replace("text_delta", "thinking_delta");
         check(&[START, &thought, &think, END, DELTA, STOP], "End \"\" 3+7");
-        check(&[TEXT], &bad("an event of the content came before `message_start`"));
+        check(&[TEXT], &bad("an event of the stream came before `message_start`"));
         check(&[START, START], &bad("the stream has two events `message_start`"));
         check(&[START, A], &bad("a `content_block_delta` event has the index of a block that is not open"));
         check(&[START, TEXT, JSON], &bad("the `delta` of a content block has another type than the block"));
