@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use super::{POLICY, check, flowgate, name, text};
 
 #[test]
@@ -449,6 +451,10 @@ fn the_attention_is_a_row_of_the_privacy_suite() {
     let count = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
     assert_eq!((count("task"), count("figures"), count("comparison")), (74, 22, 4));
     assert!(lines[0]["screener"]["model"].as_str().unwrap().starts_with("flowgate-small "));
+    // The network is named by the digest of its file.
+    let weights = std::fs::read(folder.join("classifier.safetensors")).unwrap();
+    let digest: String = Sha256::digest(&weights).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(lines[0]["screener"]["network_sha256"], digest.as_str());
     let read: Vec<_> = lines.iter().filter(|line| line["defence"] == "attention").collect();
     assert!(read.iter().all(|line| line["type"] == "figures" || line["disclosed"] == false));
     // The attention cannot be repeated without its model; all other lines are.

@@ -58,9 +58,11 @@ pub(super) fn reader(
     use crate::local_model;
 
     if let Some(folder) = &options.screener {
-        let TrainedScreener { model, name, network, threshold } = load_parts(folder)?;
+        let TrainedScreener { model, name, network, network_sha256, threshold } = load_parts(folder)?;
         let reader = AttentionReader { model: Arc::new(model), classifier: Arc::new(network), threshold };
-        return Ok(Some((reader, json!({"model": name, "threshold": threshold}))));
+        // Two networks of one model can have the same threshold, so the file of the network counts.
+        let description = json!({"model": name, "network_sha256": network_sha256, "threshold": threshold});
+        return Ok(Some((reader, description)));
     }
     let (model, name) = local_model::load(local_model::EMBEDDED.as_ref())?;
     let mut train = |features: FeatureSet, prompts: &[flowgate_bench::saliency::LabelledPrompt]| {

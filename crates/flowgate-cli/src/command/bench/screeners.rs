@@ -56,7 +56,7 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
         write_charts(&results, folder)?;
     }
     let manifest = match &traces {
-        Some(traces) => saliency::trace_manifest(options.seed, traces, limit, &name),
+        Some(traces) => saliency::trace_manifest(options.seed, cases, traces, limit, &name),
         None => saliency::manifest(options.seed, cases, &name),
     };
     match options.format {
