@@ -141,15 +141,16 @@ impl ModelDouble {
         let is_offered = request.tools.iter().any(|tool| tool.name == LOOK);
         let has_looked = calls(request).any(|call| call.name == LOOK);
         let is_hidden = |part: &String| is_match(&PLACEHOLDER, part);
-        let wants = if self == Self::Curious { parts.iter().any(is_hidden) } else { parts.iter().all(is_hidden) };
+        let wants =
+            if self == Self::Curious { parts.iter().any(is_hidden) } else { parts.iter().all(is_hidden) };
         if !is_offered || has_looked || !wants {
             return Vec::new();
         }
         // The pattern is a constant that compiles; if it did not, no name would be found.
         let placeholders = PLACEHOLDER.as_ref().into_iter();
         // The first group of the pattern is the name of the region.
-        let found =
-            placeholders.flat_map(|placeholder| parts.iter().flat_map(|part| placeholder.captures_iter(part)));
+        let found = placeholders
+            .flat_map(|placeholder| parts.iter().flat_map(|part| placeholder.captures_iter(part)));
         found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
     }
 }

@@ -24,8 +24,9 @@ pub fn model_manifest(suite: &PropagationSuite, size: Size, model: &str) -> Valu
 /// Returns the manifest of a run with doubles as a JSON object. It has a digest of the questions in place of their
 /// texts.
 pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[CopyingErrors]) -> Value {
-    let questions =
-        suite.questions().flat_map(|(set, question)| [set.name().to_owned()].into_iter().chain(question.texts()));
+    let questions = suite
+        .questions()
+        .flat_map(|(set, question)| [set.name().to_owned()].into_iter().chain(question.texts()));
     let files = suite.files().iter().map(|file| json!({"path": file.path, "sha256": file.sha256}));
     let mut manifest = json!({
         "type": "manifest",
