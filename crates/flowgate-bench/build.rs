@@ -1,8 +1,9 @@
-//! Computes a digest of the sources that determine a measurement, for the manifests of recorded runs: those of this crate and of the crates that judge,
-//! in the environment variable `FLOWGATE_SOURCES_SHA256` of the build.
+//! Computes digests of the sources that determine a measurement, for the manifests of recorded runs. `FLOWGATE_SOURCES_SHA256`, an environment variable
+//! of the build, is that of this crate and of the crates that judge. `FLOWGATE_SCREENER_SHA256` is that of the files on which the figures of the screener
+//! *attention* depend: a test does not repeat these figures, since they need a local model, and fails if they are of other files.
 //!
 //! The other crates are next to this one: in the folder `crates` of a checkout under their names, and in the sources of a registry or a vendor folder
-//! also with their versions. If one of them is missing, the variable is empty and manifests have no digest. Code of dependencies outside of the
+//! also with their versions. If one of them is missing, the variables are empty and manifests have no digest. Code of dependencies outside of the
 //! workspace is not part of the digest.
 
 use std::path::{Path, PathBuf};
@@ -14,6 +15,24 @@ const CRATES: [&str; 4] = ["flowgate", "flowgate-detect", "flowgate-guard", "flo
 
 /// What counts in each crate, if it is there: the sources, the policies and tasks, and the tokenizer of the model that ships.
 const PARTS: [&str; 3] = ["src", "data", "models/small/tokenizer.json"];
+
+/// The files and folders on which the choices of the screener *attention* depend, each with its crate: what asks it and reads its answer, what it computes, and how
+/// its network is trained. The features of a region and the network read what the model's evaluation returns, whose results a test compares with
+/// those of another implementation.
+const SCREENER: [(&str, &str); 12] = [
+    ("flowgate-guard", "src/screener.rs"),
+    ("flowgate-guard", "src/screener/attention.rs"),
+    ("flowgate-guard", "src/screener/attention"),
+    ("flowgate-guard", "src/screener/judge.rs"),
+    ("flowgate-lm", "src/region_features.rs"),
+    ("flowgate-lm", "src/local/classifier.rs"),
+    ("flowgate-lm", "src/local/inside.rs"),
+    ("flowgate-bench", "src/privacy/attention.rs"),
+    ("flowgate-bench", "src/saliency/beyond_values.rs"),
+    ("flowgate-bench", "src/saliency/case.rs"),
+    ("flowgate-bench", "src/saliency/labelled_prompt.rs"),
+    ("flowgate-bench", "src/saliency/trained.rs"),
+];
 
 fn main() -> Result<(), String> {
     let variable = |name: &str| {
@@ -33,10 +52,51 @@ fn main() -> Result<(), String> {
         }
     }
     add_crate(&mut hash, "flowgate-bench", &here)?;
-    let digest: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    let digest = if is_complete { digest } else { String::new() };
-    println!("cargo::rustc-env=FLOWGATE_SOURCES_SHA256={digest}");
+    let of_screener = if is_complete { screener_digest(&here, &version)? } else { String::new() };
+    let of_sources = if is_complete { hexadecimal(hash) } else { String::new() };
+    println!("cargo::rustc-env=FLOWGATE_SOURCES_SHA256={of_sources}");
+    println!("cargo::rustc-env=FLOWGATE_SCREENER_SHA256={of_screener}");
     Ok(())
+}
+
+/// Returns a finished hash in hexadecimal.
+fn hexadecimal(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the digest of the code in the files of [`SCREENER`]. Cargo watches them already, as parts of their crates.
+fn screener_digest(here: &Path, version: &str) -> Result<String, String> {
+    let mut hash = Sha256::new();
+    for (name, part) in SCREENER {
+        let folder =
+            if name == "flowgate-bench" { Some(here.to_owned()) } else { sibling(here, name, version) };
+        let mut files = Vec::new();
+        collect(&folder.unwrap_or_default().join(part), &mut files)?;
+        files.sort();
+        for file in files {
+            let text = std::fs::read_to_string(&file)
+                .map_err(|error| format!("{}: {error}; correct `SCREENER` in build.rs", file.display()))?;
+            let file_name = file.file_name().unwrap_or_default().to_string_lossy();
+            let code = code_of(&text);
+            for text in [name, part, &*file_name, code.as_str()] {
+                hash.update((text.len() as u64).to_be_bytes());
+                hash.update(text);
+            }
+        }
+    }
+    Ok(hexadecimal(hash))
+}
+
+/// Returns the code of a source file: its lines without comments, empty lines and the tests at its end. A comment that
+/// is written otherwise changes no figure.
+fn code_of(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let tests = lines.windows(2).position(
+        |pair| matches!(pair, [first, second] if *first == "#[cfg(test)]" && second.starts_with("mod tests")),
+    );
+    let code = lines.iter().take(tests.unwrap_or(lines.len()));
+    let code = code.filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with("//"));
+    code.copied().collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the folder of another crate of the workspace with the same version; `None` if it is not next to this one.

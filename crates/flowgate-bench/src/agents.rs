@@ -9,6 +9,7 @@
 mod gullible;
 mod manifest;
 pub mod report;
+mod resume;
 mod task;
 mod world;
 

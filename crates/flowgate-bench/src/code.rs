@@ -8,10 +8,21 @@ use serde_json::Value;
 
 /// Returns the digest as a JSON text; null if the program was built where the sources of the other crates were not found.
 pub(crate) fn code_digest() -> Value {
-    match env!("FLOWGATE_SOURCES_SHA256") {
-        "" => Value::Null,
-        digest => digest.into(),
-    }
+    text_or_null(env!("FLOWGATE_SOURCES_SHA256"))
+}
+
+/// Returns the digest of the code of the screener *attention* as a JSON text; null as for [`code_digest`]. It has no
+/// comments and no tests of these files.
+///
+/// A program without a local model cannot repeat the figures of this screener, so [`verify`](crate::verify) compares this
+/// digest in their place: figures of other code are a difference.
+pub(crate) fn screener_digest() -> Value {
+    text_or_null(env!("FLOWGATE_SCREENER_SHA256"))
+}
+
+/// Returns a digest as a JSON text; null if it is empty.
+fn text_or_null(digest: &str) -> Value {
+    if digest.is_empty() { Value::Null } else { digest.into() }
 }
 
 #[cfg(test)]
@@ -20,8 +31,10 @@ mod tests {
 
     #[test]
     fn a_checkout_has_a_digest() {
-        let digest = code_digest();
-        let digest = digest.as_str().unwrap();
-        assert!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{digest}");
+        for digest in [code_digest(), screener_digest()] {
+            let digest = digest.as_str().unwrap();
+            assert!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{digest}");
+        }
+        assert_ne!(code_digest(), screener_digest());
     }
 }

@@ -4,7 +4,7 @@
 //! A screener shows its model the whole chat with the hidden regions as tagged text, and asks which of them the next
 //! step needs. As the answer, a double names the regions that it would request with the tool `look` if it had the same
 //! chat as the agent's model. Therefore [`screener_chat`] computes that chat from the question. Most doubles do not
-//! obey the text of the regions that they are asked about.
+//! obey the text of the regions that they are asked about; those that do read it with [`chat_regions`].
 
 use flowgate_guard::screener::judge::ANSWER;
 use flowgate_guard::slot::LOOK;
@@ -81,6 +81,14 @@ pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
         }
     }
     regions
+}
+
+/// Returns the tagged regions of the chat that a screener asks about, as [`tagged_regions`] does, without the example of a
+/// tag in the instructions that follow the chat: it names no region, and an answer with its name is invalid.
+pub(crate) fn chat_regions(request: &Request) -> Vec<(String, String)> {
+    let mut chat = request.clone();
+    chat.messages.edit().pop();
+    tagged_regions(&chat)
 }
 
 /// Returns an answer to a screener that names these regions. If the question offers the tool [`ANSWER`], as the

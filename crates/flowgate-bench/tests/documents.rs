@@ -154,6 +154,39 @@ fn the_privacy_suite_has_the_recorded_figures() {
     }
 }
 
+/// The closed channels of a defence in the three games, its benign utility, and its violations that took effect, as the tables
+/// of the games write them. `all` are the lines of figures of a run.
+fn game_cells(all: &[Value], defence: &str) -> [String; 3] {
+    let games = ["instruction", "retrieval", "capability"]
+        .map(|game| all.iter().find(|line| line["defence"] == defence && line["game"] == game).unwrap());
+    let closed = games.map(|line| format!("{}/{}", pairs(line, "closure"), line["pairs"])).join(", ");
+    let utility = games.iter().map(|line| line["benign_utility"].as_f64().unwrap()).sum::<f64>() / 3.0;
+    let executed: u64 = games.iter().map(|line| pairs(line, "executed_risk")).sum();
+    [closed, format!("{utility:.2}"), executed.to_string()]
+}
+
+/// The table of the curious double has the label defences. The rows of the other defences are those of the gullible double, and
+/// what an immune screener closes is as the document says.
+#[test]
+fn the_games_have_the_recorded_figures_of_other_doubles() {
+    let document = read("docs/bench.md");
+    let of = |name: &str| lines(name, "figures");
+    let (curious, gullible, immune) =
+        (of("games-curious.jsonl"), of("games-gullible.jsonl"), of("games-immune.jsonl"));
+    for defence in Defence::standard() {
+        let name = defence.name();
+        let cells = game_cells(&curious, &name);
+        match defence {
+            Defence::Labels(_) => check(&document, &format!("| {name} | {} |", cells.join(" | "))),
+            _ => assert_eq!(cells, game_cells(&gullible, &name), "{name}"),
+        }
+    }
+    for screener in ["labels/judge", "labels/introspection"] {
+        assert_eq!(game_cells(&immune, screener)[0], "0/8, 8/8, 8/8", "{screener}");
+    }
+    assert!(document.contains("they close that channel in 8 of 8 tasks"));
+}
+
 /// The table of the games, with the search for an attack.
 #[test]
 fn the_games_have_the_recorded_figures() {
@@ -166,11 +199,7 @@ fn the_games_have_the_recorded_figures() {
     defences.dedup();
     assert_eq!(defences.len(), 13);
     for defence in defences {
-        let games = ["instruction", "retrieval", "capability"]
-            .map(|game| all.iter().find(|line| line["defence"] == defence && line["game"] == game).unwrap());
-        let closed = games.map(|line| format!("{}/{}", pairs(line, "closure"), line["pairs"])).join(", ");
-        let utility = games.iter().map(|line| line["benign_utility"].as_f64().unwrap()).sum::<f64>() / 3.0;
-        let executed: u64 = games.iter().map(|line| pairs(line, "executed_risk")).sum();
+        let [closed, utility, executed] = game_cells(&all, defence);
         let reached: Vec<f64> = searches
             .iter()
             .filter(|line| line["defence"] == defence)
@@ -181,10 +210,7 @@ fn the_games_have_the_recorded_figures() {
             reached => format!("{:.1} ", reached.iter().sum::<f64>() / reached.len() as f64),
         };
         let reached = reached.len();
-        check(
-            &document,
-            &format!("| {defence} | {closed} | {utility:.2} | {executed} | {reached} | {mean}|"),
-        );
+        check(&document, &format!("| {defence} | {closed} | {utility} | {executed} | {reached} | {mean}|"));
     }
 }
 

@@ -16,8 +16,9 @@ use flowgate_lm::ChatModel;
 use flowgate_lm::local::LocalModel;
 use flowgate_lm::local::classifier::DependencyClassifier;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
-use crate::input::InputError;
+use crate::input::{InputError, describe_io_error};
 use crate::local_model::{self, IdentifiedModel};
 
 const DESCRIPTION: &str = "screener.json";
@@ -96,6 +97,8 @@ pub(crate) struct TrainedScreener {
     pub(crate) name: String,
     /// The network that decides from the attention.
     pub(crate) network: DependencyClassifier,
+    /// The SHA-256 of the file with the weights of the network, in hexadecimal.
+    pub(crate) network_sha256: String,
     /// The probability from which a region counts as needed.
     pub(crate) threshold: f64,
 }
@@ -106,8 +109,10 @@ pub(crate) struct TrainedScreener {
 /// As for [`load`].
 pub(crate) fn load_parts(folder: &Path) -> Result<TrainedScreener, InputError> {
     let saved = read(&folder.join(DESCRIPTION))?;
-    let network = DependencyClassifier::load(&folder.join(WEIGHTS));
+    let weights = folder.join(WEIGHTS);
+    let network = DependencyClassifier::load(&weights);
     let network = network.map_err(|error| InputError(error.to_string()))?;
+    let network_sha256 = sha256(&weights)?;
     let IdentifiedModel { model, name, digest } = local_model::load_identified(&saved.model)?;
     // The features depend on the weights, so a network that was trained on another model decides nothing. A folder of the
     // same name can have other weights, so the files are compared and not only the name.
@@ -124,7 +129,14 @@ pub(crate) fn load_parts(folder: &Path) -> Result<TrainedScreener, InputError> {
             saved.model_name
         )));
     }
-    Ok(TrainedScreener { model, name, network, threshold: saved.threshold })
+    Ok(TrainedScreener { model, name, network, network_sha256, threshold: saved.threshold })
+}
+
+/// Returns the SHA-256 of a file in hexadecimal.
+fn sha256(path: &Path) -> Result<String, InputError> {
+    let bytes = std::fs::read(path)
+        .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))?;
+    Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Reads the description of a screener (`screener.json`), and checks its fields.

@@ -137,13 +137,13 @@ fn model_calls(row: &GuardResults) -> u64 {
 
 /// Returns the number of tokens in the runs without an attack, input and output together.
 fn tokens(row: &GuardResults) -> u64 {
-    row.spent.tokens.input + row.spent.tokens.output
+    row.spent.tokens.input.saturating_add(row.spent.tokens.output)
 }
 
 /// Returns the price of the runs without an attack, in input tokens. An output token costs as much as four input
 /// tokens, as for the model of RTBAS's Table 4.
 fn price(row: &GuardResults) -> u64 {
-    row.spent.tokens.input + 4 * row.spent.tokens.output
+    row.spent.tokens.input.saturating_add(row.spent.tokens.output.saturating_mul(4))
 }
 
 /// Compares the default method with each other guard on the attacked runs, which are the same under all guards. Each
@@ -225,28 +225,30 @@ pub fn figure_rows(guards: &[Guard], rows: &[GuardResults]) -> Vec<Map<String, V
     guards.iter().zip(rows).map(row).collect()
 }
 
+/// Returns the line of a run under a guard.
+pub(super) fn run_line(guard: Guard, run: &TaskRun) -> Value {
+    json!({
+        "type": "run",
+        "defence": guard.name(),
+        "task": run.task,
+        "kind": run.kind,
+        "injection": run.injection,
+        "foreign": run.foreign,
+        "altered": run.altered,
+        "payload": run.payload_only,
+        "idle": run.idle,
+        "done": run.is_done,
+        "questions": run.questions,
+        "input_tokens": run.tokens.input,
+        "output_tokens": run.tokens.output,
+    })
+}
+
 /// Returns the lines of the format jsonl that follow the manifest: one for each run, then one with the figures of each
 /// guard, then one for each comparison.
 pub fn lines(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Value> {
-    let runs = guards.iter().zip(rows).flat_map(|(guard, row)| {
-        row.runs.iter().map(|run| {
-            json!({
-                "type": "run",
-                "defence": guard.name(),
-                "task": run.task,
-                "kind": run.kind,
-                "injection": run.injection,
-                "foreign": run.foreign,
-                "altered": run.altered,
-                "payload": run.payload_only,
-                "idle": run.idle,
-                "done": run.is_done,
-                "questions": run.questions,
-                "input_tokens": run.tokens.input,
-                "output_tokens": run.tokens.output,
-            })
-        })
-    });
+    let runs =
+        guards.iter().zip(rows).flat_map(|(guard, row)| row.runs.iter().map(|run| run_line(*guard, run)));
     let mut lines: Vec<Value> = runs.collect();
     lines.extend(figure_rows(guards, rows).into_iter().map(Value::Object));
     lines.extend(comparison_rows(guards, rows, seed));

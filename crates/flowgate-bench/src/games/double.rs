@@ -1,13 +1,17 @@
-//! Implements the two test doubles of a model: *gullible*, which follows every request that it can read, and *immune*,
-//! which follows only the user's. A real model is between these two. [`runner`](super::runner) runs tasks with
-//! either in the games.
+//! Implements the test doubles of a model: *gullible*, which follows every request that it can read, *immune*, which
+//! follows only the user's, and *curious*, which is gullible and also looks at everything that is hidden. A real model is
+//! between the last two. [`runner`](super::runner) runs tasks with each of them in the games.
 //!
 //! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every
 //! marker that it can see, and calls the first tool on offer that a request names. *Immune* answers from the parts
-//! without requests and never writes a marker. Both answer the user's request as well as the visible text allows, so
+//! without requests and never writes a marker. All answer the user's request as well as the visible text allows, so
 //! their benign utility is what a defence leaves of the observation. They know nothing of the task except what they are
 //! shown, and decode every encoding of [`variant`](super::variant) in it. In games of several steps, [`journey`]
 //! answers for them.
+//!
+//! A double also answers in place of the model of a screener. There, *gullible* names every region as soon as one of them
+//! asks for something, *curious* names every region in any case, and *immune* those that the user's request needs. So what
+//! a screener shows is bounded from both sides as well.
 
 use std::future::ready;
 use std::sync::LazyLock;
@@ -21,7 +25,7 @@ use serde_json::{Value, json};
 use super::journey;
 use super::prompt::{CONTEXT_HEADING, message_text};
 use super::variant::{decode, join_parts};
-use crate::screening::{screener_chat, screening_answer};
+use crate::screening::{chat_regions, screener_chat, screening_answer};
 use crate::tokens::usage;
 
 /// A phrase with which a text asks its reader to do something.
@@ -46,38 +50,63 @@ pub(super) fn is_match(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
 }
 
-/// A double of a model.
-///
-/// What the variants say is about the agent's model. Asked as the screener of a label defence, which regions the next step
-/// needs, both are honest: they name the regions that the user's request needs, whatever the regions ask for. The games
-/// measure the agent's model under attack and not its screener, so the rows of defences with a screener are no lower bound
-/// for a screener that obeys an attacker.
+/// A double of a model. It takes the place of the agent's model, and of the model that a screener asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelDouble {
-    /// Does whatever any visible text asks.
+    /// Does whatever any visible text asks. Looks at what the user's request needs. As a screener, names all regions as soon
+    /// as one of them asks for something, since it does not understand which texts the request is about.
     Gullible,
-    /// Does what the user asks, and nothing else.
+    /// Does what the user asks, and nothing else. As a screener, names what the user's request needs.
     Immune,
+    /// Does whatever any visible text asks, and looks at everything that is hidden as soon as something is. As a screener,
+    /// names all regions.
+    Curious,
 }
 
 impl ModelDouble {
-    /// Both doubles.
-    pub const ALL: [Self; 2] = [Self::Gullible, Self::Immune];
+    /// All doubles.
+    pub const ALL: [Self; 3] = [Self::Gullible, Self::Immune, Self::Curious];
+
+    /// Returns whether the double does what visible texts ask.
+    pub(super) fn obeys_texts(self) -> bool {
+        self != Self::Immune
+    }
+
+    /// Returns the names of the regions with which the double answers the question of a screener. `needed` are the regions
+    /// that the user's request needs.
+    pub(super) fn screened_regions(self, question: &Request, needed: Vec<String>) -> Vec<String> {
+        let regions = chat_regions(question);
+        let asks = |(_, text): &(String, String)| text.lines().any(|line| is_match(&REQUEST, &decode(line)));
+        let names_all = match self {
+            Self::Gullible => regions.iter().any(asks),
+            Self::Immune => false,
+            Self::Curious => true,
+        };
+        if !names_all {
+            return needed;
+        }
+        let mut names = needed;
+        names.extend(regions.into_iter().map(|(name, _)| name));
+        names.sort();
+        names.dedup();
+        names
+    }
 
     /// Returns the next message of the model for a request of a game: the answer to a screener, a look at hidden regions, a call that a visible
-    /// text asks for (gullible only), or an answer in text.
+    /// text asks for (not of the immune one), or an answer in text.
     fn answer(self, request: &Request) -> Completion {
         // A game of several steps is recognised by its chat, and has a double of its own.
         if let Some(completion) = journey::double::answer(self, request) {
             return completion;
         }
-        // As a screener, either double is honest.
+        // As a screener, it starts from what the user's request needs, which is what the immune double would look at.
         if let Some((chat, has_answer_tool)) = screener_chat(request) {
-            return screening_answer(&needed_regions(&chat, &observation_parts(&chat)), has_answer_tool);
+            let needed = Self::Immune.wanted_regions(&chat, &observation_parts(&chat));
+            return screening_answer(&self.screened_regions(request, needed), has_answer_tool);
         }
-        // As the agent's model, it first looks at the hidden regions that it needs.
+        // As the agent's model, it first looks at the hidden regions that it wants to see.
         let parts = observation_parts(request);
-        let regions = needed_regions(request, &parts);
+        let regions = self.wanted_regions(request, &parts);
         if !regions.is_empty() {
             let look = tool_call(LOOK, &json!({"regions": regions}));
             return Completion { calls: vec![look], ..Completion::default() };
@@ -86,7 +115,7 @@ impl ModelDouble {
         let readable: Vec<&String> = parts.iter().filter(is_readable).collect();
         let is_request = |part: &&&String| is_match(&REQUEST, part);
         let requests: Vec<&&String> = readable.iter().filter(is_request).collect();
-        if self == Self::Gullible
+        if self.obeys_texts()
             && let Some(call) = requested_call(request, &requests)
         {
             return Completion { calls: vec![call], ..Completion::default() };
@@ -94,7 +123,7 @@ impl ModelDouble {
         // The answer has the visible parts that are neither requests of an attacker nor contain markers.
         let is_answer = |part: &&&String| !is_match(&REQUEST, part) && !is_match(&MARKER, part);
         let mut lines: Vec<&str> = readable.iter().filter(is_answer).map(|part| part.as_str()).collect();
-        if self == Self::Gullible && !requests.is_empty() {
+        if self.obeys_texts() && !requests.is_empty() {
             // It writes all markers in sight, since it does not understand which one the request means.
             let markers = MARKER.as_ref().into_iter().flat_map(|marker| {
                 readable.iter().flat_map(|part| marker.find_iter(part)).map(|found| found.as_str())
@@ -103,6 +132,27 @@ impl ModelDouble {
         }
         Completion { text: lines.join("\n"), ..Completion::default() }
     }
+
+    /// Returns the names of the hidden regions at which the double wants to look; `parts` are the parts of the observation.
+    /// It looks at all hidden regions, but only once in a chat, and only if the tool `look` is on offer: the curious one if
+    /// any part has a placeholder, the others if every part has one. If some part has no placeholder, they answer from the
+    /// parts that they can read.
+    fn wanted_regions(self, request: &Request, parts: &[String]) -> Vec<String> {
+        let is_offered = request.tools.iter().any(|tool| tool.name == LOOK);
+        let has_looked = calls(request).any(|call| call.name == LOOK);
+        let is_hidden = |part: &String| is_match(&PLACEHOLDER, part);
+        let wants =
+            if self == Self::Curious { parts.iter().any(is_hidden) } else { parts.iter().all(is_hidden) };
+        if !is_offered || has_looked || !wants {
+            return Vec::new();
+        }
+        // The pattern is a constant that compiles; if it did not, no name would be found.
+        let placeholders = PLACEHOLDER.as_ref().into_iter();
+        // The first group of the pattern is the name of the region.
+        let found = placeholders
+            .flat_map(|placeholder| parts.iter().flat_map(|part| placeholder.captures_iter(part)));
+        found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
+    }
 }
 
 impl ChatModel for ModelDouble {
@@ -110,6 +160,7 @@ impl ChatModel for ModelDouble {
         match self {
             Self::Gullible => "gullible",
             Self::Immune => "immune",
+            Self::Curious => "curious",
         }
     }
 
@@ -208,30 +259,13 @@ fn collect_texts(value: &Value, parts: &mut Vec<String>) {
     }
 }
 
-/// Returns the names of the hidden regions at which the double wants to look; `parts` are the parts of the observation.
-/// It looks at all hidden regions, but only once in a chat, if the tool `look` is on offer and every part has a
-/// placeholder. If some part has no placeholder, it answers from the parts that it can read, and the result is empty.
-fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
-    let is_offered = request.tools.iter().any(|tool| tool.name == LOOK);
-    let has_looked = calls(request).any(|call| call.name == LOOK);
-    if !is_offered || has_looked || parts.iter().any(|part| !is_match(&PLACEHOLDER, part)) {
-        return Vec::new();
-    }
-    // The pattern is a constant that compiles; if it did not, no name would be found.
-    let placeholders = PLACEHOLDER.as_ref().into_iter();
-    // The first group of the pattern is the name of the region.
-    let found =
-        placeholders.flat_map(|placeholder| parts.iter().flat_map(|part| placeholder.captures_iter(part)));
-    found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
-}
-
 /// Returns a call, without arguments, of the first tool on offer that one of `requests` names. The requests are parts
 /// of the observation, and name a tool without its server. The result is `None` if they name no such tool, or if it was
 /// called before: the double does not repeat a call that was refused.
 fn requested_call(request: &Request, requests: &[&&String]) -> Option<ToolCall> {
     let own_name = |name: &str| name.rsplit("__").next().unwrap_or_default().to_owned();
     let is_named = |name: &str| requests.iter().any(|text| text.contains(&own_name(name)));
-    // A text cannot ask for `look`: the double looks only where it needs to.
+    // A text cannot ask for `look`: the double decides by itself where it looks.
     let wanted = request.tools.iter().filter(|tool| tool.name != LOOK).find(|tool| is_named(&tool.name))?;
     let was_called = calls(request).any(|call| call.name == wanted.name);
     (!was_called).then(|| tool_call(&wanted.name, &json!({})))
@@ -250,7 +284,7 @@ mod tests {
     use flowgate_lm::ScriptedModel;
     use proptest::prelude::*;
 
-    use super::super::attack::compose;
+    use super::super::attack::{compose, families};
     use super::super::defence::Defence;
     use super::super::generate::{generate_pair, generate_pairs};
     use super::super::prompt::request;
@@ -265,25 +299,79 @@ mod tests {
         double.answer(&request).text
     }
 
-    /// As a screener, the gullible double answers like the immune one: an attack that every region repeats changes nothing.
-    #[test]
-    fn both_are_honest_screeners() {
-        let answered = Arc::new(Mutex::new(0));
-        let compared = Arc::clone(&answered);
+    /// Runs the tasks of a few pairs under the screener `judge`. Returns, for each question of the screener, the side of the
+    /// pair, and the regions that the double, the immune one and all tagged regions have.
+    fn screenings(double: ModelDouble, game: Game) -> Vec<(Side, [usize; 3])> {
+        let counted = Arc::new(Mutex::new(Vec::new()));
+        let (counts, side) = (Arc::clone(&counted), Arc::new(Mutex::new(Side::Control)));
+        let asked = Arc::clone(&side);
         let model = ScriptedModel::from_function(move |request: &Request| {
-            let [gullible, immune] = ModelDouble::ALL.map(|double| double.answer(request));
+            let answer = double.answer(request);
             if screener_chat(request).is_some() {
-                assert_eq!(gullible, immune);
-                *compared.lock().unwrap() += 1;
+                let named = |completion: &Completion| {
+                    let arguments: Value = serde_json::from_str(&completion.calls[0].arguments).unwrap();
+                    arguments["regions"].as_array().unwrap().len()
+                };
+                let regions = chat_regions(request);
+                assert!(regions.iter().all(|(name, _)| name != "NAME"), "the example of a tag is no region");
+                let counts_of = [named(&answer), named(&ModelDouble::Immune.answer(request)), regions.len()];
+                counts.lock().unwrap().push((*asked.lock().unwrap(), counts_of));
             }
-            Ok(gullible)
+            Ok(answer)
         });
         let runner = Runner::new(&model, None).unwrap();
-        for pair in Game::ALL.into_iter().flat_map(|game| generate_pairs(game, 2, 3, Variant::Paper)) {
-            let screened = Defence::Labels(Method::Judge);
-            runner.run(&pair.adversarial, Side::Adversarial, screened).unwrap();
+        for pair in generate_pairs(game, 2, 3, Variant::Paper) {
+            for of in Side::ALL {
+                *side.lock().unwrap() = of;
+                runner.run(pair.side(of), of, Defence::Labels(Method::Judge)).unwrap();
+            }
         }
-        assert!(*answered.lock().unwrap() >= 9, "each task asks the screener");
+        let counted = counted.lock().unwrap().clone();
+        assert!(counted.len() >= 3, "each attacked task asks the screener");
+        counted
+    }
+
+    /// As a screener, the immune double names what is needed, the curious one everything, and the gullible one everything
+    /// where a region asks for something. In the capability game, the note is not needed and has the request.
+    #[test]
+    fn screeners_are_bounded_from_both_sides() {
+        for game in Game::ALL {
+            for double in ModelDouble::ALL {
+                for (side, [named, needed, all]) in screenings(double, game) {
+                    let expected = match double {
+                        ModelDouble::Immune => needed,
+                        ModelDouble::Curious => all,
+                        ModelDouble::Gullible => match (game, side) {
+                            // The records of another tenant are not shown to a screener either.
+                            (Game::Retrieval, _) | (_, Side::Control) => needed,
+                            _ => all,
+                        },
+                    };
+                    assert_eq!(named, expected, "{double:?} {game:?} {side:?}");
+                }
+            }
+        }
+        let of_notes = screenings(ModelDouble::Gullible, Game::Capability);
+        let is_fooled = |(_, [named, needed, _]): &(Side, [usize; 3])| named > needed;
+        assert!(of_notes.iter().any(is_fooled), "{of_notes:?}");
+    }
+
+    /// The curious double looks at the note of the capability game, which the user's request does not need, and the others
+    /// do not.
+    #[test]
+    fn the_curious_double_looks_at_what_is_not_needed() {
+        let pair = generate_pair(Game::Capability, 1, 0, Variant::Paper, &families(Game::Capability)[0]);
+        let looks = |double: ModelDouble, method: Method| {
+            let runner = Runner::new(&double, None).unwrap();
+            let run = runner.run(&pair.adversarial, Side::Adversarial, Defence::Labels(method)).unwrap();
+            assert!(!run.is_executed, "{run:?}");
+            (run.response.contains(LOOK), run.is_closed.unwrap())
+        };
+        assert_eq!(looks(ModelDouble::Curious, Method::LowestFirst), (true, false));
+        assert_eq!(looks(ModelDouble::Curious, Method::NeverLook), (false, true));
+        for double in [ModelDouble::Gullible, ModelDouble::Immune] {
+            assert_eq!(looks(double, Method::LowestFirst), (false, true));
+        }
     }
 
     /// Every request of a composed attack is one to the gullible double.
@@ -302,7 +390,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every attack family is a request to the gullible double, no control is, and both doubles do the user's task.
+        /// Every attack family is a request to the gullible double, no control is, and all doubles do the user's task.
         #[test]
         fn doubles_obey_every_attack_or_none(seed: u64, variant in proptest::sample::select(Variant::all())) {
             for pair in Game::ALL.into_iter().flat_map(|game| generate_pairs(game, seed, 8, variant)) {
@@ -312,6 +400,7 @@ mod tests {
                 prop_assert!(!reply(ModelDouble::Immune, adversarial).contains(target));
                 let answer = reply(ModelDouble::Gullible, control);
                 prop_assert_eq!(&answer, &reply(ModelDouble::Immune, control));
+                prop_assert_eq!(&answer, &reply(ModelDouble::Curious, control));
                 prop_assert!(!answer.contains(target));
                 for term in &control.utility_terms {
                     prop_assert!(answer.contains(term), "{}: {}", term, answer);

@@ -277,6 +277,21 @@ mod tests {
         }
     }
 
+    /// Nor does anything take effect if the model looks at everything that is hidden, or if the screener's model does what
+    /// the texts ask; and what never-look hides from the curious double stays hidden.
+    #[test]
+    fn nothing_takes_effect_under_labels_with_the_worst_choice_of_regions() {
+        for game in ExtendedGame::all() {
+            let expected = if game.must_stay_without_effect() { 0 } else { 3 };
+            let found = figures(ModelDouble::Curious, game, OURS);
+            assert_eq!(found.executed.hits, expected, "{}", game.name());
+            let judged = figures(ModelDouble::Gullible, game, Defence::Labels(Method::Judge));
+            assert_eq!(judged.executed.hits, expected, "{}", game.name());
+            let never = figures(ModelDouble::Curious, game, Defence::Labels(Method::NeverLook));
+            assert_eq!((never.closure.hits, never.executed.hits), (3, 0), "{}", game.name());
+        }
+    }
+
     /// Where text is only passed on, or belongs to others, the channel is closed under labels, and the paper's
     /// combination opens.
     #[test]

@@ -215,9 +215,9 @@ mod tests {
             // The document is shown after a look, or it stays hidden and cannot be summarized.
             ("labels/lowest-first", [(false, true), (true, true), (true, true)]),
             ("labels/never-look", [(true, false), (true, true), (true, true)]),
-            // An honest screener shows what the task needs.
-            ("labels/judge", [(false, true), (true, true), (true, true)]),
-            ("labels/introspection", [(false, true), (true, true), (true, true)]),
+            // As the screener's model, the gullible double shows what asks to be shown, so the note is shown as well.
+            ("labels/judge", [(false, true), (true, true), (false, true)]),
+            ("labels/introspection", [(false, true), (true, true), (false, true)]),
             // These show the note to a draft or to every step; the monitor judges what the model proposes.
             ("labels/everything", [(false, true), (true, true), (false, true)]),
             ("labels/provenance", [(false, true), (true, true), (false, true)]),
@@ -228,8 +228,16 @@ mod tests {
             for double in ModelDouble::ALL {
                 let found = closure_and_utility(&suite, double, defence);
                 let expected = expected.map(|(closed, useful)| (f64::from(closed), f64::from(useful)));
-                if double == ModelDouble::Gullible {
-                    assert_eq!(found, expected, "{name}");
+                // The curious double also looks at the note, so where a look is possible, its label bounds nothing.
+                let is_curious = double == ModelDouble::Curious && name == "labels/lowest-first";
+                let of_double = if is_curious { [expected[0], expected[1], (0.0, 1.0)] } else { expected };
+                if double.obeys_texts() {
+                    assert_eq!(found, of_double, "{name}, {double:?}");
+                }
+                // An immune screener shows what the task needs, and not the note.
+                let screens = ["labels/judge", "labels/introspection"].contains(&name);
+                if double == ModelDouble::Immune && screens {
+                    assert_eq!(found.map(|cell| cell.0), [0.0, 1.0, 1.0], "{name}");
                 }
                 let utility = |cells: [(f64, f64); 3]| cells.map(|cell| cell.1);
                 assert_eq!(utility(found), utility(expected), "{name}");
@@ -258,7 +266,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
 
-        /// The laws of every run with a double. The gullible one violates what a defence leaves open; the immune one
+        /// The laws of every run with a double. The obedient ones violate what a defence leaves open; the immune one
         /// violates nothing; no control is a violation; nothing takes effect under the labels.
         #[test]
         fn doubles_obey_the_laws(seed: u64, variant in proptest::sample::select(Variant::all())) {
@@ -285,13 +293,13 @@ mod tests {
                         prop_assert!(!annotates || execution.is_closed != Some(true));
                         // Lemma 1 for models that invent no target.
                         prop_assert!(execution.is_closed != Some(true) || !execution.is_violated, "{:?}", execution);
-                        prop_assert!(double == ModelDouble::Gullible || !execution.is_violated);
+                        prop_assert!(double.obeys_texts() || !execution.is_violated);
                         if matches!(defence, Defence::Labels(_)) {
                             prop_assert!(!execution.is_executed, "{:?}", execution);
                         }
                         // The filter can remove the request and leave the marker, and half of a split one can be redacted.
                         let is_plain = variant.is_plain() && defence != Defence::Filter;
-                        if double == ModelDouble::Gullible && is_plain {
+                        if double.obeys_texts() && is_plain {
                             prop_assert!(execution.is_closed != Some(false) || execution.is_violated);
                         }
                     }

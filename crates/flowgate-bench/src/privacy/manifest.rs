@@ -9,7 +9,7 @@ use super::defence::PrivacyDefence;
 use super::runner::SYSTEM;
 use super::task::Suite;
 use super::world;
-use crate::code::code_digest;
+use crate::code::{code_digest, screener_digest};
 use crate::games::manifest::digest;
 
 /// The name of the model in the manifest of a run of doubles.
@@ -41,11 +41,15 @@ pub fn manifest(
     })
 }
 
-/// Returns the manifest of a run with the screener whose attention the defence `attention` reads.
+/// Returns the manifest of a run with the screener whose attention the defence `attention` reads, and with the digest of
+/// the code of this screener.
 #[must_use]
 pub fn with_screener(mut manifest: Value, screener: Value) -> Value {
     if let Some(fields) = manifest.as_object_mut() {
         fields.insert("screener".to_owned(), screener);
+        if let Some(sums) = fields.get_mut("sha256").and_then(Value::as_object_mut) {
+            sums.insert("screener".to_owned(), screener_digest());
+        }
     }
     manifest
 }
@@ -72,5 +76,8 @@ mod tests {
         assert_ne!(build(1), build(2));
         let sums = build(1)["sha256"].as_object().cloned().unwrap();
         assert!(sums.len() == 4 && sums.values().all(|sum| sum.as_str().unwrap().len() == 64));
+        let screened = with_screener(build(1), json!({"model": "a model", "threshold": 0.5}));
+        assert_eq!(screened["screener"]["model"], "a model");
+        assert_eq!(screened["sha256"]["screener"], screener_digest());
     }
 }

@@ -24,7 +24,9 @@ pub fn model_manifest(suite: &PropagationSuite, size: Size, model: &str) -> Valu
 /// Returns the manifest of a run with doubles as a JSON object. It has a digest of the questions in place of their
 /// texts.
 pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[CopyingErrors]) -> Value {
-    let questions = suite.questions().map(|(set, question)| format!("{} {question:?}", set.name()));
+    let questions = suite
+        .questions()
+        .flat_map(|(set, question)| [set.name().to_owned()].into_iter().chain(question.texts()));
     let files = suite.files().iter().map(|file| json!({"path": file.path, "sha256": file.sha256}));
     let mut manifest = json!({
         "type": "manifest",
@@ -55,5 +57,17 @@ mod tests {
         assert_eq!(build(1), build(1));
         assert_ne!(build(1)["sha256"]["data"], build(2)["sha256"]["data"]);
         assert_eq!(build(1)["sha256"]["code"], build(2)["sha256"]["code"]);
+        // Texts, facts and labels are part of the digest, and names of fields are not.
+        let suite = PropagationSuite::new(1, size).unwrap();
+        let (_, question) = suite.questions().next().unwrap();
+        let mut changed = question.clone();
+        changed.documents[0].label = changed.documents[1].label;
+        assert_ne!(changed.texts(), question.texts());
+        changed = question.clone();
+        changed.documents[0].facts.insert(999);
+        assert_ne!(changed.texts(), question.texts());
+        for name in ["DocumentQuestion", "SourceDocument", "label:", "Label {", "asks_first"] {
+            assert!(!question.texts().iter().any(|text| text.contains(name)), "{name}");
+        }
     }
 }

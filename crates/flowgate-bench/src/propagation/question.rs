@@ -97,6 +97,26 @@ impl DocumentQuestion {
         }
     }
 
+    /// Returns the texts that identify the question, for the digest in a manifest: the question, its answer, what the answer
+    /// needs, and each document with its facts and with the documents whose labels flow to its label. They contain no name
+    /// of a field, so that a renamed field changes no digest.
+    pub(super) fn texts(&self) -> Vec<String> {
+        let numbers = |numbers: &mut dyn Iterator<Item = usize>| {
+            numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let order = if self.asks_first { "the question first" } else { "the documents first" };
+        let needs = numbers(&mut self.needs.iter().copied());
+        let mut texts = vec![self.text.clone(), self.answer.clone(), order.to_owned(), needs];
+        for document in &self.documents {
+            let below = self.documents.iter().enumerate();
+            let mut below =
+                below.filter(|(_, other)| other.label.flows_to(&document.label)).map(|(index, _)| index);
+            let facts = numbers(&mut document.facts.iter().copied());
+            texts.extend([document.text.clone(), facts, numbers(&mut below)]);
+        }
+        texts
+    }
+
     /// Returns the indices of the documents that state a fact.
     fn holders(&self, fact: Fact) -> Vec<usize> {
         let documents = self.documents.iter().enumerate();

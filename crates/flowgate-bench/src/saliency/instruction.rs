@@ -22,6 +22,17 @@ pub(super) struct InstructionCase {
     pub(super) is_injected: bool,
 }
 
+impl InstructionCase {
+    /// Returns the texts that identify the case, for the digest in a manifest: the prompt, the output, the positions of the
+    /// user's instruction and of the outputs of tools, and whether the output follows an attacker.
+    pub(super) fn texts(&self) -> Vec<String> {
+        let spans = [&self.user].into_iter().chain(&self.responses);
+        let spans = spans.map(|span| format!("{} to {}", span.start, span.end));
+        let texts = [self.prompt.clone(), self.output.clone(), self.is_injected.to_string()];
+        texts.into_iter().chain(spans).collect()
+    }
+}
+
 /// The stream of random numbers of these cases; an arbitrary number.
 const STREAM: u64 = 0x696e_7374;
 

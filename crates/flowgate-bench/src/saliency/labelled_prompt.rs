@@ -20,6 +20,18 @@ pub struct DependencyCase {
     pub depends: Vec<bool>,
 }
 
+impl DependencyCase {
+    /// Returns the texts that identify the case, for the digest in a manifest: the prompt, the output, the request, and the
+    /// position of each region with whether the output depends on it. They contain no name of a field, so that a renamed
+    /// field changes no digest.
+    pub(super) fn texts(&self) -> Vec<String> {
+        let regions = self.regions.iter().zip(&self.depends);
+        let regions = regions.map(|(range, depends)| format!("{} to {}: {depends}", range.start, range.end));
+        let texts = [self.prompt.clone(), self.output.clone(), self.request.clone()];
+        texts.into_iter().chain(regions).collect()
+    }
+}
+
 /// Builds a prompt from texts, and records where its regions are.
 #[derive(Default)]
 pub(super) struct PromptBuilder {

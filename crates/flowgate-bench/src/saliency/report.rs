@@ -3,7 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ScoreDistribution, ScreenerResults, ScreenerRow, TraceCases};
+use super::instruction::{self, InstructionCase};
+use super::{
+    CaseSet, DependencyCase, ScoreDistribution, ScreenerResults, ScreenerRow, ScreenerScore, THRESHOLDS,
+    TRAINING, TraceCase, TraceCases,
+};
 use crate::code::code_digest;
 use crate::games::manifest::digest;
 use crate::games::report::csv;
@@ -11,7 +15,8 @@ use crate::games::text_table::{Table, cell, table, texts};
 use crate::rounding::rounded;
 
 /// Returns the manifest of a run over generated cases as a JSON object. `cases` is the number of cases of each set, and
-/// `model` the name of the model.
+/// `model` the name of the model. It has a digest of all cases that the seed gives: those that train, those that choose the
+/// thresholds, those that are reported, and those of RTBAS's Figure 3.
 pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
     json!({
         "type": "manifest",
@@ -20,14 +25,33 @@ pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
         "seed": seed,
         "cases": cases,
         "model": model,
-        "sha256": { "code": code_digest() },
+        "screeners": screener_names(),
+        "sha256": { "cases": digest(generated_texts(seed, cases)), "code": code_digest() },
     })
 }
 
+/// Returns the names of the screeners, all of which every run measures.
+fn screener_names() -> [&'static str; ScreenerScore::ALL.len()] {
+    ScreenerScore::ALL.map(ScreenerScore::name)
+}
+
+/// Returns the texts of all cases that [`run`](super::run) generates with this seed and this number of cases in each set.
+/// A set that cannot be generated from the seed has none; such a run ends with an error and has no manifest.
+fn generated_texts(seed: u64, cases: usize) -> Vec<String> {
+    let mut texts = Vec::new();
+    for seed in [seed ^ TRAINING, seed ^ THRESHOLDS, seed] {
+        for set in CaseSet::ALL {
+            texts.extend(set.generate(seed, cases).iter().flatten().flat_map(DependencyCase::texts));
+        }
+    }
+    texts.extend(instruction::generate(seed, cases).iter().flat_map(InstructionCase::texts));
+    texts
+}
+
 /// Returns the manifest of a run over traces as a JSON object. It has the number of calls of each suite, and the
-/// numbers of calls that were left out. `limit` is the maximum length of a prompt in bytes, and `model` the name of the
-/// model.
-pub fn trace_manifest(seed: u64, traces: &TraceCases, limit: usize, model: &str) -> Value {
+/// numbers of calls that were left out. `cases` is the most calls that are drawn of a suite, `limit` the maximum length of a
+/// prompt in bytes, and `model` the name of the model.
+pub fn trace_manifest(seed: u64, cases: usize, traces: &TraceCases, limit: usize, model: &str) -> Value {
     let count = |suite: &String| traces.cases.iter().filter(|case| case.suite == *suite).count();
     let suites: Map<String, Value> =
         traces.suites().iter().map(|suite| (suite.clone(), count(suite).into())).collect();
@@ -36,6 +60,7 @@ pub fn trace_manifest(seed: u64, traces: &TraceCases, limit: usize, model: &str)
         "suite": "attention-screeners/traces",
         "version": env!("CARGO_PKG_VERSION"),
         "seed": seed,
+        "cases": cases,
         "regions": "outputs of tools",
         "calls": suites,
         "left_out": {
@@ -45,8 +70,9 @@ pub fn trace_manifest(seed: u64, traces: &TraceCases, limit: usize, model: &str)
         },
         "prompt_limit": limit,
         "model": model,
+        "screeners": screener_names(),
         "sha256": {
-            "cases": digest(traces.cases.iter().map(|case| format!("{case:?}"))),
+            "cases": digest(traces.cases.iter().flat_map(TraceCase::texts)),
             "code": code_digest(),
         },
     })
@@ -169,4 +195,47 @@ fn distribution_table(distributions: &[ScoreDistribution]) -> Table {
     ];
     let rows: Vec<Vec<String>> = distributions.iter().map(row).collect();
     table("attention scores of regions, in the form of RTBAS's Figures 2 and 3", &header, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The manifest of a run over generated cases depends on the seed, on the number of cases and on the model, and its
+    /// digest is of what a model reads: a renamed field of the sources changes nothing.
+    #[test]
+    fn a_manifest_identifies_the_cases() {
+        let cases_of = |seed, cases| manifest(seed, cases, "a model")["sha256"]["cases"].clone();
+        assert_eq!(manifest(1, 2, "a model"), manifest(1, 2, "a model"));
+        assert_ne!(cases_of(1, 2), cases_of(2, 2));
+        assert_ne!(cases_of(1, 2), cases_of(1, 3));
+        assert_eq!(manifest(1, 2, "a model")["screeners"].as_array().unwrap().len(), 14);
+        let texts = generated_texts(1, 2);
+        // Three times two cases of eight sets, and four of Figure 3; each has a prompt.
+        let prompts = texts.iter().filter(|text| text.contains('\n')).count();
+        assert_eq!(prompts, 3 * 2 * 8 + 4);
+        for name in ["DependencyCase", "InstructionCase", "prompt:", "regions:", "Some("] {
+            assert!(!texts.iter().any(|text| text.contains(name)), "{name}");
+        }
+    }
+
+    /// Whether a call depends on an output is part of what identifies a recorded call.
+    #[test]
+    fn a_manifest_identifies_recorded_calls() {
+        let case = CaseSet::Calls.generate(1, 1).unwrap().remove(0);
+        let user = 0..3;
+        let call =
+            TraceCase { suite: "slack".into(), task: "user_task_1".into(), user, is_injected: false, case };
+        let digest_of = |call: &TraceCase| {
+            let traces = TraceCases { cases: vec![call.clone()], ..TraceCases::default() };
+            trace_manifest(1, 40, &traces, 1000, "a model")["sha256"]["cases"].clone()
+        };
+        let mut changed = call.clone();
+        assert_eq!(digest_of(&changed), digest_of(&call));
+        changed.case.depends[0] = !changed.case.depends[0];
+        assert_ne!(digest_of(&changed), digest_of(&call));
+        changed = TraceCase { is_injected: true, ..call.clone() };
+        assert_ne!(digest_of(&changed), digest_of(&call));
+        assert!(!call.texts().iter().any(|text| text.contains("TraceCase") || text.contains("suite:")));
+    }
 }

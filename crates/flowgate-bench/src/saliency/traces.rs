@@ -50,6 +50,14 @@ impl TraceCase {
             is_injected: self.is_injected,
         }
     }
+
+    /// Returns the texts that identify the case, for the digest in a manifest: its suite and task, whether the call is of
+    /// the attacker's task, the position of the request, and those of the case itself.
+    pub(super) fn texts(&self) -> Vec<String> {
+        let user = format!("{} to {}", self.user.start, self.user.end);
+        let texts = [self.suite.clone(), self.task.clone(), self.is_injected.to_string(), user];
+        texts.into_iter().chain(self.case.texts()).collect()
+    }
 }
 
 /// The calls of recorded runs whose dependencies are known, and how many were left out.

@@ -43,9 +43,20 @@ pub(super) fn verify_games(
     answering.check(&defences)?;
     let recorded_search = RecordedSearch::open(manifest, verification)?;
     let mut left_out = recorded_search.left_out().to_vec();
+    // The model of a run with attention blocking, if it is at hand.
+    let blocking = match (&answering, verification.local) {
+        (AnsweringModel::Recorded(_), Some(local))
+            if defences.iter().any(|defence| defence.needs_blocking()) =>
+        {
+            local.blocking_model(name)?
+        }
+        _ => None,
+    };
     let mut runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
-    if let AnsweringModel::Double(double) = &answering {
-        runner = runner.with_blocking(double);
+    match (&answering, &blocking) {
+        (AnsweringModel::Double(double), _) => runner = runner.with_blocking(double),
+        (AnsweringModel::Recorded(_), Some(model)) => runner = runner.with_blocking(&**model),
+        (AnsweringModel::Recorded(_), None) => left_out.push(ATTENTION),
     }
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
@@ -58,10 +69,8 @@ pub(super) fn verify_games(
     } else {
         Vec::new()
     };
-    if matches!(answering, AnsweringModel::Recorded(_)) {
-        left_out.push(ATTENTION);
-    }
-    for defence in defences.iter().filter(|defence| answering.repeats(**defence)) {
+    let blocks = matches!(answering, AnsweringModel::Double(_)) || blocking.is_some();
+    for defence in defences.iter().filter(|defence| blocks || !defence.needs_blocking()) {
         let failed = |error: games::ExecutionError| error.to_string();
         let mut found =
             suite.run_defence(&runner, *defence, &mut || false).map_err(failed)?.unwrap_or_default();
@@ -113,7 +122,7 @@ pub(super) fn verify_experiment(
 
 /// The lines of defences that block the attention of a local model, and the comparisons with them.
 const ATTENTION: SkippedLines =
-    ("defences by attention blocking, whose answers are never recorded", |line| {
+    ("defences by attention blocking, whose answers are never recorded; `--local` repeats them", |line| {
         let named = ["defence", "second"].iter().filter_map(|field| line.get(*field)?.as_str());
         named.filter_map(|name| games::Defence::parse(name).ok()).any(games::Defence::needs_blocking)
     });
@@ -145,12 +154,6 @@ impl AnsweringModel {
             Self::Double(double) => double,
             Self::Recorded(model) => &**model,
         }
-    }
-
-    /// Returns whether the lines of a defence can be repeated: the answers that a model gave with blocked attention are never
-    /// recorded.
-    fn repeats(&self, defence: games::Defence) -> bool {
-        matches!(self, Self::Double(_)) || !defence.needs_blocking()
     }
 
     /// Returns an error if no run has this model together with the defences.

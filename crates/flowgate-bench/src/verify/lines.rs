@@ -48,14 +48,15 @@ pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[Skipped
     result
 }
 
-/// Returns a manifest without what identifies the code: the version, and the digest of the sources. A run is repeated
-/// if its figures are the same, even if other code has recorded it.
+/// Returns a manifest without what identifies the code: the version, and the digests of the sources, of which that of the
+/// screener is one. A run is repeated if its figures are the same, even if other code has recorded it.
 fn without_code(manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
     if let Some(fields) = manifest.as_object_mut() {
         fields.remove("version");
         if let Some(sums) = fields.get_mut("sha256").and_then(Value::as_object_mut) {
             sums.remove("code");
+            sums.remove("screener");
         }
     }
     manifest

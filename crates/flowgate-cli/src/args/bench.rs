@@ -179,6 +179,20 @@ pub(crate) struct VerifyArgs {
     /// The folder that a run of `bench games` read with its `--attack-texts`.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) attack_texts: Option<PathBuf>,
+    /// The folder or GGUF file of a model that the run evaluated, of `bench games --local`, `propagation --local` or
+    /// `screeners --local`. May be given several times. The model that ships needs no option.
+    #[cfg(feature = "local")]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) local: Vec<PathBuf>,
+    /// The folder of the screener that a run of `bench privacy` read with its `--screener`. [default: the network is
+    /// trained again, if the run trained one]
+    #[cfg(feature = "local")]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) screener: Option<PathBuf>,
+    /// The file that a run of `bench screeners` read with its `--traces`.
+    #[cfg(feature = "local")]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) traces: Option<PathBuf>,
 }
 
 /// Which interpreter runs a measurement of the Python package.
@@ -204,6 +218,10 @@ pub(crate) struct DetectorsArgs {
     /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes part.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Continue the interrupted run in this file, which has the format jsonl and the same options: its complete rows are read, and
+    /// the others run. Write the output to another file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resume: Option<PathBuf>,
     /// Show the text of the rows and what the detectors found in it, in the format text.
     #[arg(long)]
     pub(crate) content: bool,
@@ -221,6 +239,10 @@ pub(crate) struct AgentsArgs {
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
+    /// Continue the interrupted run in this file, which has the format jsonl and the same options: its complete methods are read, and
+    /// the others run. Write the output to another file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resume: Option<PathBuf>,
     /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes part.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -290,14 +312,18 @@ Examples:
                                       also the searches for attacks
   flowgate bench verify injecagent.jsonl --folder InjecAgent
                                       a run of a folder, with the same files
+  flowgate bench verify screeners.jsonl
+                                      a run of the model that ships (feature `local`)
 
 Exit codes:
   0    this program repeats the run
   1    a line differs: another version of the program, or a changed file
   2    the command line or a file cannot be used, or --answers lacks a model's answers
 
-Without its answers, a run of a real model cannot be repeated. Searches for attacks
-are repeated only with --searches; those that a model drove, with the file of its
+Without its answers, a run of a real model cannot be repeated, unless it read the
+inside of a model in this process: a program with the feature `local` evaluates the
+model that ships again, and others with --local. Searches for attacks are repeated
+only with --searches; those that a model drove, with the file of its
 --attacker-answers.";
 
 const COMPARE_HELP: &str = "\
@@ -317,13 +343,15 @@ Examples:
                                                a page with charts
   flowgate bench agents --format jsonl > run.jsonl
                                                each run, for `bench verify` and `bench compare`
+  flowgate bench agents --format jsonl --resume run.jsonl > complete.jsonl
+                                               continues an interrupted run
   flowgate bench agents --progress always      with a line of progress for each tenth, also in a pipe
 
 Exit codes:
   0    the measurement is complete
   2    the command line cannot be used
-  130  interrupted by Ctrl-C; methods whose runs are complete have a row, and the
-       next run starts over: no model takes part whose answers could be kept
+  130  interrupted by Ctrl-C; methods whose runs are complete have a row, and
+       --resume continues after them
 
 How to read the table:
   foreign     acting calls that are not part of the task
@@ -368,10 +396,12 @@ Examples:
   flowgate bench detectors --content           with the text of the rows; invisible
                                                characters are escaped
   flowgate bench detectors --policy mine.flow  the same runs with another rule
+  flowgate bench detectors --format jsonl --resume run.jsonl > complete.jsonl
+                                               continues an interrupted run
 
 Exit codes:
   0    the rule denied every injected message and permitted every honest one
   1    the rule failed on at least one message
   2    the command line or the policy cannot be used
-  130  interrupted by Ctrl-C; the rows so far are printed, and the next run starts
-       over: no model takes part whose answers could be kept";
+  130  interrupted by Ctrl-C; the rows so far are printed, and --resume continues
+       after them";

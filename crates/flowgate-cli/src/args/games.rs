@@ -11,6 +11,7 @@ pub(super) const GAMES_HELP: &str = "\
 Examples:
   flowgate bench games                                   all defences against the gullible double
   flowgate bench games --double immune                   against a model that obeys the user alone
+  flowgate bench games --double curious                  against one that also looks at everything
   flowgate bench games --defence none --defence labels/lowest-first
   flowgate bench games --seed 7 --instances 100 --format csv > figures.csv
   flowgate bench games --format jsonl > traces.jsonl     one line for each execution
@@ -66,6 +67,10 @@ The defences:
 The doubles:
   gullible   does whatever any visible text asks, in every encoding
   immune     obeys the user alone
+  curious    does whatever any visible text asks, and looks at everything that is
+             hidden
+  As a screener (labels/judge, labels/introspection), gullible names all regions as
+  soon as one asks for something, immune those that the task needs, curious all.
   They show what a defence guarantees and costs, not what a real model does. A
   model can also repeat a marker that no text asks for; only a closed channel
   rules that out.
@@ -164,6 +169,8 @@ pub(super) enum Double {
     Gullible,
     /// Does what the user asks, and nothing else.
     Immune,
+    /// Does whatever any visible text asks, and looks at everything that is hidden.
+    Curious,
 }
 
 impl Double {
@@ -172,6 +179,7 @@ impl Double {
         match self {
             Self::Gullible => ModelDouble::Gullible,
             Self::Immune => ModelDouble::Immune,
+            Self::Curious => ModelDouble::Curious,
         }
     }
 }

@@ -12,8 +12,9 @@
 //! * `agentdojo` and `replay` start the Python package, which has these measurements.
 //! * `compare` writes a page that compares recorded measurements, and `verify` repeats one.
 //!
-//! Two modules are no subcommands: `model` opens the model that a measurement asks, and prints what a run would cost;
-//! `python` starts the Python package.
+//! Five modules are no subcommands: `model` opens the model that a measurement asks, and prints what a run would cost;
+//! `attention` provides a screener that reads attention; `local_models` loads the models with which `verify` repeats a run;
+//! `resume` reads an interrupted run; `python` starts the Python package.
 
 mod agents;
 mod attention;
@@ -23,6 +24,8 @@ mod detectors;
 mod extended;
 mod games;
 mod injections;
+#[cfg(feature = "local")]
+mod local_models;
 mod model;
 mod news_questions;
 #[cfg(feature = "local")]
@@ -30,6 +33,7 @@ mod paper;
 mod privacy;
 mod propagation;
 mod python;
+mod resume;
 #[cfg(feature = "local")]
 pub(crate) mod screeners;
 mod train_detector;

@@ -297,6 +297,43 @@ fn agents_and_detectors_repeat_in_every_format() {
     check(&["bench", "agents", "--help"], 0, "How to read the table:");
 }
 
+/// A run that was cut off continues, and the result has the same bytes as one that was not. What is complete in the file
+/// is not run again: a value that was changed together with all that follows from it stays.
+#[test]
+#[cfg(feature = "bench")]
+fn interrupted_runs_of_agents_and_detectors_continue() {
+    let agents =
+        ["bench", "agents", "--method", "unguarded", "--method", "never-look", "--method", "lowest-first"];
+    for (suite, complete) in [(&agents[..], 1 + 3 * 112 + 2), (&["bench", "detectors"], 1 + 9)] {
+        let jsonl = [suite, &["--format", "jsonl"]].concat();
+        let whole = flowgate(&jsonl).stdout;
+        let whole = String::from_utf8(whole).unwrap();
+        // The file ends within a line, as after a full disk. For the agents, the figures of two methods are complete.
+        let mut cut_off: String = whole.split_inclusive('\n').take(complete).collect();
+        cut_off.push_str("{\"type\":\"fig");
+        let kept = file(&format!("cut-off-{}.jsonl", suite[1]), cut_off.as_bytes());
+        let resumed = flowgate(&[&jsonl[..], &["--resume", name(&kept)]].concat());
+        assert_eq!(resumed.status.code(), Some(0), "{}", text(&resumed));
+        assert_eq!(String::from_utf8(resumed.stdout).unwrap(), whole);
+        let other = [suite, &["--format", "jsonl", "--seed", "2", "--resume", name(&kept)]].concat();
+        check(&other, 2, "line 1 is not the manifest of this run: it had other options");
+        check(&[suite, &["--resume", name(&kept)]].concat(), 2, "add `--format jsonl`");
+        check(
+            &[&jsonl[..], &["--resume", "no-such.jsonl"]].concat(),
+            2,
+            "--resume no-such.jsonl: there is no such file",
+        );
+        let empty = file("empty-run.jsonl", b"");
+        check(&[&jsonl[..], &["--resume", name(&empty)]].concat(), 2, "write the output to another file");
+    }
+    // The reason of a verdict is free text, from which nothing is computed: the row is read and not judged again.
+    let whole = String::from_utf8(flowgate(&["bench", "detectors", "--format", "jsonl"]).stdout).unwrap();
+    let marked = whole.replacen("\"reason\":\"", "\"reason\":\"as read: ", 1);
+    assert_ne!(marked, whole);
+    let kept = file("marked-run.jsonl", marked.as_bytes());
+    check(&["bench", "detectors", "--format", "jsonl", "--resume", name(&kept)], 0, "as read: ");
+}
+
 /// A recorded run is repeated, and a changed one is not.
 #[test]
 #[cfg(feature = "bench")]

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use super::{POLICY, check, flowgate, name, text};
 
 #[test]
@@ -85,6 +87,9 @@ fn the_model_that_ships_is_measured() {
         "{printed}"
     );
     assert!(printed.contains("\"set\":\"key-value/unseen\""), "{printed}");
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("propagation-embedded.jsonl");
+    std::fs::write(&kept, &printed).unwrap();
+    check(&["bench", "verify", name(&kept)], 0, "this program repeats the run: ");
 }
 
 /// Creates a folder with the model that ships, a chat template, and many tokens that end a message, so that answers are short.
@@ -185,6 +190,36 @@ fn attention_is_blocked_in_a_local_model() {
         assert_eq!(found, closed, "{defence}");
         assert!(executions.iter().all(|line| line["enforcement"] == "attention blocking"));
     }
+    // A run with recorded answers is repeated with them, and the answers with blocked attention with the model.
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (answers, kept) = (scratch.join("blocking-answers.jsonl"), scratch.join("blocking-run.jsonl"));
+    let _ = std::fs::remove_file(&answers);
+    let run = [
+        "bench",
+        "games",
+        "--instances",
+        "1",
+        "--format",
+        "jsonl",
+        "--defence",
+        "none",
+        "--defence",
+        "attention/observation",
+        "--local",
+        name(&model),
+        "--answers",
+        name(&answers),
+    ];
+    let output = flowgate(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    std::fs::write(&kept, &output.stdout).unwrap();
+    let verify = ["bench", "verify", name(&kept), "--answers", name(&answers)];
+    let left_out =
+        "lines of defences by attention blocking, whose answers are never recorded; `--local` repeats them";
+    check(&verify, 0, left_out);
+    let all = String::from_utf8(output.stdout).unwrap().lines().count();
+    let with_model = [&verify[..], &["--local", name(&model)]].concat();
+    check(&with_model, 0, &format!("this program repeats the run: {all} lines"));
     let url = ["--model", "x", "--url", "http://localhost:1/v1"];
     for (suite, problem) in [
         ("games", "this defence blocks attention inside of a local model: name its folder with `--local`"),
@@ -351,6 +386,13 @@ fn screeners_are_measured_and_drawn() {
         assert!(chart.starts_with("<svg xmlns="), "{file}");
     }
     check(&["bench", "screeners", "--cases", "0"], 2, "0 is not in 1..=10000");
+    // The model that ships is at hand, so the run is repeated.
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screeners.jsonl");
+    std::fs::write(&kept, &printed).unwrap();
+    let all = format!("this program repeats the run: {} lines", lines.len());
+    check(&["bench", "verify", name(&kept)], 0, &all);
+    std::fs::write(&kept, printed.replacen("\"dependencies\":", "\"dependencies\":9", 1)).unwrap();
+    check(&["bench", "verify", name(&kept)], 1, "line 2: dependencies differs");
 }
 
 /// A run in the form that `examples/agentdojo/traces.py` writes: two outputs of tools, and a call with a value of the
@@ -449,12 +491,23 @@ fn the_attention_is_a_row_of_the_privacy_suite() {
     let count = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
     assert_eq!((count("task"), count("figures"), count("comparison")), (74, 22, 4));
     assert!(lines[0]["screener"]["model"].as_str().unwrap().starts_with("flowgate-small "));
+    // The network is named by the digest of its file.
+    let weights = std::fs::read(folder.join("classifier.safetensors")).unwrap();
+    let digest: String = Sha256::digest(&weights).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(lines[0]["screener"]["network_sha256"], digest.as_str());
     let read: Vec<_> = lines.iter().filter(|line| line["defence"] == "attention").collect();
     assert!(read.iter().all(|line| line["type"] == "figures" || line["disclosed"] == false));
-    // The attention cannot be repeated without its model; all other lines are.
+    // The attention cannot be repeated without its network; all other lines are.
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("privacy-attention.jsonl");
     std::fs::write(&kept, &printed).unwrap();
     check(&["bench", "verify", name(&kept)], 0, "not compared: 52 lines of the defence `attention`");
+    // With its network, every line is.
+    let all = format!("this program repeats the run: {} lines", lines.len());
+    check(&["bench", "verify", name(&kept), "--screener", name(&folder)], 0, &all);
+    let changed = printed.replacen("\"false_negatives_count\":", "\"false_negatives_count\":3", 1);
+    std::fs::write(&kept, changed).unwrap();
+    let verify = ["bench", "verify", name(&kept), "--screener", name(&folder)];
+    check(&verify, 1, "false_negatives_count differs");
     check(
         &[&suite[..], &["--defence", "lowest-first"]].concat(),
         2,

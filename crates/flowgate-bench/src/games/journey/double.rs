@@ -1,6 +1,7 @@
 //! Implements the test doubles for journeys, which are games of several sessions or turns. A double calls the tools
 //! that the user names in backticks, in order, and then reports the last answer. Before it calls the user's next tool,
-//! the gullible double obeys every instruction in a visible text.
+//! every double but the immune one obeys every instruction in a visible text. The curious one looks at hidden regions as
+//! soon as there are any.
 //!
 //! The doubles know nothing but the chat. [`ModelDouble`] passes every request to [`answer`] first. It answers itself
 //! only if the result is `None`, which means that the chat belongs to another game.
@@ -31,7 +32,7 @@ pub(in super::super) fn answer(double: ModelDouble, request: &Request) -> Option
         return Some(fill(request));
     }
     if let Some((chat, has_answer_tool)) = screener_chat(request) {
-        // A screener is honest with either double: it names the regions that the immune one would look at next.
+        // What the user's request needs is what the immune double would look at next.
         let next = Reader::new(&chat)?.next(ModelDouble::Immune);
         let looks = next.calls.iter().filter(|call| call.name == LOOK);
         let regions = looks.filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok());
@@ -39,7 +40,7 @@ pub(in super::super) fn answer(double: ModelDouble, request: &Request) -> Option
             arguments.get("regions").and_then(Value::as_array).cloned().unwrap_or_default()
         });
         let names: Vec<String> = names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
-        return Some(screening_answer(&names, has_answer_tool));
+        return Some(screening_answer(&double.screened_regions(request, names), has_answer_tool));
     }
     Some(Reader::new(request)?.next(double))
 }
@@ -121,7 +122,7 @@ impl<'r> Reader<'r> {
         lines.filter(|(line, _)| !is_match(&PLACEHOLDER, line)).collect()
     }
 
-    /// Returns the visible lines that the gullible double obeys now: those that ask for something. A line that is about
+    /// Returns the visible lines that an obedient double obeys now: those that ask for something. A line that is about
     /// the user's next message is obeyed only after the user has written again.
     fn requests(&self) -> Vec<String> {
         let lines = self
@@ -131,10 +132,15 @@ impl<'r> Reader<'r> {
         lines.map(|(line, _)| line).collect()
     }
 
-    /// Returns the next message of the double. The gullible one first makes the calls that a visible text asks for. Then follow the calls that the
-    /// user asked for (the plan), in order, and at last a report of the last answer.
+    /// Returns the next message of the double. The curious one first looks at what is hidden. All but the immune one then make the calls that a
+    /// visible text asks for. Then follow the calls that the user asked for (the plan), in order, and at last a report of the last answer.
     fn next(&self, double: ModelDouble) -> Completion {
-        if double == ModelDouble::Gullible
+        if double == ModelDouble::Curious
+            && let Some(look) = self.look_at_everything()
+        {
+            return look;
+        }
+        if double.obeys_texts()
             && let Some(name) = self.requested()
         {
             return call(name, &json!({}));
@@ -151,6 +157,16 @@ impl<'r> Reader<'r> {
             None if done.last().is_some_and(|(call, ..)| self.takes(&call.name, "text")) => say("Done."),
             None => self.report(double, last),
         }
+    }
+
+    /// Returns a call of `look` for all hidden regions in the answers of tools; `None` if there are none, or as
+    /// [`look`](Self::look).
+    fn look_at_everything(&self) -> Option<Completion> {
+        let answers = self.calls.iter().filter(|(call, ..)| call.name != LOOK);
+        let mut names: Vec<String> = answers.flat_map(|(_, answer, _)| hidden_regions(answer)).collect();
+        names.sort();
+        names.dedup();
+        if names.is_empty() { None } else { self.look(&names) }
     }
 
     /// Returns whether the user asked for the tool of a call.
@@ -212,8 +228,8 @@ impl<'r> Reader<'r> {
     }
 
     /// Returns a message with the answer of the last tool, `last`. If a part of the answer is hidden, the double looks
-    /// first, if it can. Lines with requests, markers or placeholders are left out. The gullible double then adds the
-    /// markers in the requests that it obeys.
+    /// first, if it can. Lines with requests, markers or placeholders are left out. Every double but the immune one then
+    /// adds the markers in the requests that it obeys.
     fn report(&self, double: ModelDouble, last: &str) -> Completion {
         let regions = hidden_regions(last);
         if let Some(look) = (!regions.is_empty()).then(|| self.look(&regions)).flatten() {
@@ -223,7 +239,7 @@ impl<'r> Reader<'r> {
             !is_match(&REQUEST, line) && !is_match(&MARKER, line) && !is_match(&PLACEHOLDER, line)
         });
         let mut lines: Vec<String> = answer.collect();
-        if double == ModelDouble::Gullible {
+        if double.obeys_texts() {
             let requests = self.requests();
             let found = MARKER.as_ref().into_iter().flat_map(|marker| {
                 requests.iter().flat_map(|line| marker.find_iter(line)).map(|found| found.as_str().to_owned())

@@ -9,13 +9,14 @@ use flowgate_bench::games::report::{csv_tables, object_rows};
 use serde_json::json;
 
 use super::model::print_no_requests;
+use super::resume::recorded_lines;
 use crate::args::{AgentsArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
 /// Runs the tasks under each method and prints the results. Returns [`INTERRUPTED`] after an interrupt, otherwise 0. A
-/// method whose runs are incomplete has no row.
+/// method whose runs are incomplete has no row. With `--resume`, the complete methods of an interrupted run are read.
 pub(crate) fn run(options: &AgentsArgs, output: &mut Console) -> Result<u8, InputError> {
     let guards = if options.methods.is_empty() { Guard::ALL.to_vec() } else { options.methods.clone() };
     let suite = TaskSuite::new().map_err(InputError)?;
@@ -23,9 +24,13 @@ pub(crate) fn run(options: &AgentsArgs, output: &mut Console) -> Result<u8, Inpu
         print_no_requests(None, output);
         return Ok(0);
     }
-    let progress = Progress::over_steps(suite.run_count(&guards), "run", output);
-    let mut rows = Vec::new();
-    for guard in &guards {
+    let manifest = manifest(options.seed, &guards);
+    let recorded = recorded_lines(options.resume.as_deref(), &manifest, options.format)?;
+    let mut rows = suite.read_guards(&guards, &recorded);
+    let read = rows.len();
+    let progress =
+        Progress::over_steps(suite.run_count(guards.get(read..).unwrap_or_default()), "run", output);
+    for guard in guards.iter().skip(read) {
         // Returns whether to stop.
         let step = &mut || {
             progress.step();
@@ -37,7 +42,6 @@ pub(crate) fn run(options: &AgentsArgs, output: &mut Console) -> Result<u8, Inpu
         }
     }
     let is_interrupted = progress.finish(output);
-    let manifest = manifest(options.seed, &guards);
     match options.format {
         ReportFormat::Text => {
             tables(&guards, &rows, options.seed).lines().for_each(|line| output.line(line));

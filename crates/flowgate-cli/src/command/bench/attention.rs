@@ -1,9 +1,16 @@
 //! Provides what the defence `attention` of `flowgate bench privacy` reads: a screener that `flowgate screen train`
 //! wrote, or one that is trained now for the small model that ships. Only a program with the feature `local` has it.
 
+#[cfg(feature = "local")]
+use std::sync::Arc;
+
 use flowgate_bench::privacy::Unmeasured;
 use flowgate_guard::screener::attention::AttentionReader;
+#[cfg(feature = "local")]
+use flowgate_lm::local::LocalModel;
 use serde_json::Value;
+#[cfg(feature = "local")]
+use serde_json::json;
 
 use crate::args::PrivacyArgs;
 use crate::input::InputError;
@@ -46,33 +53,58 @@ pub(super) fn reader(
     options: &PrivacyArgs,
     step: &mut dyn FnMut() -> bool,
 ) -> Result<Option<(AttentionReader, Value)>, InputError> {
-    use std::sync::Arc;
+    if let Some(folder) = &options.screener {
+        return saved_reader(folder).map(Some);
+    }
+    let (model, name) = crate::local_model::load(crate::local_model::EMBEDDED.as_ref())?;
+    trained_reader(model, &name, (CASES, options.seed), step)
+}
 
-    use flowgate_bench::saliency::train_screener;
+/// Loads the screener in a folder that `flowgate screen train` wrote. Returns what reads the attention, and its
+/// description for the manifest.
+///
+/// # Errors
+/// If the screener or its model cannot be loaded.
+#[cfg(feature = "local")]
+pub(super) fn saved_reader(folder: &std::path::Path) -> Result<(AttentionReader, Value), InputError> {
+    use crate::attention_screener::{TrainedScreener, load_parts};
+
+    let TrainedScreener { model, name, network, network_sha256, threshold } = load_parts(folder)?;
+    let reader = AttentionReader { model: Arc::new(model), classifier: Arc::new(network), threshold };
+    // Two networks of one model can have the same threshold, so the file of the network counts.
+    let description = json!({"model": name, "network_sha256": network_sha256, "threshold": threshold});
+    Ok((reader, description))
+}
+
+/// Trains a network for a model, whose name in reports is `name`. Returns what reads the attention, and its description
+/// for the manifest; `None` if `step`, which is called after each case, returns true. `cases` is the number of cases of
+/// each set.
+///
+/// # Errors
+/// If the training fails.
+#[cfg(feature = "local")]
+pub(super) fn trained_reader(
+    model: LocalModel,
+    name: &str,
+    (cases, seed): (usize, u64),
+    step: &mut dyn FnMut() -> bool,
+) -> Result<Option<(AttentionReader, Value)>, InputError> {
+    use flowgate_bench::saliency::{LabelledPrompt, train_screener};
     use flowgate_lm::FeatureSet;
     use flowgate_lm::local::classifier::DependencyClassifier;
-    use serde_json::json;
 
     use super::screeners::screener_error;
-    use crate::attention_screener::{TrainedScreener, load_parts};
-    use crate::local_model;
 
-    if let Some(folder) = &options.screener {
-        let TrainedScreener { model, name, network, threshold } = load_parts(folder)?;
-        let reader = AttentionReader { model: Arc::new(model), classifier: Arc::new(network), threshold };
-        return Ok(Some((reader, json!({"model": name, "threshold": threshold}))));
-    }
-    let (model, name) = local_model::load(local_model::EMBEDDED.as_ref())?;
-    let mut train = |features: FeatureSet, prompts: &[flowgate_bench::saliency::LabelledPrompt]| {
-        Ok(Box::new(DependencyClassifier::train(prompts, features, options.seed, &mut || false)?) as _)
+    let mut train = |features: FeatureSet, prompts: &[LabelledPrompt]| {
+        Ok(Box::new(DependencyClassifier::train(prompts, features, seed, &mut || false)?) as _)
     };
-    let trained = train_screener(&model, &mut train, options.seed, CASES, step);
-    let trained = trained.map_err(|error| screener_error(&error, &name, None))?;
+    let trained = train_screener(&model, &mut train, seed, cases, step);
+    let trained = trained.map_err(|error| screener_error(&error, name, None))?;
     Ok(trained.map(|trained| {
         let threshold = trained.threshold;
         let classifier = trained.classifier.into();
         let reader = AttentionReader { model: Arc::new(model), classifier, threshold };
-        (reader, json!({"model": name, "cases": CASES, "seed": options.seed, "threshold": threshold}))
+        (reader, json!({"model": name, "cases": cases, "seed": seed, "threshold": threshold}))
     }))
 }
 

@@ -12,6 +12,7 @@ use flowgate_bench::games::report::{csv_tables, object_rows};
 use serde_json::json;
 
 use super::model::print_no_requests;
+use super::resume::recorded_lines;
 use crate::args::{DetectorsArgs, ReportFormat};
 use crate::input::{InputError, read_policy_text};
 use crate::output::Console;
@@ -20,7 +21,7 @@ use crate::progress::{INTERRUPTED, Progress};
 
 /// Judges each row of customer feedback by the detectors and by the policy's flow rule, and prints both. Returns 0 if
 /// the rule denied every injected message and permitted every honest one, 1 if not, and [`INTERRUPTED`] after an
-/// interrupt.
+/// interrupt. With `--resume`, the rows of an interrupted run are read and not judged again.
 pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, InputError> {
     let (policy, name, source) = match &options.policy {
         Some(path) => (load_policy(path, output)?, path.display().to_string(), read_policy_text(path)?),
@@ -38,16 +39,17 @@ pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, I
         print_no_requests(None, output);
         return Ok(0);
     }
+    let manifest = manifest(options.seed, &name, &source);
+    let recorded = recorded_lines(options.resume.as_deref(), &manifest, options.format)?;
     let progress = Progress::over_steps(rows.len(), "row", output);
     // Returns whether to stop.
     let step = &mut || {
         progress.step();
         progress.is_interrupted()
     };
-    let judged = JudgedRow::all(&Arc::new(policy), &rows, step).map_err(InputError)?;
+    let judged = JudgedRow::all_after(&recorded, &Arc::new(policy), &rows, step).map_err(InputError)?;
     let is_interrupted = progress.finish(output);
     let figures = DetectorFigures::of(&judged);
-    let manifest = manifest(options.seed, &name, &source);
     let result_lines = || match is_interrupted {
         true => interrupted_lines(&judged),
         false => lines(&judged, &figures, &name, options.seed),

@@ -5,7 +5,7 @@
 //! chooses the format.
 
 #[cfg(any(feature = "local", feature = "run"))]
-mod with_model;
+pub(super) mod with_model;
 
 use flowgate_bench::corpora::load_news_pairs;
 use flowgate_bench::document::by_kind;

@@ -10,7 +10,9 @@ use std::path::Path;
 use flowgate_bench::document::by_kind;
 use flowgate_bench::saliency::{self, ScreenerError, ScreenerResults, TraceCases};
 use flowgate_lm::FeatureSet;
+use flowgate_lm::local::LocalModel;
 use flowgate_lm::local::classifier::DependencyClassifier;
+use serde_json::Value;
 
 use super::model::print_no_requests;
 use crate::args::{ReportFormat, ScreenersArgs};
@@ -25,11 +27,14 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
     let (model, name) = local_model::load(&options.local)?;
     let cases = usize::from(options.cases);
     let limit = usize::try_from(options.prompt_limit).unwrap_or(usize::MAX);
-    let traces = match &options.traces {
-        Some(path) => Some(read_traces(path, limit)?.sample(options.seed, cases)),
-        None => None,
+    let cases = match &options.traces {
+        Some(path) => {
+            let calls = read_traces(path, limit)?.sample(options.seed, cases);
+            ScreenerCases::Recorded { path, calls, limit, most: cases }
+        }
+        None => ScreenerCases::Generated(cases),
     };
-    let steps = traces.as_ref().map_or_else(|| saliency::steps(cases), saliency::trace_steps);
+    let steps = cases.steps();
     if options.dry_run {
         print_no_requests(Some(steps), output);
         return Ok(0);
@@ -40,25 +45,14 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
         progress.step();
         progress.is_interrupted()
     };
-    let mut train = |features: FeatureSet, prompts: &[saliency::LabelledPrompt]| {
-        let stop = &mut || progress.is_interrupted();
-        let network = DependencyClassifier::train(prompts, features, options.seed, stop)?;
-        Ok(Box::new(network) as _)
-    };
-    let results = match &traces {
-        Some(traces) => saliency::run_traces(&model, &mut train, options.seed, traces, None, &mut step),
-        None => saliency::run(&model, &mut train, options.seed, cases, &mut step),
-    };
+    let stops = || progress.is_interrupted();
+    let measured = measure(&model, &name, options.seed, &cases, &stops, &mut step);
     let is_interrupted = progress.finish(output);
-    let results = results.map_err(|error| screener_error(&error, &name, options.traces.as_deref()))?;
-    let Some(results) = results.filter(|_| !is_interrupted) else { return Ok(INTERRUPTED) };
+    let measured = measured?.filter(|_| !is_interrupted);
+    let Some((manifest, results)) = measured else { return Ok(INTERRUPTED) };
     if let Some(folder) = &options.charts {
         write_charts(&results, folder)?;
     }
-    let manifest = match &traces {
-        Some(traces) => saliency::trace_manifest(options.seed, traces, limit, &name),
-        None => saliency::manifest(options.seed, cases, &name),
-    };
     match options.format {
         ReportFormat::Text => {
             saliency::table_text(&name, &results).lines().for_each(|line| output.line(line));
@@ -76,6 +70,64 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
         }
     }
     Ok(0)
+}
+
+/// The cases with which screeners are measured.
+pub(super) enum ScreenerCases<'a> {
+    /// Generated cases; the number is that of each set.
+    Generated(usize),
+    /// Calls of recorded runs.
+    Recorded {
+        /// The file of the runs, for messages.
+        path: &'a Path,
+        /// The calls that were drawn.
+        calls: TraceCases,
+        /// The maximum length of a prompt in bytes.
+        limit: usize,
+        /// The most calls of a suite.
+        most: usize,
+    },
+}
+
+impl ScreenerCases<'_> {
+    /// Returns the number of calls of `step` that [`measure`] makes.
+    fn steps(&self) -> usize {
+        match self {
+            Self::Generated(cases) => saliency::steps(*cases),
+            Self::Recorded { calls, .. } => saliency::trace_steps(calls),
+        }
+    }
+}
+
+/// Trains networks, and measures them and the other screeners with a model, whose name in reports is `name`. Returns the
+/// manifest and the results. `step` is called after each case; the result is `None` if it returns true. The training of
+/// a network ends early if `stops` returns true.
+pub(super) fn measure(
+    model: &LocalModel,
+    name: &str,
+    seed: u64,
+    cases: &ScreenerCases<'_>,
+    stops: &dyn Fn() -> bool,
+    step: &mut dyn FnMut() -> bool,
+) -> Result<Option<(Value, ScreenerResults)>, InputError> {
+    let mut train = |features: FeatureSet, prompts: &[saliency::LabelledPrompt]| {
+        let network = DependencyClassifier::train(prompts, features, seed, &mut || stops())?;
+        Ok(Box::new(network) as _)
+    };
+    let (results, path) = match cases {
+        ScreenerCases::Generated(cases) => (saliency::run(model, &mut train, seed, *cases, step), None),
+        ScreenerCases::Recorded { path, calls, .. } => {
+            (saliency::run_traces(model, &mut train, seed, calls, None, step), Some(*path))
+        }
+    };
+    let results = results.map_err(|error| screener_error(&error, name, path))?;
+    let manifest = || match cases {
+        ScreenerCases::Generated(cases) => saliency::manifest(seed, *cases, name),
+        ScreenerCases::Recorded { calls, limit, most, .. } => {
+            saliency::trace_manifest(seed, *most, calls, *limit, name)
+        }
+    };
+    Ok(results.map(|results| (manifest(), results)))
 }
 
 /// Returns the error of a run that has no results. It names the model if the model failed, and otherwise the file of

@@ -10,14 +10,17 @@ use serde_json::Value;
 
 use super::corpus::Folder;
 use super::games::sources;
+#[cfg(feature = "local")]
+use super::local_models::ModelFolders;
 use crate::args::VerifyArgs;
 use crate::input::{self, InputError, describe_io_error};
 use crate::output::{Console, plural};
 
 /// The largest run that is read, in bytes.
-const MAX_RUN: u64 = 64 << 20;
+pub(super) const MAX_RUN: u64 = 64 << 20;
 
-/// Runs `flowgate bench verify`: repeats the recorded run in a file, a run of a real model with its recorded answers.
+/// Runs `flowgate bench verify`: repeats the recorded run in a file, a run of a real model with its recorded answers. A
+/// program with the feature `local` also repeats what was measured inside of a model.
 /// Returns 0 if every line that can be compared is the same, otherwise 1.
 pub(crate) fn run(options: &VerifyArgs, output: &mut Console) -> Result<u8, InputError> {
     for file in [&options.answers, &options.attacker_answers].into_iter().flatten() {
@@ -34,12 +37,22 @@ pub(crate) fn run(options: &VerifyArgs, output: &mut Console) -> Result<u8, Inpu
     let lines = read_lines(&options.run)?;
     let answers = options.answers.as_deref().map(|file| opener("--answers", file));
     let attacker_answers = options.attacker_answers.as_deref().map(|file| opener("--attacker-answers", file));
+    #[cfg(feature = "local")]
+    let local = ModelFolders {
+        folders: &options.local,
+        screener: options.screener.as_deref(),
+        traces: options.traces.as_deref(),
+    };
     let settings = VerifySettings {
         answers: answers.as_ref().map(|open| open as &OpenAnswers<'_>),
         repeats_searches: options.searches,
         attacker_answers: attacker_answers.as_ref().map(|open| open as &OpenAnswers<'_>),
         folder: folder.as_ref().map(|folder| folder as &dyn CorpusFolder),
         texts: texts.as_ref(),
+        #[cfg(feature = "local")]
+        local: Some(&local),
+        #[cfg(not(feature = "local"))]
+        local: None,
     };
     let failed = |problem| InputError(format!("{}: {problem}", options.run.display()));
     let result = verify(&lines, settings).map_err(failed)?;

@@ -23,6 +23,8 @@ use flowgate_guard::propagation::ContinuedAnswers;
 #[cfg(feature = "local")]
 use flowgate_guard::propagation::introspection::ContinuedIntrospection;
 use flowgate_lm::ChatModel;
+#[cfg(feature = "local")]
+use flowgate_lm::local::LocalModel;
 
 #[cfg(feature = "run")]
 use super::super::model::print_cost;
@@ -57,27 +59,43 @@ pub(super) fn run_local(
     output: &mut Console,
 ) -> Result<u8, InputError> {
     let (model, name) = crate::local_model::load(path)?;
-    // The model also finds articles, by its own hidden states.
+    with_local_model(&model, &name, suite, |suite, models| {
+        if is_dry_run {
+            print_no_requests(Some(suite.model_steps(models)), output);
+            return Ok(0);
+        }
+        measure((suite, size), models, &name, format, output)
+    })?
+}
+
+/// Calls `run` with the suite and the parts of a model that it measures, and returns the result. The suite then has the
+/// articles that the model finds by its own hidden states. `name` is that of the model in messages.
+///
+/// # Errors
+/// If the model cannot compute hidden states.
+#[cfg(feature = "local")]
+pub(in super::super) fn with_local_model<T>(
+    model: &LocalModel,
+    name: &str,
+    suite: &mut PropagationSuite,
+    run: impl FnOnce(&PropagationSuite, Models<'_>) -> T,
+) -> Result<T, InputError> {
     let failed = |error| InputError(format!("{name}: {error}"));
-    suite.add_embeddings(&MeanHiddenState(&model)).map_err(failed)?;
+    suite.add_embeddings(&MeanHiddenState(model)).map_err(failed)?;
     // Special tokens and errors do not matter here: the counts are for reports of cost.
     let count = |text: &str| model.count_tokens(text).unwrap_or_default();
-    let answers = ContinuedAnswers { model: &model, tokens: ANSWER_TOKENS };
+    let answers = ContinuedAnswers { model, tokens: ANSWER_TOKENS };
     // Introspection asks the model itself. One without a chat template continues the question.
-    let continued = ContinuedIntrospection { model: &model, tokens: ANSWER_TOKENS };
-    let chat: &dyn ChatModel = if model.has_chat_template() { &model } else { &continued };
+    let continued = ContinuedIntrospection { model, tokens: ANSWER_TOKENS };
+    let chat: &dyn ChatModel = if model.has_chat_template() { model } else { &continued };
     let models = Models {
-        scores: &model,
-        states: Some(&model),
+        scores: model,
+        states: Some(model),
         chat: Some(chat),
         answers: Some(&answers),
         count: &count,
     };
-    if is_dry_run {
-        print_no_requests(Some(suite.model_steps(models)), output);
-        return Ok(0);
-    }
-    measure((suite, size), models, &name, format, output)
+    Ok(run(suite, models))
 }
 
 /// Runs the suite with a model on a server, by its name and address. The server scores texts, and the model answers
