@@ -205,7 +205,7 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// Repeats a run of the propagation suite, and compares the lines with the recorded ones. The manifest names the seed,
+/// Repeats a run of the propagation suite, and compares the lines with the recorded ones. The manifest names the seeds,
 /// the size and the doubles. `folder` has the articles, if the run read those of a folder.
 fn verify_propagation(
     manifest: &Value,
@@ -239,18 +239,30 @@ fn verify_propagation(
     };
     let doubles: Vec<CopyingErrors> =
         string_list(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
-    let mut suite = PropagationSuite::new(seed, size)?;
-    if manifest.get("files").is_some() {
-        let folder = folder.ok_or_else(|| needs_folder("bench propagation --news"))?;
-        let found = load_news_pairs(folder).map_err(|error| error.to_string())?;
-        suite = suite.with_news_pairs(&found, size.pairs)?;
-    }
+    let seeds = games::seeds(manifest)?;
+    let news = match manifest.get("files") {
+        Some(_) => {
+            let folder = folder.ok_or_else(|| needs_folder("bench propagation --news"))?;
+            Some(load_news_pairs(folder).map_err(|error| error.to_string())?)
+        }
+        None => None,
+    };
+    let suite = |number: u64| {
+        let suite = PropagationSuite::new(seed.wrapping_add(number), size)?;
+        match &news {
+            Some(found) => suite.with_news_pairs(found, size.pairs),
+            None => Ok(suite),
+        }
+    };
+    let suites: Vec<PropagationSuite> = (0..seeds).map(suite).collect::<Result<_, String>>()?;
     let mut results = Vec::new();
     for double in &doubles {
-        results.extend(suite.run(*double, &mut || false).map_err(|error| error.to_string())?);
+        let runs = suites.iter().filter_map(|suite| suite.run(*double, &mut || false).transpose());
+        results.push(runs.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?);
     }
-    let mut repeated = vec![propagation::manifest(&suite, size, &doubles)];
-    repeated.extend(propagation::report::lines(&results, suite.literal_cost()));
+    let literal: Vec<_> = suites.iter().filter_map(PropagationSuite::literal_cost).collect();
+    let mut repeated = vec![propagation::manifest(&suites, size, &doubles)];
+    repeated.extend(propagation::report::lines(&results, &literal));
     Ok(compare(lines, &repeated, &[]))
 }
 
@@ -279,10 +291,12 @@ mod tests {
 
     fn propagation_run() -> Vec<Value> {
         let size = Size { questions: 2, pairs: 3 };
-        let suite = PropagationSuite::new(4, size).unwrap();
-        let results = suite.run(CopyingErrors::Noisy, &mut || false).unwrap().unwrap();
-        let mut lines = vec![propagation::manifest(&suite, size, &[CopyingErrors::Noisy])];
-        lines.extend(propagation::report::lines(&[results], suite.literal_cost()));
+        let suites = [4, 5].map(|seed| PropagationSuite::new(seed, size).unwrap());
+        let run = |suite: &PropagationSuite| suite.run(CopyingErrors::Noisy, &mut || false).unwrap().unwrap();
+        let results = suites.iter().map(run).collect();
+        let literal: Vec<_> = suites.iter().filter_map(PropagationSuite::literal_cost).collect();
+        let mut lines = vec![propagation::manifest(&suites, size, &[CopyingErrors::Noisy])];
+        lines.extend(propagation::report::lines(&[results], &literal));
         lines
     }
 
@@ -514,6 +528,9 @@ mod tests {
             verify(&run, VerifySettings::default()).unwrap().differences[0]
                 .contains("line 2: exact_of differs")
         );
+        run[0]["seeds"] = json!(0);
+        let error = verify(&run, VerifySettings::default()).unwrap_err();
+        assert!(error.contains("`seeds` is not from 1 to 1000"), "{error}");
         run[0]["model"] = json!("Qwen3-0.6B");
         assert!(
             verify(&run, VerifySettings::default())
