@@ -23,7 +23,7 @@ mod detectors;
 mod extended;
 mod games;
 mod injections;
-mod model;
+pub(super) mod model;
 mod news_questions;
 #[cfg(feature = "local")]
 mod paper;
