@@ -21,11 +21,13 @@
 //! | `regenerate.rs` | generates answers again at their labels, attacks them, and endorses them by quoting |
 //! | `model_run.rs` | runs the tables with a model in place of the doubles |
 //! | `suite.rs`, `report.rs`, `drawing.rs`, `manifest.rs` | run all tables, print and draw them, and identify the run |
+//! | `tables.rs`, `cells.rs`, `seed_results.rs` | build the tables, with means and ranges over several seeds |
 
 mod agent_set;
+mod cells;
 pub mod double;
 mod drawing;
-pub mod embeddings;
+mod embeddings;
 pub mod key_value;
 mod known_scores;
 mod manifest;
@@ -39,19 +41,20 @@ pub mod regenerate;
 pub mod report;
 pub mod retrieve;
 mod rouge;
+mod seed_results;
 mod suite;
+mod tables;
 pub mod tune;
 
 pub use agent_set::{TOOLS, agent_questions};
 pub use double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors};
-pub use embeddings::{MeanHiddenState, TextEmbedder};
 pub(crate) use manifest::DOUBLE;
 pub use manifest::{manifest, model_manifest};
 pub use method::{LabelMethod, Models, SearchParameters, apply};
 pub use model_run::{ModelResults, TunedSet};
 pub use news::{NewsSet, Retriever};
 pub use question::{DocumentQuestion, SourceDocument};
-pub use regenerate::{Alignment, Degradation};
+pub use regenerate::{Alignment, Degradation, DegradationAttack};
 pub use rouge::rouge_l;
 pub use suite::{DataSet, DoubleResults, LabelRow, LiteralCost, PropagationSuite, Size};
 pub use tune::{GridPoint, LAMBDAS, tune};

@@ -33,7 +33,7 @@ use crate::policy_errors;
 use crate::privacy::{self, AnswerSource, PrivacySuite};
 use crate::propagation::{self, CopyingErrors, PropagationSuite, Size};
 
-pub use local::{LocalModels, ScreenerRun};
+pub use local::{LocalModels, ModelRun, ScreenerRun};
 pub use searches::MAX_QUERIES;
 
 /// The result of a verification.
@@ -243,7 +243,7 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// Repeats a run of the propagation suite, and compares the lines with the recorded ones. The manifest names the seed,
+/// Repeats a run of the propagation suite, and compares the lines with the recorded ones. The manifest names the seeds,
 /// the size, and the doubles or the model, which must be one that the program evaluates itself.
 fn verify_propagation(
     manifest: &Value,
@@ -272,23 +272,36 @@ fn verify_propagation(
     };
     let doubles: Vec<CopyingErrors> =
         string_list(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
-    let mut suite = PropagationSuite::new(seed, size)?;
-    if manifest.get("files").is_some() {
-        let folder = settings.folder.ok_or_else(|| needs_folder("bench propagation --news"))?;
-        let found = load_news_pairs(folder).map_err(|error| error.to_string())?;
-        suite = suite.with_news_pairs(&found, size.pairs)?;
-    }
+    let seeds = games::seeds(manifest)?;
+    let news = match manifest.get("files") {
+        Some(_) => {
+            let folder = settings.folder.ok_or_else(|| needs_folder("bench propagation --news"))?;
+            Some(load_news_pairs(folder).map_err(|error| error.to_string())?)
+        }
+        None => None,
+    };
+    let suite = |number: u64| {
+        let suite = PropagationSuite::new(seed.wrapping_add(number), size)?;
+        match &news {
+            Some(found) => suite.with_news_pairs(found, size.pairs),
+            None => Ok(suite),
+        }
+    };
+    let suites: Vec<PropagationSuite> = (0..seeds).map(suite).collect::<Result<_, String>>()?;
     // The manifest of a run of doubles may lack a model.
     let model = text(manifest, "model");
     if !model.is_empty() && model != propagation::DOUBLE {
-        return local::verify_propagation_model(model, (suite, size), lines, settings);
+        let run = ModelRun { model, size, batch: count("batch", 1)? };
+        return local::verify_propagation_model(run, suites, lines, settings);
     }
     let mut results = Vec::new();
     for double in &doubles {
-        results.extend(suite.run(*double, &mut || false).map_err(|error| error.to_string())?);
+        let runs = suites.iter().filter_map(|suite| suite.run(*double, &mut || false).transpose());
+        results.push(runs.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?);
     }
-    let mut repeated = vec![propagation::manifest(&suite, size, &doubles)];
-    repeated.extend(propagation::report::lines(&results, suite.literal_cost()));
+    let literal: Vec<_> = suites.iter().filter_map(PropagationSuite::literal_cost).collect();
+    let mut repeated = vec![propagation::manifest(&suites, size, &doubles)];
+    repeated.extend(propagation::report::lines(&results, &literal));
     Ok(compare(lines, &repeated, &[]))
 }
 

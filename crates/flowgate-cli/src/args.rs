@@ -25,12 +25,13 @@ mod games;
 mod help;
 #[cfg(feature = "run")]
 mod hook;
+mod influence_model;
 #[cfg(feature = "run")]
 mod init;
 #[cfg(feature = "run")]
 pub(crate) mod keys;
 mod labels;
-#[cfg(feature = "local")]
+#[cfg(all(feature = "bench", any(feature = "local", feature = "run")))]
 mod lm;
 #[cfg(feature = "run")]
 mod login_link;
@@ -45,6 +46,8 @@ mod propagation;
 mod report;
 #[cfg(feature = "run")]
 mod run;
+#[cfg(feature = "run")]
+mod scoring_server;
 #[cfg(feature = "local")]
 mod screen;
 #[cfg(feature = "local")]
@@ -86,11 +89,14 @@ pub(crate) use extended::ExtendedArgs;
 pub(crate) use games::{GamesArgs, ReportFormat};
 #[cfg(feature = "run")]
 pub(crate) use hook::{AGENT_KEY, Harness, HookArgs};
+pub(crate) use influence_model::{ESTIMATED_METHODS, InfluenceModelArgs};
 #[cfg(feature = "run")]
 pub(crate) use init::InitArgs;
 pub(crate) use labels::{LabelsArgs, LabelsFormat};
 #[cfg(feature = "local")]
-pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs, TuneArgs};
+pub(crate) use lm::{EvaluateArgs, TrainArgs};
+#[cfg(all(feature = "bench", any(feature = "local", feature = "run")))]
+pub(crate) use lm::{LmCommand, TuneArgs};
 #[cfg(feature = "run")]
 pub(crate) use login_link::LoginLinkArgs;
 #[cfg(feature = "run")]
@@ -104,6 +110,8 @@ pub(crate) use propagation::{NewsQuestionsArgs, PropagationArgs};
 pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
+#[cfg(feature = "run")]
+pub(crate) use scoring_server::ScoringServerArgs;
 #[cfg(feature = "local")]
 pub(crate) use screen::{ScreenCommand, ScreenFeatures, ScreenTimeArgs, ScreenTrainArgs};
 #[cfg(feature = "local")]
@@ -196,9 +204,11 @@ pub(crate) enum Command {
         #[arg(long = "policy", required = true, value_name = "[NAME=]FILE")]
         policies: Vec<String>,
         /// The influence method: how to determine what a call depends on. May be given several times, or as `all`.
-        /// [default: everything, without --method]
+        /// `lambda`, `knn-lm` and `introspection` ask a model and are not in `all`. [default: everything, without --method]
         #[arg(long, value_parser = method_or_all)]
         influence: Vec<String>,
+        #[command(flatten)]
+        model: InfluenceModelArgs,
         /// The method of a guarded conversation (see `flowgate run --help`): the run is replayed in a real conversation, whose model is a
         /// double that repeats each recorded call if what the call needs is in its view, in a slot or behind a look (open loop). May be
         /// given several times, or as `all`.
@@ -313,7 +323,7 @@ pub(crate) enum Command {
         answering: PredicateArgs,
     },
     /// Train and measure small models, which tell what an answer depends on.
-    #[cfg(feature = "local")]
+    #[cfg(all(feature = "bench", any(feature = "local", feature = "run")))]
     #[command(after_help = lm::LM_HELP)]
     Lm {
         /// The operation.
@@ -534,9 +544,13 @@ fn step_method_or_all(name: &str) -> Result<String, String> {
     }
 }
 
-/// Checks the value of `--influence` of `replay` like [`method`]; it can also be `all`.
+/// Checks the value of `--influence` of `replay` like [`method`]; it can also be `all`, or a method that asks a model.
 fn method_or_all(name: &str) -> Result<String, String> {
-    if name == "all" { Ok(name.to_owned()) } else { method(name).map_err(|error| format!("{error} and all")) }
+    if name == "all" || ESTIMATED_METHODS.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    let further = ESTIMATED_METHODS.map(|name| format!(", {name}")).concat();
+    method(name).map_err(|error| format!("{error}{further} and all"))
 }
 
 #[cfg(test)]

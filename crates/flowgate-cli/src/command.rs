@@ -15,6 +15,8 @@ mod database;
 mod demo;
 #[cfg(feature = "run")]
 mod doctor;
+#[cfg(any(feature = "local", feature = "run"))]
+mod estimated_influence;
 mod explain;
 #[cfg(feature = "run")]
 mod hook;
@@ -23,7 +25,7 @@ mod init;
 #[cfg(feature = "run")]
 mod keys;
 mod labels;
-#[cfg(feature = "local")]
+#[cfg(all(feature = "bench", any(feature = "local", feature = "run")))]
 mod lm;
 #[cfg(feature = "run")]
 mod login_link;
@@ -36,6 +38,8 @@ mod report;
 mod run;
 #[cfg(feature = "run")]
 mod scan;
+#[cfg(feature = "run")]
+mod scoring_server;
 #[cfg(feature = "local")]
 mod screen;
 #[cfg(feature = "gateway")]
@@ -60,6 +64,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Replay {
             policies,
             influence,
+            model,
             methods,
             grant,
             format,
@@ -73,6 +78,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
             let options = replay::ReplayOptions {
                 policies: &policies,
                 influence: &influence,
+                model: &model,
                 methods: &methods,
                 grants: grant.is_some(),
                 format,
@@ -152,7 +158,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
                 suggest::SuggestOptions { policy, traces, influence, against, parameters, answering };
             suggest::run(&options, output)
         }
-        #[cfg(feature = "local")]
+        #[cfg(all(feature = "bench", any(feature = "local", feature = "run")))]
         Command::Lm { lm } => lm::run(&lm, output),
         #[cfg(feature = "local")]
         Command::Screen { screen } => screen::run(&screen, output),

@@ -12,13 +12,14 @@
 //! | `shapley.rs` | computes Shapley values, exact or sampled: how much each label contributes to the utility |
 //! | `utility.rs` | defines utilities of an answer, such as its negative perplexity |
 //! | `prompt.rs` | builds the prompt of a question about labelled documents |
+//! | `prefix_store.rs` | stores the beginnings of prompts that a model has evaluated |
 //! | `scorer.rs` | scores subcontexts with shared beginnings and early stops, and counts the cost |
 //! | `options.rs`, `find.rs` | define the options of a label search, and drive it with a model within a budget |
 //! | `wrapper.rs` | answers a question at the label that the caller chooses: the wrapper around retrieval |
 //! | `answers.rs` | lets chat models and local models answer for the wrapper |
 //! | `knn.rs` | computes utilities with a kNN-LM, a language model that looks up documents by hidden states |
 //! | `introspection.rs` | asks the model which documents its answer needs |
-//! | `answer_cache.rs` | stores answers with their labels, for later questions that are similar |
+//! | `answer_cache.rs`, `question_form.rs` | store answers with their labels, for later questions that are similar in their words or in the vectors of a model |
 //!
 //! No guarded conversation uses this module by default. The influence methods `lambda`, `knn-lm` and `introspection`
 //! use it. A program that wants an answer with a lower label calls [`Propagator`]. The answer depends only on the
@@ -33,7 +34,9 @@ pub mod hitting_set;
 pub mod introspection;
 pub mod knn;
 mod options;
+mod prefix_store;
 mod prompt;
+mod question_form;
 mod scorer;
 mod search;
 pub mod shapley;
@@ -51,6 +54,7 @@ pub use find::{find_labels, leave_one_in, loss_at};
 pub use hitting_set::HittingSet;
 pub use options::{Goal, PropagationOptions, SearchKind, ShapleyPruning};
 pub use prompt::{LabelledContext, LabelledDocument, order_by_label};
+pub use question_form::{QuestionForm, QuestionVector, QuestionWords};
 pub use scorer::{ContextScorer, Cost, MAX_PREFIXES, ScoringTask, TokenCount};
 pub use search::{LabelSearch, SimilarLabels, run_search};
 pub use utility::{MeanLogProbability, NegativePerplexity, Utility, is_similar};

@@ -7,6 +7,7 @@
 //! | [`BlockingModel`] | the next message of a chat; blocked parts of it influence no other part | local models |
 //! | [`ContinuationModel`] | the most probable continuation of a plain text | local models |
 //! | [`ScoringModel`] | the log-probability of a given continuation | some servers, local models |
+//! | [`TextEmbedder`] | one vector for each text | local models, as [`MeanHiddenState`] |
 //! | [`HiddenStateModel`] | the vectors that a model computes for a text | local models |
 //! | [`AttentionModel`] | the attention between tokens, and how much the output depends on it | local models |
 //! | [`JacobianModel`] | a bound on what an output reveals of each token of its prompt | local models |
@@ -43,6 +44,7 @@ mod block_on;
 mod blocking;
 pub mod chat;
 mod continuation;
+mod embedder;
 mod estimate;
 mod interior;
 mod jacobian;
@@ -63,6 +65,7 @@ pub mod wire;
 pub use block_on::block_on;
 pub use blocking::{BlockedText, BlockingModel};
 pub use continuation::{ContinuationEnd, ContinuationModel};
+pub use embedder::{MeanHiddenState, TextEmbedder};
 pub use estimate::{input as estimated_input_tokens, tokens as estimated_tokens, usage as estimated_usage};
 pub use interior::{
     Attention, AttentionLoss, AttentionModel, AttentionRequest, HiddenStateModel, HiddenStates,

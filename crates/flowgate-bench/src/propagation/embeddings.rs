@@ -1,49 +1,8 @@
 //! Finds the documents whose embeddings are most similar to that of a question, by the cosine: the realistic retriever
-//! of *Permissive Information-Flow Analysis*, section 5.2. The embeddings come from a model in this process or from a
-//! server. [`PropagationSuite::add_embeddings`](super::PropagationSuite::add_embeddings) creates questions with it.
+//! of *Permissive Information-Flow Analysis*, section 5.2. The embeddings come from a [`TextEmbedder`].
+//! [`PropagationSuite::add_embeddings`](super::PropagationSuite::add_embeddings) creates questions with it.
 
-use flowgate_lm::{Error, HiddenStateModel};
-
-/// A model that represents texts by vectors.
-pub trait TextEmbedder {
-    /// Returns one vector for each text, all of the same length.
-    ///
-    /// # Errors
-    /// If the model fails.
-    fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error>;
-}
-
-/// Represents a text by the mean of its tokens' hidden states in the last layer.
-#[derive(Clone, Copy)]
-pub struct MeanHiddenState<'a>(pub &'a dyn HiddenStateModel);
-
-impl std::fmt::Debug for MeanHiddenState<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("MeanHiddenState").finish_non_exhaustive()
-    }
-}
-
-impl TextEmbedder for MeanHiddenState<'_> {
-    /// Evaluates each text. Tokens that the model adds itself do not count, unless there are no others.
-    fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error> {
-        let mean = |text: &&str| {
-            let states = self.0.hidden_states(text, self.0.layer_count())?;
-            let is_added = |index: usize| states.tokens.get(index).is_none_or(std::ops::Range::is_empty);
-            let of_text = (0..states.vectors.len()).filter(|index| !is_added(*index)).count();
-            let mut sum: Vec<f64> = Vec::new();
-            for (index, vector) in states.vectors.iter().enumerate() {
-                if of_text > 0 && is_added(index) {
-                    continue;
-                }
-                sum.resize(vector.len().max(sum.len()), 0.0);
-                sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += f64::from(*value));
-            }
-            // The cosine does not depend on the length, so the sum serves as the mean.
-            Ok(sum)
-        };
-        texts.iter().map(mean).collect()
-    }
-}
+use flowgate_lm::{Error, TextEmbedder};
 
 /// An index of documents by their vectors.
 #[derive(Debug, Clone)]
@@ -117,8 +76,6 @@ fn vectors(
 
 #[cfg(test)]
 pub(super) mod tests {
-    use flowgate_lm::HiddenStates;
-
     use super::*;
 
     /// Represents a text by how often each letter occurs in it.
@@ -166,32 +123,5 @@ pub(super) mod tests {
         let index = EmbeddingIndex::new(&Fixed(vec![vec![1.0]]), &["a"]).unwrap();
         let error = index.nearest(&Fixed(vec![vec![1.0, 2.0]]), &["q"], 1).unwrap_err().to_string();
         assert!(error.contains("embedding 0 has another length"), "{error}");
-    }
-
-    /// A model that gives each word the vector (its length, 1), and adds a token at the beginning.
-    struct WordLengthModel;
-
-    impl HiddenStateModel for WordLengthModel {
-        fn layer_count(&self) -> usize {
-            3
-        }
-
-        fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
-            assert_eq!(layer, 3);
-            let words = text.split_whitespace();
-            let mut tokens: Vec<_> = std::iter::once(0..0).collect();
-            let mut vectors = vec![vec![100.0, 100.0]];
-            for word in words {
-                tokens.push(0..word.len());
-                vectors.push(vec![word.len() as f32, 1.0]);
-            }
-            Ok(HiddenStates { tokens, vectors })
-        }
-    }
-
-    #[test]
-    fn hidden_states_are_averaged_without_added_tokens() {
-        let found = MeanHiddenState(&WordLengthModel).embed(&["ab abcd", ""]).unwrap();
-        assert_eq!(found, [vec![6.0, 2.0], vec![100.0, 100.0]]);
     }
 }

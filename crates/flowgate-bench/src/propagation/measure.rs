@@ -30,6 +30,8 @@ pub struct LabelOutcome {
     pub cost: Cost,
     /// Whether the search ended within its budget.
     pub is_complete: bool,
+    /// The largest standard error of the Shapley values by which labels were pruned; `None` if none were computed.
+    pub shapley_error: Option<f64>,
 }
 
 impl LabelOutcome {
@@ -50,6 +52,7 @@ impl LabelOutcome {
             is_missed: !found.iter().all(is_sufficient),
             cost,
             is_complete: true,
+            shapley_error: None,
         }
     }
 }
@@ -90,6 +93,8 @@ pub struct LabelFigures {
     pub missed: Rate,
     /// The number of searches that the budget cut off.
     pub cut_off: usize,
+    /// The largest standard error of the Shapley values of each question; `None` if no method computed any.
+    pub shapley_error: Option<Spread>,
     /// The number of scored texts for each question.
     pub calls: Option<Spread>,
     /// The largest number of texts scored for one question.
@@ -124,6 +129,7 @@ impl LabelFigures {
             recall: values(|outcome| outcome.recall),
             improvement: Rate::of(improvable, |outcome| outcome.is_exact),
             missed: Rate::of(improved, |outcome| outcome.is_missed),
+            shapley_error: Spread::of(&outcomes.iter().filter_map(|o| o.shapley_error).collect::<Vec<_>>()),
             cut_off: outcomes.iter().filter(|outcome| !outcome.is_complete).count(),
             calls: values(|outcome| outcome.cost.calls as f64),
             tokens: values(|outcome| outcome.cost.processed_tokens as f64),
@@ -177,6 +183,11 @@ mod tests {
         assert_eq!(figures.missed, Rate { hits: 1, of: 2 });
         assert_eq!(figures.exact, Rate { hits: 2, of: 4 });
         assert_eq!(LabelFigures::of(&[]).calls, None);
+        // The questions without Shapley values do not count.
+        assert_eq!(figures.shapley_error, None);
+        let with_error = |error| LabelOutcome { shapley_error: error, ..outcome(low, low) };
+        let pruned = LabelFigures::of(&[None, Some(0.5), Some(0.0)].map(with_error));
+        assert_eq!(pruned.shapley_error.map(|spread| spread.mean), Some(0.25));
         // Nothing was scored, so there is nothing to compare.
         let mut figures = figures;
         figures.compare_with_naive(50.0);

@@ -8,6 +8,7 @@ use flowgate_guard::propagation::introspection::{
     AnsweredQuestion, IntrospectionExample, introspection_request, parse_introspection,
 };
 use flowgate_guard::propagation::knn::{Datastore, KnnAnswer, KnnParameters, penultimate_layer};
+use flowgate_guard::propagation::shapley::ShapleyValues;
 use flowgate_guard::propagation::{
     AnswerModel, ContextScorer, Cost, HittingSet, NegativePerplexity, PropagationOptions, ScoringTask,
     SearchKind, ShapleyPruning, Utility, find_labels, is_similar, run_search,
@@ -65,6 +66,16 @@ pub struct Models<'m> {
     pub answers: Option<&'m dyn AnswerModel>,
     /// Counts the tokens of a text.
     pub count: &'m (dyn Fn(&str) -> usize + Send + Sync),
+    /// The most subcontexts that a search lets the model score at once. With more, a search can score subcontexts that it
+    /// would not need one by one.
+    pub batch: usize,
+}
+
+impl<'m> Models<'m> {
+    /// Returns a model that only scores, one subcontext at a time. `count` counts tokens.
+    pub fn scoring(scores: &'m dyn ScoringModel, count: &'m (dyn Fn(&str) -> usize + Send + Sync)) -> Self {
+        Self { scores, states: None, chat: None, answers: None, count, batch: 1 }
+    }
 }
 
 impl fmt::Debug for Models<'_> {
@@ -99,7 +110,7 @@ impl SearchParameters {
     }
 }
 
-/// The maximum number of subcontexts that one search scores.
+/// The maximum number of subcontexts that one search scores, with those for Shapley values.
 pub const BUDGET: usize = 400;
 /// The number of random permutations from which the Shapley values of more than ten labels are estimated.
 pub const PERMUTATIONS: usize = 12;
@@ -141,6 +152,7 @@ pub fn apply(
                 lambda: parameters.lambda_of(method).unwrap_or(parameters.lambda),
                 search: if is_literal { SearchKind::Literal } else { SearchKind::HittingSet },
                 budget: BUDGET,
+                batch: models.batch,
                 shapley,
                 ..PropagationOptions::default()
             };
@@ -159,7 +171,8 @@ pub fn apply(
             // Where the utility is not monotone, the literal search can return a label above another one; only the
             // minimal ones are compared.
             let outcome = outcome(&minimal(found.elements), scorer.cost());
-            Ok(LabelOutcome { is_complete: found.is_complete, ..outcome })
+            let shapley_error = found.shapley.as_ref().map(ShapleyValues::largest_error);
+            Ok(LabelOutcome { is_complete: found.is_complete, shapley_error, ..outcome })
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Runs the propagation suite with a model in place of the doubles, which gives Tables 1 to 3 of *Permissive
-//! Information-Flow Analysis*, and Table 4 if it can answer. The model must score texts. Introspection runs if it also
+//! Information-Flow Analysis*, and Table 4 with the degradation attack if it can answer. The model must score texts. Introspection runs if it also
 //! answers chats; a model without a chat template does so by
 //! [`ContinuedIntrospection`](flowgate_guard::propagation::introspection::ContinuedIntrospection). The answer of each
 //! question is the one that the data set gives, except in `agents/generated`, where the model writes it.
@@ -13,21 +13,28 @@ use super::method::{LabelMethod, Models, SearchParameters, apply};
 use super::naive_tokens::NaiveTokens;
 use super::news::Retriever;
 use super::question::DocumentQuestion;
-use super::regenerate::{Alignment, align};
-use super::suite::{DataSet, LabelRow, PropagationSuite};
+use super::regenerate::{ATTACKERS, Alignment, Degradation, DegradationAttack, align, endorse};
+use super::suite::{DataSet, LabelRow, PropagationSuite, agent_labels};
 use super::tune::{FIXED, GridPoint, setting_count, tune};
+use crate::games::interval::Rate;
 
 /// The results with one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelResults {
     /// The name of the model.
     pub name: String,
+    /// The seed of the questions.
+    pub seed: u64,
     /// The rows of Tables 1 to 3 of *Permissive Information-Flow Analysis*.
     pub labels: Vec<LabelRow>,
     /// The settings that were tried on the tuning questions, each with its data set.
     pub grids: Vec<(DataSet, GridPoint)>,
     /// The figures of Table 4; `None` if the model does not answer.
     pub alignment: Option<Alignment>,
+    /// The degradation attack: a row for each number of attacker documents, or none if the model does not answer.
+    pub degradation: Vec<Degradation>,
+    /// The share of conversations whose label is improved, without and with a trusted quotation.
+    pub endorsement: [Rate; 2],
 }
 
 /// What was chosen for one data set.
@@ -44,7 +51,7 @@ pub struct TunedSet {
 }
 
 /// The methods that run on each data set, in the order of the tables.
-const PLAN: [(DataSet, &[LabelMethod]); 7] = [
+const PLAN: [(DataSet, &[LabelMethod]); 8] = [
     (
         DataSet::KeyValue,
         &[
@@ -58,6 +65,7 @@ const PLAN: [(DataSet, &[LabelMethod]); 7] = [
     (DataSet::KeyValueSmall, &[LabelMethod::Literal, LabelMethod::HittingSet]),
     (DataSet::KeyValueUnseen, &EACH),
     (DataSet::News(Retriever::Perfect), &EACH),
+    (DataSet::News(Retriever::TfIdf), &EACH),
     (DataSet::News(Retriever::Embeddings), &EACH),
     (DataSet::Agents { is_generated: false }, &EACH),
     (DataSet::Agents { is_generated: true }, &EACH),
@@ -98,11 +106,13 @@ impl AnswerModel for AnswerOrUnknown<'_> {
 
 impl PropagationSuite {
     /// Returns the number of steps of a run with a model, by which the command line shows progress: one for each
-    /// question under each method, one for each setting that is tried, and one for Table 4.
+    /// question under each method, one for each setting that is tried, one for the quotations and, if the model answers,
+    /// one for Table 4 and one for each number of attacker documents.
     pub fn model_steps(&self, models: Models<'_>) -> usize {
         let rows = plan(models).filter(|(set, _)| self.has(*set));
         let rows: usize = rows.map(|(set, method)| self.asked(set, method).1.len()).sum();
-        rows + self.tuning_steps(models.states.is_some()) + usize::from(models.answers.is_some())
+        let of_answers = if models.answers.is_some() { 1 + ATTACKERS.len() } else { 0 };
+        rows + self.tuning_steps(models.states.is_some()) + 1 + of_answers
     }
 
     /// Returns the number of steps of [`tune_model`](Self::tune_model). `has_states` says whether the model has hidden
@@ -144,7 +154,8 @@ impl PropagationSuite {
         Ok(Some(tuned))
     }
 
-    /// Computes Tables 1 to 4 of *Permissive Information-Flow Analysis* with a model. `name` names it in the rows. λ, the loss of utility that a
+    /// Computes Tables 1 to 4 of *Permissive Information-Flow Analysis* with a model, and measures attacks on its answers
+    /// and quotations. `name` names it in the rows. λ, the loss of utility that a
     /// search tolerates, is tuned for each kind of question on others, of which nothing is reported. `step` is called after each question and each
     /// setting that was tried; if it returns true (the user has interrupted the command), the result is `None`.
     ///
@@ -196,21 +207,30 @@ impl PropagationSuite {
             naive.compare(set.name(), self.of(set), &mut figures);
             labels.push(LabelRow { model, set, method, parameters: parameters_of(set), figures });
         }
-        let alignment = match models.answers {
-            Some(answers) => {
-                let answer = |_: &DocumentQuestion| -> Box<dyn AnswerModel + '_> {
-                    Box::new(AnswerOrUnknown(answers))
-                };
-                let found =
-                    align(models, FIXED.lambda, self.of(DataSet::Agents { is_generated: true }), &answer)?;
+        let agents = self.of(DataSet::Agents { is_generated: true });
+        let [trusted, untrusted] = agent_labels()?;
+        let endorsement = endorse(models, FIXED, agents, trusted)?;
+        if step() {
+            return Ok(None);
+        }
+        let (mut alignment, mut degradation) = (None, Vec::new());
+        if let Some(answers) = models.answers {
+            let answer =
+                |_: &DocumentQuestion| -> Box<dyn AnswerModel + '_> { Box::new(AnswerOrUnknown(answers)) };
+            alignment = Some(align(models, FIXED.lambda, agents, &answer)?);
+            if step() {
+                return Ok(None);
+            }
+            let attack = DegradationAttack::new(models, FIXED.lambda, agents, untrusted, &answer)?;
+            for attackers in ATTACKERS {
+                degradation.push(attack.run(attackers)?);
                 if step() {
                     return Ok(None);
                 }
-                Some(found)
             }
-            None => None,
-        };
-        Ok(Some(ModelResults { name: name.to_owned(), labels, grids, alignment }))
+        }
+        let name = name.to_owned();
+        Ok(Some(ModelResults { name, seed: self.seed(), labels, grids, alignment, degradation, endorsement }))
     }
 }
 
@@ -218,13 +238,14 @@ impl PropagationSuite {
 mod tests {
     use flowgate_guard::propagation::introspection::ContinuedIntrospection;
     use flowgate_lm::chat::{Message, Part, Request};
-    use flowgate_lm::{ChatModel as _, ContinuationEnd, ContinuationModel, ignore_deltas};
+    use flowgate_lm::{
+        ChatModel as _, ContinuationEnd, ContinuationModel, Score, ScoreRequest, ScoringModel, ignore_deltas,
+    };
 
     use super::super::double::{CitingDouble, CopyModel, CopyingErrors};
     use super::super::report::{model_lines, model_page, model_tables};
     use super::super::suite::Size;
     use super::*;
-    use crate::games::interval::Rate;
     use crate::tokens::count_lines;
 
     /// Answers with the first document; fails where there is none.
@@ -276,13 +297,7 @@ mod tests {
         let continuation = CitingContinuation { prompts: Default::default() };
         let run = |tokens| {
             let chat = ContinuedIntrospection { model: &continuation, tokens };
-            let models = Models {
-                scores: &model,
-                states: None,
-                chat: Some(&chat),
-                answers: None,
-                count: &count_lines,
-            };
+            let models = Models { chat: Some(&chat), ..Models::scoring(&model, &count_lines) };
             let results = suite.run_model(models, "a model", &mut || false).unwrap().unwrap();
             let rows = results.labels.into_iter().filter(|row| row.method == LabelMethod::Introspection);
             rows.map(|row| (row.set.name(), row.figures)).collect::<Vec<_>>()
@@ -290,8 +305,13 @@ mod tests {
         let rows = run(16);
         let names: Vec<(&str, usize)> = rows.iter().map(|(set, figures)| (*set, figures.exact.of)).collect();
         // The first key-value question is the example.
-        let expected =
-            [("key-value/14", 2), ("key-value/unseen", 2), ("news/perfect", 15), ("agents/given", 40)];
+        let expected = [
+            ("key-value/14", 2),
+            ("key-value/unseen", 2),
+            ("news/perfect", 15),
+            ("news/tf-idf", 15),
+            ("agents/given", 40),
+        ];
         assert_eq!(names, expected);
         // On the agents, the double that cites is almost always right.
         assert!(rows.last().unwrap().1.exact.hits >= 36, "{rows:?}");
@@ -311,13 +331,8 @@ mod tests {
         let suite = PropagationSuite::new(1, Size { questions: 4, pairs: 3 }).unwrap();
         let model = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
         let answers = FirstDocument;
-        let models = Models {
-            scores: &model,
-            states: Some(&model),
-            chat: None,
-            answers: Some(&answers),
-            count: &count_lines,
-        };
+        let models =
+            Models { states: Some(&model), answers: Some(&answers), ..Models::scoring(&model, &count_lines) };
         let mut steps = 0;
         let results = suite.run_model(models, "a model", &mut || {
             steps += 1;
@@ -326,11 +341,13 @@ mod tests {
         let results = results.unwrap().unwrap();
         assert_eq!(steps, suite.model_steps(models));
         assert_eq!(results.labels.len(), plan(models).filter(|(set, _)| suite.has(*set)).count());
-        let text = model_tables(&results);
+        let all = std::slice::from_ref(&results);
+        let text = model_tables(all);
         for expected in [
             "a model",
             "key-value/unseen",
             "news/perfect",
+            "news/tf-idf",
             "agents/given",
             "agents/generated",
             "(Table 1)",
@@ -338,8 +355,20 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected}: {text}");
         }
-        assert!(model_page(&results, &serde_json::json!({})).contains("key-value/unseen"));
-        assert_eq!(model_lines(&results).len(), results.labels.len() + results.grids.len() + 1);
+        assert!(model_page(all, &serde_json::json!({})).contains("key-value/unseen"));
+        let lines = model_lines(all);
+        let count = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
+        assert_eq!(["alignment", "attack", "endorsement"].map(count), [1, ATTACKERS.len(), 1]);
+        assert_eq!(lines.len(), results.labels.len() + results.grids.len() + 2 + ATTACKERS.len());
+        // The trusted text comes first and is the answer, which an attacker changes by no document behind it; the
+        // retriever returns fewer of the trusted texts, the more attackers there are.
+        assert!(text.contains("with attacker documents"), "{text}");
+        let improved = |of: fn(&Degradation) -> Rate| results.degradation.iter().map(of).collect::<Vec<_>>();
+        assert_eq!(improved(|row| row.in_context), [Rate { hits: 20, of: 20 }; ATTACKERS.len()]);
+        let in_retrieval: Vec<usize> =
+            improved(|row| row.in_retrieval).iter().map(|rate| rate.hits).collect();
+        assert!(in_retrieval.is_sorted_by(|more, fewer| more >= fewer), "{in_retrieval:?}");
+        assert_eq!(results.endorsement, [Rate { hits: 0, of: 20 }, Rate { hits: 20, of: 20 }]);
         // Every second answer needs the trusted text alone, and all of them are the text that comes first.
         let of_generated = |method| {
             let is = |row: &&LabelRow| row.set.name() == "agents/generated" && row.method == method;
@@ -348,9 +377,43 @@ mod tests {
         assert_eq!(of_generated(LabelMethod::HittingSet), Rate { hits: 20, of: 40 });
         let silent = Models { states: None, answers: None, ..models };
         let results = suite.run_model(silent, "a model", &mut || false).unwrap().unwrap();
-        assert!(results.alignment.is_none() && !model_tables(&results).contains("(Table 4)"));
+        let text = model_tables(std::slice::from_ref(&results));
+        assert!(results.alignment.is_none() && !text.contains("(Table 4)"));
+        assert!(results.degradation.is_empty() && text.contains("quoted: before"), "{text}");
         assert!(plan(silent).all(|(_, method)| method != LabelMethod::Knn));
         assert_eq!(suite.run_model(models, "a model", &mut || true).unwrap(), None);
+    }
+
+    /// The copying double, which keeps the number of texts of each batch.
+    struct BatchedScores(CopyModel, std::sync::Mutex<Vec<usize>>);
+
+    impl ScoringModel for BatchedScores {
+        fn score_batch<'a>(
+            &'a self,
+            requests: &'a [ScoreRequest<'a>],
+        ) -> BoxFuture<'a, Result<Vec<Score>, Error>> {
+            self.1.lock().unwrap().push(requests.len());
+            self.0.score_batch(requests)
+        }
+    }
+
+    /// The batch of the models reaches the search, which finds the same labels with it: the double is monotone.
+    #[test]
+    fn a_search_scores_in_batches() {
+        let suite = PropagationSuite::new(1, Size { questions: 2, pairs: 3 }).unwrap();
+        let question = &suite.of(DataSet::KeyValue)[0];
+        let run = |batch| {
+            let double = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
+            let model = BatchedScores(double, std::sync::Mutex::default());
+            let models = Models { batch, ..Models::scoring(&model, &count_lines) };
+            let outcome = apply(LabelMethod::HittingSet, models, FIXED, question, &question.answer, None);
+            let sizes = model.1.into_inner().unwrap();
+            (outcome.unwrap(), sizes.into_iter().max())
+        };
+        let ((alone, largest_alone), (batched, largest)) = (run(1), run(4));
+        assert_eq!((largest_alone, largest), (Some(1), Some(4)));
+        assert_eq!((alone.is_exact, batched.is_exact), (true, true));
+        assert!(batched.cost.calls >= alone.cost.calls, "{batched:?} {alone:?}");
     }
 
     #[test]
@@ -358,7 +421,7 @@ mod tests {
         let suite = PropagationSuite::new(1, Size { questions: 4, pairs: 3 }).unwrap();
         let model = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
         for states in [None, Some(&model as _)] {
-            let models = Models { scores: &model, states, chat: None, answers: None, count: &count_lines };
+            let models = Models { states, ..Models::scoring(&model, &count_lines) };
             let mut steps = 0;
             let mut step = || {
                 steps += 1;

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use flowgate_lm::Error;
+use flowgate_lm::{Error, TextEmbedder};
 
-use super::embeddings::{EmbeddingIndex, TextEmbedder};
+use super::embeddings::EmbeddingIndex;
 use super::question::{DocumentQuestion, Fact, SourceDocument, integrity_labels};
 use super::retrieve::TfIdf;
 use crate::corpora::NewsPairs;

@@ -4,18 +4,19 @@
 //! `flowgate bench propagation` runs one double after the other, so that an interrupted run still has the results of
 //! the completed doubles.
 
-use flowgate_lm::Error;
+use flowgate::label::Label;
+use flowgate_guard::propagation::AnswerModel;
+use flowgate_lm::{Error, TextEmbedder};
 
 use super::agent_set::agent_questions;
 use super::double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors};
-use super::embeddings::TextEmbedder;
 use super::key_value::{self, PAPER, Phrasing, UNSEEN};
 use super::measure::{LabelFigures, LabelOutcome, Spread};
 use super::method::{LabelMethod, Models, SearchParameters, apply, literal_cost};
 use super::naive_tokens::NaiveTokens;
 use super::news::{self, NewsSet, Retriever};
 use super::question::{DocumentQuestion, integrity_labels};
-use super::regenerate::{Alignment, Degradation, align, degrade, endorse};
+use super::regenerate::{ATTACKERS, Alignment, Degradation, DegradationAttack, align, endorse};
 use super::tune::{FIXED, GridPoint, setting_count, tune};
 use crate::corpora::{NewsPairs, ReadFile};
 use crate::games::interval::Rate;
@@ -95,6 +96,8 @@ pub struct LabelRow {
 pub struct DoubleResults {
     /// The double.
     pub copying: CopyingErrors,
+    /// The seed of the questions.
+    pub seed: u64,
     /// The rows of Tables 1 to 3 of *Permissive Information-Flow Analysis*.
     pub labels: Vec<LabelRow>,
     /// The settings that were tried on the tuning questions, each with its data set.
@@ -111,6 +114,8 @@ pub struct DoubleResults {
 /// whether a subcontext is λ-similar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LiteralCost {
+    /// The seed of the questions.
+    pub seed: u64,
     /// The number of tests for each question.
     pub tests: Spread,
     /// The largest number of tests for one question.
@@ -304,13 +309,8 @@ impl PropagationSuite {
     ) -> Result<Option<DoubleResults>, Error> {
         let model = CopyModel { copying, seed: self.seed };
         let chat = CitingDouble { is_noisy: copying == CopyingErrors::Noisy, seed: self.seed };
-        let models = Models {
-            scores: &model,
-            states: Some(&model),
-            chat: Some(&chat),
-            answers: None,
-            count: &count_lines,
-        };
+        let models =
+            Models { states: Some(&model), chat: Some(&chat), ..Models::scoring(&model, &count_lines) };
         let (key_value, news) = &self.tuning;
         let Some((key_value, key_value_grid)) = tune(models, key_value, step)? else { return Ok(None) };
         // No reported method prunes on the news: their thresholds are for the chart alone.
@@ -338,20 +338,22 @@ impl PropagationSuite {
             naive.compare(set.name(), self.of(set), &mut row.figures);
             labels.push(row);
         }
-        let [trusted, untrusted] = integrity_labels().ok_or_else(|| {
-            Error::Failed(
-                "the labels `trusted` and `untrusted` cannot be built; this is a defect of Flowgate; please report it"
-                    .to_owned(),
-            )
-        })?;
+        let [trusted, untrusted] = agent_labels()?;
+        // Under attack, the double obeys the attacker's documents, and makes no errors of its own.
+        let obey = |question: &DocumentQuestion| -> Box<dyn AnswerModel> {
+            let (answer, seed) = (question.answer.clone(), self.seed);
+            Box::new(AnswerDouble { answer, is_suggestible: true, is_noisy: false, seed })
+        };
+        let attack = DegradationAttack::new(models, FIXED.lambda, &self.agents, untrusted, &obey)?;
         let results = DoubleResults {
             copying,
+            seed: self.seed,
             labels,
             grids,
             alignment: align(models, FIXED.lambda, &self.agents, &|question| {
                 Box::new(self.answers(copying, question))
             })?,
-            degradation: degrade(models, FIXED.lambda, &self.agents, untrusted, self.seed)?,
+            degradation: ATTACKERS.into_iter().map(|count| attack.run(count)).collect::<Result<_, _>>()?,
             endorsement: endorse(models, FIXED, &self.agents, trusted)?,
         };
         // The results are complete, so an interrupt after the last step changes nothing.
@@ -398,7 +400,7 @@ impl PropagationSuite {
         let all: Vec<usize> = (0..question.documents.len()).collect();
         let prompt = question.context().prompt(&all);
         let model = self.answers(copying, question);
-        flowgate_lm::block_on(flowgate_guard::propagation::AnswerModel::answer(&model, &prompt))
+        flowgate_lm::block_on(model.answer(&prompt))
     }
 
     /// Returns what the literal search (Algorithm 1 of *Permissive Information-Flow Analysis*) would cost on the
@@ -408,12 +410,23 @@ impl PropagationSuite {
             self.key_value.iter().filter_map(|question| literal_cost(question, &count_lines)).collect();
         // The tests are the mean and the greatest number for a question, the tokens the sum over all questions.
         Some(LiteralCost {
+            seed: self.seed,
             tests: Spread::of(&costs.iter().map(|(tests, _)| *tests as f64).collect::<Vec<_>>())?,
             most_tests: costs.iter().map(|(tests, _)| *tests).max()?,
             tokens: costs.iter().map(|(_, tokens)| tokens).sum(),
             questions: costs.len(),
         })
     }
+}
+
+/// Returns the labels `trusted` and `untrusted` of the agent conversations.
+pub(super) fn agent_labels() -> Result<[Label; 2], Error> {
+    integrity_labels().ok_or_else(|| {
+        Error::Failed(
+            "the labels `trusted` and `untrusted` cannot be built; this is a defect of Flowgate; please report it"
+                .to_owned(),
+        )
+    })
 }
 
 /// Returns the methods that run on each data set, in the order of the tables. The literal search (Algorithm 1 of
@@ -473,7 +486,7 @@ mod tests {
         assert_eq!(row(DataSet::KeyValue, LabelMethod::Introspection).naive_ratio, None);
         assert_eq!(row(DataSet::KeyValue, LabelMethod::Introspection).exact.of, 3);
         assert_eq!(row(DataSet::KeyValue, LabelMethod::Naive).exact.hits, 0);
-        assert_eq!(results.degradation.len(), super::super::regenerate::ATTACKERS.len());
+        assert_eq!(results.degradation.len(), ATTACKERS.len());
         assert!(suite.literal_cost().unwrap().tests.mean > 0.0);
         // The same seed, the same results.
         let again = PropagationSuite::new(1, SMALL).unwrap().run(CopyingErrors::Exact, &mut || false);

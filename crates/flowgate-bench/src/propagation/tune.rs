@@ -155,7 +155,7 @@ mod tests {
         let suite = PropagationSuite::new(1, Size { questions: 2, pairs: 3 }).unwrap();
         let questions = &suite.tuning.0;
         let model = CountingScores(AtomicUsize::new(0));
-        let models = Models { scores: &model, states: None, chat: None, answers: None, count: &count_lines };
+        let models = Models::scoring(&model, &count_lines);
         let (parameters, grid) = tune(models, questions, &mut || false).unwrap().unwrap();
         let asked = model.0.swap(0, Ordering::Relaxed);
         for lambda in LAMBDAS {

@@ -34,6 +34,17 @@ pub struct ScreenerRun<'a> {
     pub prompt_limit: Option<usize>,
 }
 
+/// A run of the propagation suite with a model, as its manifest describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelRun<'a> {
+    /// The name of the model.
+    pub model: &'a str,
+    /// The numbers of questions.
+    pub size: Size,
+    /// The most subcontexts that the model scores at once.
+    pub batch: usize,
+}
+
 /// The models that a program can evaluate itself.
 pub trait LocalModels {
     /// Returns what reads the attention as in a run of the privacy suite, and its description for the manifest.
@@ -50,16 +61,15 @@ pub trait LocalModels {
     /// If the model cannot be loaded, the recorded calls are not at hand or have another form, or the run fails.
     fn screener_lines(&self, run: ScreenerRun<'_>) -> Result<Option<Vec<Value>>, String>;
 
-    /// Runs the propagation suite with the model of this name, and returns the lines of the run from the manifest on.
-    /// `None` if the model is not at hand.
+    /// Runs the propagation suites, one for each seed, with a model, and returns the lines of the run from the manifest
+    /// on. `None` if the model is not at hand.
     ///
     /// # Errors
     /// If the model cannot be loaded, or the run fails.
     fn propagation_lines(
         &self,
-        model: &str,
-        suite: PropagationSuite,
-        size: Size,
+        run: ModelRun<'_>,
+        suites: Vec<PropagationSuite>,
     ) -> Result<Option<Vec<Value>>, String>;
 
     /// Returns the model of this name as one that can block attention; `None` if it is not at hand.
@@ -94,14 +104,13 @@ pub(super) fn verify_screeners(
 
 /// Repeats a run of the propagation suite with a model, and compares the lines with the recorded ones.
 pub(super) fn verify_propagation_model(
-    model: &str,
-    (suite, size): (PropagationSuite, Size),
+    run: ModelRun<'_>,
+    suites: Vec<PropagationSuite>,
     lines: &[Value],
     settings: VerifySettings<'_>,
 ) -> Result<Verification, String> {
-    let local = settings.local.ok_or_else(|| not_at_hand(model, settings))?;
-    let repeated =
-        local.propagation_lines(model, suite, size)?.ok_or_else(|| not_at_hand(model, settings))?;
+    let missing = || not_at_hand(run.model, settings);
+    let repeated = settings.local.ok_or_else(missing)?.propagation_lines(run, suites)?.ok_or_else(missing)?;
     Ok(compare(lines, &repeated, &[]))
 }
 

@@ -23,10 +23,12 @@ fn privacy_run() -> Vec<Value> {
 
 fn propagation_run() -> Vec<Value> {
     let size = Size { questions: 2, pairs: 3 };
-    let suite = PropagationSuite::new(4, size).unwrap();
-    let results = suite.run(CopyingErrors::Noisy, &mut || false).unwrap().unwrap();
-    let mut lines = vec![propagation::manifest(&suite, size, &[CopyingErrors::Noisy])];
-    lines.extend(propagation::report::lines(&[results], suite.literal_cost()));
+    let suites = [4, 5].map(|seed| PropagationSuite::new(seed, size).unwrap());
+    let run = |suite: &PropagationSuite| suite.run(CopyingErrors::Noisy, &mut || false).unwrap().unwrap();
+    let results = suites.iter().map(run).collect();
+    let literal: Vec<_> = suites.iter().filter_map(PropagationSuite::literal_cost).collect();
+    let mut lines = vec![propagation::manifest(&suites, size, &[CopyingErrors::Noisy])];
+    lines.extend(propagation::report::lines(&[results], &literal));
     lines
 }
 
@@ -246,7 +248,15 @@ fn a_run_of_propagation_repeats() {
     assert!(
         verify(&run, VerifySettings::default()).unwrap().differences[0].contains("line 2: exact_of differs")
     );
+    run[0]["seeds"] = json!(0);
+    let error = verify(&run, VerifySettings::default()).unwrap_err();
+    assert!(error.contains("`seeds` is not from 1 to 1000"), "{error}");
+    run[0]["seeds"] = json!(2);
     run[0]["model"] = json!("Qwen3-0.6B");
+    run[0]["batch"] = json!(0);
+    let error = verify(&run, VerifySettings::default()).unwrap_err();
+    assert!(error.contains("`batch` is not from 1 to 1000"), "{error}");
+    run[0]["batch"] = json!(4);
     assert!(
         verify(&run, VerifySettings::default()).unwrap_err().contains(
             "the run of the model `Qwen3-0.6B` cannot be repeated without this model; use a program"
@@ -277,12 +287,12 @@ impl LocalModels for LocalDouble {
 
     fn propagation_lines(
         &self,
-        model: &str,
-        suite: PropagationSuite,
-        size: Size,
+        run: ModelRun<'_>,
+        suites: Vec<PropagationSuite>,
     ) -> Result<Option<Vec<Value>>, String> {
         let line = json!({"type": "labels", "exact_of": 3});
-        Ok((model == LOCAL).then(|| vec![propagation::model_manifest(&suite, size, model), line]))
+        let manifest = propagation::model_manifest(&suites, run.size, run.model, run.batch);
+        Ok((run.model == LOCAL).then(|| vec![manifest, line]))
     }
 
     fn blocking_model(&self, model: &str) -> Result<Option<Arc<dyn flowgate_lm::BlockingModel>>, String> {
@@ -344,9 +354,9 @@ fn the_attention_is_repeated_or_is_of_this_code() {
 #[test]
 fn runs_of_a_local_model_are_repeated_with_it() {
     let size = Size { questions: 2, pairs: 3 };
-    let suite = PropagationSuite::new(4, size).unwrap();
+    let suites = [4, 5].map(|seed| PropagationSuite::new(seed, size).unwrap());
     let propagation =
-        vec![propagation::model_manifest(&suite, size, LOCAL), json!({"type": "labels", "exact_of": 3})];
+        vec![propagation::model_manifest(&suites, size, LOCAL, 4), json!({"type": "labels", "exact_of": 3})];
     let screeners =
         vec![crate::saliency::manifest(4, 2, LOCAL), json!({"type": "figures", "area": 0.5, "limit": null})];
     for run in [propagation, screeners.clone()] {

@@ -28,6 +28,8 @@ Examples:
   flowgate replay --policy bank.flow runs.jsonl.gz                       one policy for all runs
   flowgate replay --policy bank.flow --policy mail.flow runs.jsonl       choose the policy by the suite of the run
   flowgate replay --policy '*=all.flow' --influence all runs.jsonl       compare all influence methods
+  flowgate replay --policy bank.flow --influence lambda --model qwen3 --url http://localhost:8000/v1 runs.jsonl
+                                                                         as a model on a server estimates
   flowgate replay --policy agent.flow --method lowest-first runs.jsonl     in guarded conversations, with their views
   flowgate replay --policy bank.flow runs.jsonl --list-permitted         list injected calls that are permitted, with reasons
   flowgate replay --policy bank.flow runs.jsonl --format json | jq .questions

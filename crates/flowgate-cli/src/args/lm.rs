@@ -1,5 +1,7 @@
-//! Declares the arguments and the help of `flowgate lm`, which trains and measures small models. `clap` parses them.
+//! Declares the arguments and the help of `flowgate lm`, which trains and measures small models, and tunes label searches
+//! for any. `clap` parses them.
 
+#[cfg(feature = "local")]
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -12,9 +14,11 @@ pub(crate) enum LmCommand {
     /// The model learns to copy values from what it reads: it tells which document an answer depends on. The same seed
     /// and settings give the same weights. The folder is saved every hundred steps and at Ctrl-C, and the same command
     /// continues it.
+    #[cfg(feature = "local")]
     #[command(after_help = TRAIN_HELP)]
     Train(TrainArgs),
     /// Measure how well a model copies values of generated texts that no training has read.
+    #[cfg(feature = "local")]
     #[command(after_help = EVALUATE_HELP)]
     Evaluate(EvaluateArgs),
     /// Choose for a model how much utility a label search may lose (λ), for each phrasing of questions.
@@ -26,6 +30,7 @@ pub(crate) enum LmCommand {
 }
 
 /// The options of `lm train`.
+#[cfg(feature = "local")]
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrainArgs {
     /// The folder of the training, which is also the folder of the model.
@@ -55,6 +60,7 @@ pub(crate) struct TrainArgs {
 }
 
 /// The options of `lm evaluate`.
+#[cfg(feature = "local")]
 #[derive(Debug, clap::Args)]
 pub(crate) struct EvaluateArgs {
     /// The folder or GGUF file of the model. [default: the model that ships with Flowgate]
@@ -68,6 +74,7 @@ pub(crate) struct EvaluateArgs {
 }
 
 /// Parses the width of a model: heads have a width of 32, and two of them share keys.
+#[cfg(feature = "local")]
 fn width(text: &str) -> Result<u16, String> {
     let width =
         text.parse().ok().filter(|width: &u16| (64..=4096).contains(width) && width.is_multiple_of(64));
@@ -78,7 +85,13 @@ fn width(text: &str) -> Result<u16, String> {
 #[derive(Debug, clap::Args)]
 pub(crate) struct TuneArgs {
     /// The folder or GGUF file of the model. [default: the model that ships with Flowgate]
-    pub(crate) model: Option<PathBuf>,
+    #[cfg(feature = "local")]
+    #[arg(value_name = "MODEL")]
+    #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
+    pub(crate) folder: Option<PathBuf>,
+    #[cfg(feature = "run")]
+    #[command(flatten)]
+    pub(crate) server: super::ScoringServerArgs,
     /// The seed of the questions.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
@@ -88,19 +101,40 @@ pub(crate) struct TuneArgs {
     /// The number of pairs of news articles of a benchmark; a quarter as many are tuned on.
     #[arg(long, default_value_t = 6, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(3..=1000))]
     pub(crate) pairs: u16,
+    /// The most subcontexts that a search lets the model score at once, from 1 to 256.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) batch: u16,
+    /// Tune nothing, and say how many requests to a model on a server it would cost.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
+#[cfg(feature = "local")]
 pub(super) const LM_HELP: &str = "\
 Examples:
   flowgate lm evaluate                                  the model that ships with Flowgate
   flowgate lm train models/mine                         train another one
   flowgate lm tune models/mine                          choose λ of label searches for it
+  flowgate lm tune --model qwen3 --url http://localhost:8000/v1
+                                                        and for a model on a server
 
 Exit codes:
   0    the operation is complete
   2    the command line, the folder or the model cannot be used
   130  interrupted by Ctrl-C";
 
+#[cfg(not(feature = "local"))]
+pub(super) const LM_HELP: &str = "\
+Examples:
+  flowgate lm tune --model qwen3 --url http://localhost:8000/v1
+                                                        choose λ of label searches for a model
+
+Exit codes:
+  0    the operation is complete
+  2    the command line or the model cannot be used
+  130  interrupted by Ctrl-C";
+
+#[cfg(feature = "local")]
 const TRAIN_HELP: &str = "\
 Examples:
   flowgate lm train models/mine                         on one machine, one to two hours on two cores
@@ -118,6 +152,7 @@ Exit codes:
   2    the command line or the folder cannot be used
   130  interrupted by Ctrl-C; the folder has all steps so far";
 
+#[cfg(feature = "local")]
 const EVALUATE_HELP: &str = "\
 Examples:
   flowgate lm evaluate                                  the model that ships
@@ -131,9 +166,13 @@ Exit codes:
 
 const TUNE_HELP: &str = "\
 Examples:
-  flowgate lm tune                                      the model that ships
+  flowgate lm tune                                      the model that ships, with the feature `local`
   flowgate lm tune models/mine --questions 64 --pairs 40
                                                         another one, on more questions
+  flowgate lm tune --model qwen3 --url http://localhost:8000/v1
+                                                        a model on a server that scores texts
+  flowgate lm tune --model m --url http://localhost:8080 --scores llama-cpp --dry-run
+                                                        what that would cost
 
 How to read the table:
   λ           the loss of utility that finds the most exact labels; of several, the

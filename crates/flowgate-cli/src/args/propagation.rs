@@ -15,6 +15,7 @@ Examples:
   flowgate bench propagation --format csv > figures.csv   figures for other programs
   flowgate bench propagation --format jsonl > run.jsonl   figures, tuning grids and attacks
   flowgate bench propagation --seed 7                     other documents and questions
+  flowgate bench propagation --seeds 3                    three seeds: means and ranges
   flowgate bench propagation --news fakeNewsDataset       the public articles, with questions
                                                           of yours in questions.jsonl
   flowgate bench propagation --model qwen3 --url http://localhost:8000/v1
@@ -24,11 +25,15 @@ The data sets, which are generated from the seed or written by us:
   key-value/14  persons with numbers and dates in 128 documents, each with its own
                 label; 14 documents for each question, all minimal labels asked for
   key-value/8   the same with 8 documents, on which Algorithm 1 runs to the letter
+  key-value/unseen
+                14 documents, in phrasings that the model which ships was not trained
+                on; only with a model
   news/...      a trusted and an untrusted article on one event, and others; found
                 by a perfect retriever, or by TF-IDF, which may miss one; with
                 `--embeddings-model` or `--local` also by embeddings
   agents/...    40 requests that call a retrieval tool, with a trusted and an
-                untrusted result; the answer is given, or the double writes it
+                untrusted result; the answer is given, or the double or the model
+                writes it
 
 The methods:
   naive            the join of all labels
@@ -73,30 +78,25 @@ pub(crate) struct PropagationArgs {
     /// The seed of documents, questions and errors. The same seed gives the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
+    /// The number of seeds, counted from `--seed`, from 1 to 1000. With several, the tables have means with the least and the
+    /// greatest value of a seed.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
     /// A double. May be given several times. [default: all]
     #[arg(long = "double", value_name = "NAME", value_parser = double)]
+    #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
     pub(crate) doubles: Vec<CopyingErrors>,
     /// Measure a model in place of the doubles: the folder or GGUF file of its weights, or `embedded` for the small model that ships with Flowgate.
     #[cfg(feature = "local")]
     #[arg(long, value_name = "FOLDER", conflicts_with = "doubles")]
+    #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
     pub(crate) local: Option<std::path::PathBuf>,
-    /// Measure a model on a server in place of the doubles, by its name; the server must score texts.
     #[cfg(feature = "run")]
-    #[arg(long, value_name = "NAME", requires = "url", conflicts_with = "doubles")]
-    #[cfg_attr(feature = "local", arg(conflicts_with = "local"))]
-    pub(crate) model: Option<String>,
-    /// The address of the server, such as http://localhost:8000/v1.
-    #[cfg(feature = "run")]
-    #[arg(long, value_name = "URL", requires = "model")]
-    pub(crate) url: Option<String>,
-    /// The environment variable that contains the key of the server.
-    #[cfg(feature = "run")]
-    #[arg(long, value_name = "VARIABLE", requires = "model")]
-    pub(crate) key_from: Option<String>,
-    /// The interface by which the server scores a given text.
-    #[cfg(feature = "run")]
-    #[arg(long, value_enum, value_name = "METHOD", default_value_t = ScoresArg::PromptLogprobs, requires = "model")]
-    pub(crate) scores: ScoresArg,
+    #[command(flatten)]
+    pub(crate) server: super::ScoringServerArgs,
+    /// The most subcontexts that a search lets the model score at once, from 1 to 256. [default: 1]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) batch: Option<u16>,
     /// The number of key-value questions, from 2 to 1000.
     #[arg(long, default_value_t = 64, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..=1000))]
     pub(crate) questions: u16,
@@ -126,27 +126,11 @@ pub(crate) struct PropagationArgs {
     pub(crate) dry_run: bool,
 }
 
-/// The interfaces by which servers score texts.
-#[cfg(feature = "run")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum ScoresArg {
-    /// `prompt_logprobs` of completions, as in vLLM.
-    PromptLogprobs,
-    /// `echo` with `logprobs` of completions, as in llama-cpp-python.
-    Echo,
-    /// `n_probs` of llama.cpp's server: a request for each token.
-    LlamaCpp,
-}
-
-#[cfg(feature = "run")]
-impl ScoresArg {
-    /// Returns the interface as `flowgate_lm` names it.
-    pub(crate) fn method(self) -> flowgate_lm::remote::score::ScoreMethod {
-        match self {
-            Self::PromptLogprobs => flowgate_lm::remote::score::ScoreMethod::PromptLogprobs,
-            Self::Echo => flowgate_lm::remote::score::ScoreMethod::Echo,
-            Self::LlamaCpp => flowgate_lm::remote::score::ScoreMethod::LlamaCpp,
-        }
+#[cfg(any(feature = "local", feature = "run"))]
+impl PropagationArgs {
+    /// Returns the most subcontexts that a search lets the model score at once.
+    pub(crate) fn batch_size(&self) -> usize {
+        self.batch.map_or(1, usize::from)
     }
 }
 

@@ -26,7 +26,7 @@ mod games;
 mod injections;
 #[cfg(feature = "local")]
 mod local_models;
-mod model;
+pub(super) mod model;
 mod news_questions;
 #[cfg(feature = "local")]
 mod paper;

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use flowgate::policy::Policy;
 use flowgate::trace::read::RecordedRun;
 use flowgate_guard::approve::Decision;
+use flowgate_guard::influence::InfluenceMethod;
 use flowgate_guard::method::MethodRegistry;
 use flowgate_guard::replay::ReplayInputs;
 
@@ -23,7 +24,9 @@ use serde_json::{Map, Value};
 
 use figures::{ReplayMethod, SuiteFigures};
 
-use crate::args::TableFormat;
+#[cfg(any(feature = "local", feature = "run"))]
+use super::estimated_influence::EstimatedInfluence;
+use crate::args::{InfluenceModelArgs, TableFormat};
 use crate::corpus::RunMarks;
 use crate::input::{self, InputError};
 use crate::output::{Console, plural};
@@ -36,6 +39,12 @@ use crate::warnings::TraceOccurrences;
 pub(crate) struct ReplayOptions<'a> {
     pub(crate) policies: &'a [String],
     pub(crate) influence: &'a [String],
+    /// The model that some influence methods ask.
+    #[cfg_attr(
+        not(any(feature = "local", feature = "run")),
+        expect(dead_code, reason = "this program asks no models")
+    )]
+    pub(crate) model: &'a InfluenceModelArgs,
     /// Methods of guarded conversations.
     pub(crate) methods: &'a [String],
     /// Whether questions of guarded conversations are answered for the rest of the run, where the policy allows it.
@@ -125,7 +134,13 @@ type FiguresBySuite = BTreeMap<(String, usize), SuiteFigures>;
 pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let corpora = input::files_of(options.corpora)?;
     let policies = SuitePolicies::load(options.policies, output)?;
-    let methods = replay_methods(&MethodRegistry::builtin(), options);
+    #[cfg(any(feature = "local", feature = "run"))]
+    let estimated = EstimatedInfluence::new(options.influence, options.model)?;
+    #[cfg(any(feature = "local", feature = "run"))]
+    let estimated_methods = estimated.methods.as_slice();
+    #[cfg(not(any(feature = "local", feature = "run")))]
+    let estimated_methods = &[];
+    let methods = replay_methods(&MethodRegistry::builtin(), estimated_methods, options);
     let inputs = ReplayInputs { parameters: options.parameters.clone(), ..ReplayInputs::default() };
     let mut missing = MissingParameters::default();
     let jobs = options
@@ -136,7 +151,11 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     let progress = Progress::over_files(&corpora, "run", true, output);
     // Whether the reading stops, since no worker is left.
     let stop = AtomicBool::new(false);
-    let (sums, skipped, occurrences, errors) = std::thread::scope(|scope| {
+    #[cfg_attr(
+        not(any(feature = "local", feature = "run")),
+        expect(unused_mut, reason = "a model can fail as well")
+    )]
+    let (sums, skipped, occurrences, mut errors) = std::thread::scope(|scope| {
         // The queue is short: the reader waits for the workers, so that few runs are in memory at a time. The reader is
         // this thread.
         let (sender, receiver): (SyncSender<ReplayJob>, Receiver<ReplayJob>) = sync_channel(4 * jobs);
@@ -209,6 +228,8 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         (sums, skipped, occurrences, errors)
     });
     let is_interrupted = progress.finish(output);
+    #[cfg(any(feature = "local", feature = "run"))]
+    errors.extend(estimated.report_failures(output).err());
     for error in &errors {
         output.error(&error.0);
     }
@@ -257,9 +278,13 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     })
 }
 
-/// Returns the methods that the options name, `all` for all of a kind. Without any name, returns the influence method
-/// `everything`.
-fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<ReplayMethod> {
+/// Returns the methods that the options name, `all` for all of a kind that ask no model, and `estimated`, the named ones that
+/// do. Without any name, returns the influence method `everything`.
+fn replay_methods(
+    known: &MethodRegistry,
+    estimated: &[&'static dyn InfluenceMethod],
+    options: &ReplayOptions<'_>,
+) -> Vec<ReplayMethod> {
     // The command line accepts only known names and `all`, so no name is dropped below.
     let is_all = |names: &[String]| names.iter().any(|name| name == "all");
     let default = ["everything".to_owned()];
@@ -280,7 +305,8 @@ fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<Re
         true => known.methods().iter().copied().map(replay_with).collect(),
         false => options.methods.iter().filter_map(|name| known.find(name).map(replay_with)).collect(),
     };
-    influence.into_iter().chain(guarded).collect()
+    let estimated = estimated.iter().copied().map(ReplayMethod::Influence);
+    influence.into_iter().chain(estimated).chain(guarded).collect()
 }
 
 /// The names that occur in the runs of each policy, such as those of tools, by the policy's index. They show whether a

@@ -245,6 +245,15 @@ fn propagation_repeats_in_every_format() {
     assert!(text.contains("not results of a model"));
     let kept = file("propagation-run.jsonl", recorded.as_bytes());
     check(&["bench", "verify", name(&kept)], 0, "this program repeats the run: ");
+    // Two seeds: the lines of each, with the same tables of text.
+    let seeds = run(&["--seeds", "2", "--format", "jsonl"]);
+    let kept = file("propagation-seeds.jsonl", seeds.as_bytes());
+    check(&["bench", "verify", name(&kept)], 0, "this program repeats the run: ");
+    let several = run(&["--seeds", "2"]);
+    assert_eq!(several.lines().count(), text.lines().count(), "{several}");
+    assert!(several.contains("2 seeds: means, with the least and the greatest"), "{several}");
+    assert_eq!(run(&["--seeds", "2", "--format", "csv"]).lines().count(), 81);
+    check(&["bench", "propagation", "--batch", "4"], 2, "--batch: doubles score one subcontext at a time");
     check(&["bench", "propagation", "--help"], 0, "How to read the tables:");
     check(&["bench", "propagation", "--double", "oracle"], 2, "there is no double `oracle`; use one of copy");
     check(&["bench", "propagation", "--pairs", "1"], 2, "1 is not in 3..=1000");

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 
 use crate::scripted_server::{Answer, saying, scripted_server};
-use crate::{check, flowgate, name, text};
+use crate::{POLICY, TRACE, check, flowgate, name, text};
 
 /// Scores a text that was sent to `/v1/completions`: a token is probable if it was there before. The tokens are words with
 /// the space before them; a colon ends one.
@@ -78,7 +78,9 @@ fn a_model_on_a_server_replaces_the_doubles() {
                 |line: &&Value| line["type"] == "figures" && line["set"] == set && line["method"] == method;
             lines.iter().find(is_row)
         };
-        for set in ["key-value/14", "key-value/unseen", "news/perfect", "agents/given", "agents/generated"] {
+        let key_value = ["key-value/14", "key-value/unseen"];
+        let others = ["news/perfect", "news/tf-idf", "agents/given", "agents/generated"];
+        for set in key_value.into_iter().chain(others) {
             for method in ["naive", "prompt", "introspection"] {
                 assert!(row(set, method).is_some(), "{set} {method}:\n{printed}");
             }
@@ -91,6 +93,21 @@ fn a_model_on_a_server_replaces_the_doubles() {
         let figures: Vec<Value> = lines.into_iter().filter(|line| line["type"] == "figures").collect();
         assert_eq!(*first.get_or_insert_with(|| figures.clone()), figures);
     }
+    // Batches find the same labels, and several seeds have ranges.
+    let run = [&named[..], &["--batch", "4", "--seeds", "2", "--format", "jsonl"]].concat();
+    let output = flowgate(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!([&lines[0]["batch"], &lines[0]["seeds"]], [4, 2]);
+    let exact = |figures: &[Value]| -> Vec<Value> {
+        figures.iter().map(|line| line["exact_count"].clone()).collect()
+    };
+    let of_first: Vec<Value> =
+        lines.iter().filter(|line| line["type"] == "figures" && line["seed"] == 1).cloned().collect();
+    assert_eq!(Some(exact(&of_first)), first.as_deref().map(exact), "{printed}");
+    assert!(lines.iter().any(|line| line["type"] == "seeds" && line["figure"] == "exact"), "{printed}");
+    assert!(lines.iter().any(|line| line["type"] == "attack" && line["seed"] == 2), "{printed}");
     check(&[&named[..], &["--double", "copy"]].concat(), 2, "cannot be used with");
     check(&[&sizes[..], &["--scores", "echo"]].concat(), 2, "--model");
     check(
@@ -98,6 +115,75 @@ fn a_model_on_a_server_replaces_the_doubles() {
         2,
         "stub at 127.0.0.1: ",
     );
+}
+
+/// λ is tuned for a model on a server as well, on each phrasing. No server returns hidden states, so knn-lm has no row.
+#[test]
+fn lambda_is_chosen_for_a_model_on_a_server() {
+    let (address, count) = scripted_server(answer);
+    let sizes = ["lm", "tune", "--questions", "2", "--pairs", "3"];
+    let named = [&sizes[..], &["--model", "stub", "--url", &address]].concat();
+    check(&[&named[..], &["--dry-run"]].concat(), 0, "requests, sent to nobody");
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+    let run = |scores: &str| {
+        let output = flowgate(&[&named[..], &["--scores", scores]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let printed = run("prompt-logprobs");
+    assert!(printed.starts_with("stub at 127.0.0.1, seed 1: share of questions"), "{printed}");
+    for set in ["key-value/14", "key-value/unseen", "news/perfect", "news/tf-idf"] {
+        let rows: Vec<&str> = printed.lines().filter(|line| line.starts_with(&format!("{set} "))).collect();
+        assert!(matches!(rows.as_slice(), [row] if row.contains(" prompt ")), "{set}:\n{printed}");
+    }
+    // The double copies, so some λ finds the labels of every question.
+    assert!(
+        printed.lines().any(|line| line.starts_with("key-value/14 ") && line.contains(" 1.00")),
+        "{printed}"
+    );
+    assert!(count.load(Ordering::SeqCst) > 0);
+    // Another interface, and batches, give the same.
+    assert_eq!(printed, run("echo"));
+    let batched = flowgate(&[&named[..], &["--batch", "4"]].concat());
+    assert_eq!(printed, String::from_utf8(batched.stdout).unwrap());
+    check(&[&sizes[..], &["--scores", "echo"]].concat(), 2, "--model");
+    check(
+        &[&sizes[..], &["--model", "stub", "--url", "http://127.0.0.1:9/v1"]].concat(),
+        2,
+        "stub at 127.0.0.1: ",
+    );
+    #[cfg(not(feature = "local"))]
+    check(&sizes, 2, "this program evaluates no models: name one on a server with `--model` and `--url`");
+    #[cfg(feature = "local")]
+    check(&[&named[..], &["models/mine"]].concat(), 2, "cannot be used with");
+}
+
+/// `replay` judges recorded runs with what a model says about the calls. A model that fails for every call is an error: the
+/// figures would be those of `everything`.
+#[test]
+fn a_model_says_on_what_recorded_calls_depend() {
+    let (address, count) = scripted_server(answer);
+    let replay = ["replay", "--policy", POLICY, TRACE, "--format", "json"];
+    let named = [&replay[..], &["--model", "stub", "--url", &address]].concat();
+    for method in ["lambda", "introspection"] {
+        let before = count.load(Ordering::SeqCst);
+        let output = flowgate(&[&named[..], &["--influence", method]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let rows: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let methods = rows.iter().filter_map(|row| row["influence"].as_str());
+        assert_eq!(methods.collect::<Vec<_>>(), [method], "{printed}");
+        assert!(count.load(Ordering::SeqCst) > before, "{method}");
+    }
+    let refused = |more: &[&str], expected: &str| check(&[&named[..], more].concat(), 2, expected);
+    refused(&["--influence", "all"], "a model is named, and no method that asks it");
+    refused(&["--influence", "knn-lm"], "--influence knn-lm: no server returns the hidden states");
+    refused(&["--influence", "lambda", "--lambda=-1"], "λ must be a number that is at least 0");
+    let alone = |more: &[&str], expected: &str| check(&[&replay[..], more].concat(), 2, expected);
+    alone(&["--influence", "lambda"], "--influence lambda: this method asks a model");
+    alone(&["--influence", "lamda"], "nothing, lambda, knn-lm, introspection and all");
+    let silent = ["--influence", "lambda", "--model", "stub", "--url", "http://127.0.0.1:9/v1"];
+    alone(&silent, "which count as depending on everything: ");
 }
 
 /// A folder with two pairs of articles and no questions.

@@ -2,15 +2,19 @@
 //! Information-Flow Analysis, section 6.1). The more permissive the label of an answer, the more askers may use it. A
 //! program can query the cache before it calls [`Propagator`](super::Propagator).
 //!
+//! Questions are compared by their words, or by the vectors of a model ([`QuestionForm`]).
+//!
 //! A lookup has a bound, the greatest label that the asker may read, and returns only answers whose labels flow to it.
 //! The number of answers is limited for each label separately, so that an answer above the bound displaces none that
 //! the asker may read. Only the number of labels is limited for all answers together: once [`MAX_LABELS`] labels have
 //! answers, the answers of any further label are not stored. Whether an answer is stored can therefore depend on
 //! answers above the bound.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use flowgate::label::Label;
+
+use super::question_form::{QuestionForm, QuestionWords};
 
 /// An answer with its label.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +28,27 @@ pub struct CachedAnswer {
 }
 
 /// Answers by question.
+///
+/// ```
+/// use flowgate::label::Label;
+/// use flowgate_guard::propagation::{AnswerCache, CachedAnswer};
+///
+/// // Room for 100 answers of each label; half of the words must be the same.
+/// let mut cache = AnswerCache::new(100, 0.5);
+/// cache.insert(CachedAnswer {
+///     question: "How long is the bridge?".to_owned(),
+///     answer: "12 metres".to_owned(),
+///     label: Label::BOTTOM,
+/// });
+/// let found = cache.get("How long is this bridge?", &Label::BOTTOM);
+/// assert_eq!(found.map(|found| found.answer.as_str()), Some("12 metres"));
+/// ```
+///
+/// `F` is the form in which questions are compared: their words by default.
 #[derive(Debug, Clone)]
-pub struct AnswerCache {
+pub struct AnswerCache<F = QuestionWords> {
     /// One shelf for each label.
-    shelves: Vec<Shelf>,
+    shelves: Vec<Shelf<F>>,
     /// The least similarity of two questions that may share an answer, from 0 to 1.
     similarity: f64,
     /// The most answers of one label.
@@ -36,27 +57,48 @@ pub struct AnswerCache {
 
 /// The answers of one label, oldest first.
 #[derive(Debug, Clone)]
-struct Shelf {
+struct Shelf<F> {
     label: Label,
-    /// Each answer with the words of its question in lower case.
-    answers: VecDeque<(BTreeSet<String>, CachedAnswer)>,
+    /// Each answer with the form of its question.
+    answers: VecDeque<(F, CachedAnswer)>,
 }
 
 /// The most labels that have answers.
 pub const MAX_LABELS: usize = 256;
 
 impl AnswerCache {
-    /// Creates a cache with room for `room` answers of each label. Two questions are similar if the words that they
-    /// share are at least the part `similarity` of all their words, from 0 to 1; with 1, they have the same words.
+    /// Creates a cache with room for `room` answers of each label, which compares words. Two questions are similar if the
+    /// words that they share are at least the part `similarity` of all their words, from 0 to 1; with 1, they have the
+    /// same words.
     #[must_use]
     pub fn new(room: usize, similarity: f64) -> Self {
+        Self::by_form(room, similarity)
+    }
+
+    /// Adds an answer, as [`insert_as`](Self::insert_as) does with the words of its question.
+    pub fn insert(&mut self, cached: CachedAnswer) {
+        self.insert_as(QuestionWords::of(&cached.question), cached);
+    }
+
+    /// Returns the stored answer to a similar question, as [`get_as`](Self::get_as) does with the words of `question`.
+    #[must_use]
+    pub fn get(&self, question: &str, bound: &Label) -> Option<&CachedAnswer> {
+        self.get_as(&QuestionWords::of(question), bound)
+    }
+}
+
+impl<F: QuestionForm> AnswerCache<F> {
+    /// Creates a cache with room for `room` answers of each label, which compares questions in the form `F`. Two
+    /// questions may share an answer if their similarity is at least `similarity`, from 0 to 1.
+    #[must_use]
+    pub fn by_form(room: usize, similarity: f64) -> Self {
         Self { shelves: Vec::new(), similarity, room }
     }
 
-    /// Adds an answer; it replaces the answer to an equal question with the same label. If the label has no room, its
-    /// oldest answer is dropped. The answer is not stored if [`MAX_LABELS`] other labels have answers, or if the cache
-    /// was created without room.
-    pub fn insert(&mut self, cached: CachedAnswer) {
+    /// Adds an answer, whose question has the form `question`; it replaces the answer to an equal question with the same
+    /// label. If the label has no room, its oldest answer is dropped. The answer is not stored if [`MAX_LABELS`] other
+    /// labels have answers, or if the cache was created without room.
+    pub fn insert_as(&mut self, question: F, cached: CachedAnswer) {
         if self.room == 0 {
             return;
         }
@@ -73,19 +115,18 @@ impl AnswerCache {
         if answers.len() >= self.room {
             answers.pop_front();
         }
-        answers.push_back((words(&cached.question), cached));
+        answers.push_back((question, cached));
     }
 
     /// Returns the stored answer to the question that is most similar to `question`, among the answers whose labels
     /// flow to `bound`; of equally similar ones, one with a lower label. Returns `None` if no question is similar
     /// enough. What the caller makes of the answer carries two labels: the answer's and the caller's own question's.
     #[must_use]
-    pub fn get(&self, question: &str, bound: &Label) -> Option<&CachedAnswer> {
-        let asked = words(question);
+    pub fn get_as(&self, question: &F, bound: &Label) -> Option<&CachedAnswer> {
         let visible = self.shelves.iter().filter(|shelf| shelf.label.flows_to(bound));
         let mut best: Option<(f64, &CachedAnswer)> = None;
-        for (words, cached) in visible.flat_map(|shelf| &shelf.answers) {
-            let found = similarity(&asked, words);
+        for (other, cached) in visible.flat_map(|shelf| &shelf.answers) {
+            let found = question.similarity(other);
             let is_better = best.is_none_or(|(most, other)| {
                 let is_lower = cached.label.flows_to(&other.label) && cached.label != other.label;
                 found > most || (found >= most && is_lower)
@@ -98,21 +139,11 @@ impl AnswerCache {
     }
 }
 
-/// Returns the number of words that two texts share, divided by the number of all their words (Jaccard); 1 for two
-/// texts without words.
-fn similarity(a: &BTreeSet<String>, b: &BTreeSet<String>) -> f64 {
-    let (common, all) = (a.intersection(b).count(), a.union(b).count());
-    if all == 0 { 1.0 } else { common as f64 / all as f64 }
-}
-
-/// Returns the words of a text in lower case.
-fn words(text: &str) -> BTreeSet<String> {
-    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(str::to_lowercase).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use flowgate_lm::{Error, TextEmbedder};
+
+    use super::super::question_form::QuestionVector;
     use super::super::test_labels::flat_labels;
     use super::*;
 
@@ -136,6 +167,42 @@ mod tests {
         check("where is my key", &first, Some("ask Ann"));
         check("Where is the key", &second, None);
         check("When is lunch", &first, None);
+    }
+
+    /// A model that represents a question by what it asks for, which the test knows: a place or a time.
+    struct TopicEmbedder;
+
+    impl TextEmbedder for TopicEmbedder {
+        fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error> {
+            let has = |text: &str, words: &[&str]| f64::from(words.iter().any(|word| text.contains(word)));
+            let vector = |text: &&str| vec![has(text, &["Where", "place"]), has(text, &["When", "time"])];
+            Ok(texts.iter().map(vector).collect())
+        }
+    }
+
+    /// With vectors, a question in other words has the answer, and one with the same words but another meaning has not;
+    /// labels decide as they do with words.
+    #[test]
+    fn vectors_find_questions_in_other_words() {
+        let [first, second] = flat_labels(2).try_into().unwrap();
+        let form = |question: &str| QuestionVector::of(&TopicEmbedder, question).unwrap();
+        let mut cache = AnswerCache::by_form(2, 0.9);
+        let mut words = AnswerCache::new(2, 0.5);
+        for (question, answer, label) in
+            [("Where is the key", "in the safe", first.join(&second)), ("Where is it", "ask Ann", first)]
+        {
+            cache.insert_as(form(question), cached(question, answer, label));
+            words.insert(cached(question, answer, label));
+        }
+        let check = |question: &str, bound: &Label, by_vector: Option<&str>, by_word: Option<&str>| {
+            let found = [cache.get_as(&form(question), bound), words.get(question, bound)];
+            let answers = found.map(|found| found.map(|cached| cached.answer.as_str()));
+            assert_eq!(answers, [by_vector, by_word], "{question}");
+        };
+        check("At which place do I find the key", &first, Some("ask Ann"), None);
+        check("When is the key", &first.join(&second), None, Some("in the safe"));
+        check("Where is the key", &second, None, None);
+        check("Where is it", &first, Some("ask Ann"), Some("ask Ann"));
     }
 
     /// Whatever is inserted above a bound changes nothing below it, however full the cache is.

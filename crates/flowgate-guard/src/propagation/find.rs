@@ -28,13 +28,16 @@ use super::utility::is_similar;
 ///   values of their labels. It changes no other label, so those that remain lose no more than without it. If none
 ///   remains, the result is the naive label.
 ///
+/// All of this together tests and scores at most `budget` subcontexts besides the context. What does not fit into the rest
+/// of the budget is left out, and the result is then not complete.
+///
 /// # Errors
 /// If the model cannot score a subcontext.
 pub async fn find_labels(
     scorer: &mut ContextScorer<'_>,
     options: &PropagationOptions,
 ) -> Result<SimilarLabels, Error> {
-    let mut found = search_below(scorer, options, options.lambda).await?;
+    let mut found = search_below(scorer, options).await?;
     if let Some(goal) = options.goal {
         let is_reached = |element: &SpanElement| scorer.span().label(*element).flows_to(&goal.label);
         if !found.elements.iter().any(is_reached) {
@@ -42,7 +45,7 @@ pub async fn find_labels(
         }
     }
     if let Some(pruning) = options.shapley {
-        found.elements = prune_by_value(scorer, pruning, &found.elements).await?;
+        found = prune_by_value(scorer, options.budget, pruning, found).await?;
     }
     Ok(found)
 }
@@ -59,33 +62,35 @@ pub async fn loss_at(scorer: &mut ContextScorer<'_>, label: &Label) -> Result<f6
     Ok(scorer.context_utility() - utility.first().copied().unwrap_or(f64::NAN))
 }
 
-/// Searches with the options for labels that lose at most `lambda` of the utility. With leave-one-in, it searches only
-/// the labels whose documents alone raise the utility by more than a threshold, provided that the documents of these
-/// labels are sufficient together; otherwise it searches all labels. The literal search ignores leave-one-in.
+/// Searches with the options for labels that lose at most λ of the utility. With leave-one-in, it searches only the labels
+/// whose documents alone raise the utility by more than a threshold, provided that the documents of these labels are
+/// sufficient together; otherwise it searches all labels. The literal search ignores leave-one-in, and so does a search
+/// whose budget is too small for it.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
 async fn search_below(
     scorer: &mut ContextScorer<'_>,
     options: &PropagationOptions,
-    lambda: f64,
 ) -> Result<SimilarLabels, Error> {
     let span = scorer.span().clone();
+    let (lambda, budget) = (options.lambda, options.budget);
     if options.search == SearchKind::Literal {
-        return drive(scorer, &mut Literal::new(span), options, lambda).await;
+        return drive(scorer, &mut Literal::new(span), options, (lambda, budget)).await;
     }
-    let Some(threshold) = options.leave_one_in else {
-        return drive(scorer, &mut HittingSet::new(span), options, lambda).await;
+    // Leave-one-in scores the subcontext without documents and that of each label; the last test is that of their join.
+    let tests = span.labels().len() + 2;
+    let Some(threshold) = options.leave_one_in.filter(|_| tests <= budget) else {
+        return drive(scorer, &mut HittingSet::new(span), options, (lambda, budget)).await;
     };
     let gains = leave_one_in(scorer).await?;
     let helpful = (0..gains.len()).filter(|label| gains.get(*label).is_some_and(|gain| *gain > threshold));
     let start = span.join_of(helpful);
-    let tests = gains.len();
     let is_sufficient = start != span.top() && is_element_similar(scorer, start, lambda).await?;
     let start = if is_sufficient { start } else { span.top() };
     // The search removes the labels that help least first, in large blocks.
     let mut search = HittingSet::within(span, start).with_scores(&gains);
-    let mut found = drive(scorer, &mut search, options, lambda).await?;
+    let mut found = drive(scorer, &mut search, options, (lambda, budget - tests)).await?;
     found.tests += tests;
     Ok(found)
 }
@@ -106,7 +111,8 @@ pub async fn leave_one_in(scorer: &mut ContextScorer<'_>) -> Result<Vec<f64>, Er
 }
 
 /// Searches for labels at or below `goal` that lose no more utility than `goal` itself, and adds them to `found`. If
-/// `goal` loses more than `most`, returns `found` with one more test and no other change.
+/// `goal` loses more than `most`, returns `found` with one more test and no other change. If `found` has spent the budget,
+/// the result is that it is not complete.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -117,6 +123,9 @@ async fn search_goal(
     most: f64,
     found: SimilarLabels,
 ) -> Result<SimilarLabels, Error> {
+    let Some(budget) = options.budget.checked_sub(found.tests + 1) else {
+        return Ok(SimilarLabels { is_complete: false, ..found });
+    };
     let loss = loss_at(scorer, goal).await?;
     let tests = found.tests + 1;
     // The loss is compared with no loss (0): it is too great if it exceeds `most`.
@@ -126,14 +135,14 @@ async fn search_goal(
     let span = scorer.span().clone();
     let start = span.at(goal);
     let mut search = HittingSet::within(span, start);
-    let below = drive(scorer, &mut search, options, loss).await?;
+    let below = drive(scorer, &mut search, options, (loss, budget)).await?;
     let elements = minimal(found.elements.into_iter().chain(below.elements));
     let is_complete = found.is_complete && below.is_complete;
-    Ok(SimilarLabels { elements, is_complete, tests: tests + below.tests })
+    Ok(SimilarLabels { elements, is_complete, tests: tests + below.tests, shapley: None })
 }
 
-/// Drives a search in batches, until it is complete or has made the most tests that the options allow. Returns what it
-/// has found.
+/// Drives a search for labels that lose at most `lambda` in batches, until it is complete or has made `budget` tests.
+/// Returns what it has found.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -141,16 +150,15 @@ async fn drive(
     scorer: &mut ContextScorer<'_>,
     search: &mut dyn LabelSearch,
     options: &PropagationOptions,
-    lambda: f64,
+    (lambda, budget): (f64, usize),
 ) -> Result<SimilarLabels, Error> {
     let mut tests = 0;
     loop {
-        let remaining_tests = options.budget.saturating_sub(tests);
+        let remaining_tests = budget.saturating_sub(tests);
         // One element is requested even if no test is left, to learn whether the search is complete.
         let needed = search.need(options.batch.clamp(1, remaining_tests.max(1)));
         if needed.is_empty() || remaining_tests == 0 {
-            let is_complete = needed.is_empty();
-            return Ok(SimilarLabels { elements: search.found(), is_complete, tests });
+            return Ok(SimilarLabels::of(search, needed.is_empty(), tests));
         }
         tests += needed.len();
         let utilities = scorer.utilities_from(&needed, least_utility(scorer, lambda)).await?;
@@ -185,21 +193,33 @@ fn least_utility(scorer: &ContextScorer<'_>, lambda: f64) -> f64 {
     context - lambda - 1e-8 * (1.0 + context.abs())
 }
 
-/// Returns those of the elements that need no document whose label has a Shapley value below the threshold of
-/// `pruning`. If there is none, returns only the element of the naive label.
+/// Removes from `found` the elements that need a document whose label has a Shapley value below the threshold of
+/// `pruning`. If none is left, the result has only the element of the naive label.
+///
+/// The values are computed within what is left of `budget`, from fewer orders if it is too small for all. If it is too
+/// small for two, nothing is removed, and the result is not complete.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
 async fn prune_by_value(
     scorer: &mut ContextScorer<'_>,
+    budget: usize,
     pruning: ShapleyPruning,
-    elements: &[SpanElement],
-) -> Result<Vec<SpanElement>, Error> {
+    found: SimilarLabels,
+) -> Result<SimilarLabels, Error> {
     let span = scorer.span().clone();
-    let plan = ShapleyPlan::new(&span, pruning.permutations, pruning.seed);
+    let unscored =
+        |needed: &[SpanElement]| needed.iter().filter(|element| !scorer.has_scored(**element)).count();
+    let left = budget.saturating_sub(found.tests);
+    let plan =
+        ShapleyPlan::within(&span, pruning.permutations, pruning.seed, |needed| unscored(needed) <= left);
+    let Some(plan) = plan else { return Ok(SimilarLabels { is_complete: false, ..found }) };
     let needed = plan.needed();
+    let scored = unscored(&needed);
     let utilities = scorer.utilities(&needed).await?;
     let utilities: BTreeMap<SpanElement, f64> = needed.into_iter().zip(utilities).collect();
-    let kept = prune(&span, elements, &plan.values(&utilities), pruning.threshold);
-    Ok(if kept.is_empty() { vec![span.top()] } else { kept })
+    let values = plan.values(&utilities);
+    let kept = prune(&span, &found.elements, &values, pruning.threshold);
+    let elements = if kept.is_empty() { vec![span.top()] } else { kept };
+    Ok(SimilarLabels { elements, tests: found.tests + scored, shapley: Some(values), ..found })
 }

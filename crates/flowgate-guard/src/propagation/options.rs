@@ -21,9 +21,9 @@ pub struct PropagationOptions {
     pub lambda: f64,
     /// The search.
     pub search: SearchKind,
-    /// The most subcontexts that one search tests, besides the context. A search that has spent them returns the least
-    /// labels so far: the naive label, if nothing better was found. Leave-one-in, Shapley values and the search for a
-    /// goal score further ones.
+    /// The most subcontexts that are tested or scored, besides the context: for the search, for leave-one-in, for a goal
+    /// and for Shapley values together. A search that has spent them returns the least labels so far: the naive label, if
+    /// nothing better was found.
     pub budget: usize,
     /// The most subcontexts in one batch. A larger batch takes less time on a model that evaluates it in parallel, and
     /// may score subcontexts that a smaller one would not need.
@@ -31,7 +31,8 @@ pub struct PropagationOptions {
     /// If set, only labels count whose documents alone raise the utility by more than this (leave-one-in), as long as
     /// they are sufficient together. The search then misses minimal labels whose documents help only together.
     pub leave_one_in: Option<f64>,
-    /// If set, a found label is dropped if it needs a label of a lower Shapley value than the threshold (appendix A).
+    /// If set, a found label is dropped if it needs a label of a lower Shapley value than the threshold (appendix A). The
+    /// values are estimated from fewer orders if the budget is too small, and nothing is dropped if it is too small for two.
     pub shapley: Option<ShapleyPruning>,
     /// If set, the utility that may be lost for a label that flows to a goal (section 6.3, dynamic λ).
     pub goal: Option<Goal>,
@@ -42,7 +43,8 @@ pub struct PropagationOptions {
 pub struct ShapleyPruning {
     /// The least Shapley value of a label that a result may need.
     pub threshold: f64,
-    /// The number of permutations that are sampled for more than ten labels.
+    /// The number of permutations that are sampled for more than ten labels, or where the budget is too small for exact
+    /// values.
     pub permutations: usize,
     /// The seed of the permutations.
     pub seed: u64,

@@ -12,10 +12,11 @@ use flowgate::label::LabelSpan;
 use flowgate::label::span::SpanElement;
 use flowgate_lm::{Error, Prefix, ScoreRequest, ScoringModel};
 
+use super::prefix_store::PrefixStore;
 use super::prompt::{LabelledContext, order_by_label};
 use super::utility::Utility;
 
-/// The most beginnings whose evaluation is stored for reuse.
+/// The most beginnings whose evaluation is stored for reuse. Without room, the least recently used is dropped.
 pub const MAX_PREFIXES: usize = 256;
 
 /// A function that counts the tokens of a text, for [`Cost`].
@@ -65,8 +66,8 @@ pub struct ContextScorer<'a> {
     span: LabelSpan,
     /// The documents in the order of the prompt.
     order: Vec<usize>,
-    /// Evaluated beginnings by their documents; the oldest is dropped first.
-    prefixes: Vec<(Vec<usize>, Prefix)>,
+    /// The evaluated beginnings.
+    prefixes: PrefixStore,
     /// Utilities of elements that were scored to the end.
     utilities: BTreeMap<SpanElement, f64>,
     /// For each element whose scoring stopped early, a bound: the utility of the element is below it.
@@ -83,14 +84,13 @@ impl<'a> ContextScorer<'a> {
     /// If the model cannot score it.
     pub async fn new(task: ScoringTask<'a>, span: LabelSpan) -> Result<Self, Error> {
         let order = order_by_label(&span);
-        let (prefixes, utilities, below) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let mut scorer = Self {
             task,
             span,
             order,
-            prefixes,
-            utilities,
-            below,
+            prefixes: PrefixStore::new(MAX_PREFIXES),
+            utilities: BTreeMap::new(),
+            below: BTreeMap::new(),
             completion_length: 0,
             cost: Cost::default(),
         };
@@ -112,6 +112,11 @@ impl<'a> ContextScorer<'a> {
     pub fn context_utility(&self) -> f64 {
         // `new` has scored the whole context, so the fallback is never used.
         self.utilities.get(&self.span.top()).copied().unwrap_or(f64::NAN)
+    }
+
+    /// Returns whether an element was scored to the end, so that its utility costs nothing more.
+    pub(super) fn has_scored(&self, element: SpanElement) -> bool {
+        self.utilities.contains_key(&element)
     }
 
     /// Returns the cost so far.
@@ -213,10 +218,11 @@ impl<'a> ContextScorer<'a> {
         let path: Vec<usize> =
             self.order.iter().copied().filter(|document| documents.contains(document)).collect();
         let mut parent: Option<Prefix> = None;
+        self.prefixes.begin_prompt();
         for length in 0..=path.len() {
             let key = path.get(..length).unwrap_or_default();
-            if let Some((_, known)) = self.prefixes.iter().find(|(documents, _)| documents == key) {
-                parent = Some(known.clone());
+            if let Some(known) = self.prefixes.get(key) {
+                parent = Some(known);
                 continue;
             }
             let text = match key.last() {
@@ -225,11 +231,7 @@ impl<'a> ContextScorer<'a> {
             };
             let prefix = self.task.model.prefix(parent.as_ref(), &text).await?;
             self.cost.processed_tokens += (self.task.count)(&text);
-            // The oldest beginning is dropped.
-            if self.prefixes.len() >= MAX_PREFIXES {
-                self.prefixes.remove(0);
-            }
-            self.prefixes.push((key.to_vec(), prefix.clone()));
+            self.prefixes.insert(key, prefix.clone());
             parent = Some(prefix);
         }
         // The loop has run at least once, for the preamble, so the fallback is never used.

@@ -7,6 +7,8 @@
 
 use flowgate::label::span::SpanElement;
 
+use super::shapley::ShapleyValues;
+
 /// A search for the minimal labels whose documents are sufficient.
 ///
 /// The top of the lattice, the naive label, counts as similar: it is the context itself.
@@ -23,14 +25,23 @@ pub trait LabelSearch {
 }
 
 /// The result of a search.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SimilarLabels {
     /// The elements found.
     pub elements: Vec<SpanElement>,
     /// Whether the search ended by itself; otherwise the budget was spent, and the elements are the least so far.
     pub is_complete: bool,
-    /// The number of tests that were made; each tests one element.
+    /// What was spent of the budget: the number of elements that were tested, and of those that were scored for a pruning.
     pub tests: usize,
+    /// The Shapley values of the labels with their standard errors, if labels were pruned by them.
+    pub shapley: Option<ShapleyValues>,
+}
+
+impl SimilarLabels {
+    /// Returns what a search has found in `tests` tests, without a pruning.
+    pub(super) fn of(search: &dyn LabelSearch, is_complete: bool, tests: usize) -> Self {
+        Self { elements: search.found(), is_complete, tests, shapley: None }
+    }
 }
 
 /// Runs a search with a test that cannot be batched, and at most `budget` tests.
@@ -46,10 +57,10 @@ pub fn run_search<E>(
     loop {
         let needed = search.need(1);
         let Some(element) = needed.first().copied() else {
-            return Ok(SimilarLabels { elements: search.found(), is_complete: true, tests });
+            return Ok(SimilarLabels::of(search, true, tests));
         };
         if tests >= budget {
-            return Ok(SimilarLabels { elements: search.found(), is_complete: false, tests });
+            return Ok(SimilarLabels::of(search, false, tests));
         }
         tests += 1;
         search.answer(element, is_similar(element)?);

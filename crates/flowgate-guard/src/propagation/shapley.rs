@@ -32,17 +32,49 @@ pub struct ShapleyPlan {
     orders: Option<Vec<Vec<usize>>>,
 }
 
+impl ShapleyValues {
+    /// Returns the largest standard error of a value: 0 if all values are exact, and without labels.
+    #[must_use]
+    pub fn largest_error(&self) -> f64 {
+        self.errors.iter().copied().fold(0.0, f64::max)
+    }
+}
+
 impl ShapleyPlan {
     /// Plans exact values, or for more than [`MAX_EXACT_LABELS`] labels values from `permutations` sampled orders, at
     /// least two: the gains of a single order have no standard error. The same `seed` gives the same orders.
     #[must_use]
     pub fn new(span: &LabelSpan, permutations: usize, seed: u64) -> Self {
-        let count = span.labels().len();
-        let orders = (count > MAX_EXACT_LABELS).then(|| {
-            let mut state = seed;
-            (0..permutations.max(2)).map(|_| shuffled(count, &mut state)).collect()
-        });
+        let is_exact = span.labels().len() <= MAX_EXACT_LABELS;
+        let orders = (!is_exact).then(|| sampled_orders(span, permutations, seed));
         Self { span: span.clone(), orders }
+    }
+
+    /// Plans like [`new`](Self::new), but needs no more elements than `is_affordable` accepts: exact values are then
+    /// estimated from `permutations` sampled orders, and these are the first of the orders. Returns `None` if not even two
+    /// orders are affordable.
+    pub fn within(
+        span: &LabelSpan,
+        permutations: usize,
+        seed: u64,
+        is_affordable: impl Fn(&[SpanElement]) -> bool,
+    ) -> Option<Self> {
+        let plan = Self::new(span, permutations, seed);
+        if is_affordable(&plan.needed()) {
+            return Some(plan);
+        }
+        let orders = sampled_orders(span, permutations, seed);
+        // Fewer orders need fewer elements, so the greatest affordable number is found by halving.
+        let with = |count: usize| {
+            let orders = orders.get(..count).unwrap_or_default().to_vec();
+            Self { span: span.clone(), orders: Some(orders) }
+        };
+        let (mut most, mut beyond) = (1, orders.len() + 1);
+        while most + 1 < beyond {
+            let count = (most + beyond) / 2;
+            if is_affordable(&with(count).needed()) { most = count } else { beyond = count }
+        }
+        (most >= 2).then(|| with(most))
     }
 
     /// Returns the elements whose utilities are needed: the joins of all subsets of labels or, for sampled orders, of
@@ -135,6 +167,12 @@ pub fn prune(
     elements.iter().filter(is_kept).copied().collect()
 }
 
+/// Returns random orders of the labels of a span: `permutations`, but at least two.
+fn sampled_orders(span: &LabelSpan, permutations: usize, seed: u64) -> Vec<Vec<usize>> {
+    let mut state = seed;
+    (0..permutations.max(2)).map(|_| shuffled(span.labels().len(), &mut state)).collect()
+}
+
 /// Returns a random order of the numbers below `count` (Fisher and Yates). Draws random numbers from the generator with
 /// this `state`, which advances.
 fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
@@ -209,6 +247,33 @@ mod tests {
             // The bonus is half of the first two labels' within five standard errors.
             prop_assert!((found.values[0] - weights[0] - bonus / 2.0).abs() <= 5.0 * found.errors[0] + 1e-9);
         }
+    }
+
+    /// With a budget, as many orders are sampled as it allows, and no more elements are needed than it allows.
+    #[test]
+    fn a_budget_limits_the_orders() {
+        let check = |labels: usize, budget: usize, expected: Option<Option<usize>>| {
+            let span = LabelSpan::new(&flat_labels(labels)).unwrap();
+            let plan = ShapleyPlan::within(&span, 12, 1, |needed| needed.len() <= budget);
+            let orders = plan.as_ref().map(|plan| plan.orders.as_ref().map(Vec::len));
+            assert_eq!(orders, expected, "{labels} {budget}");
+            if let Some(plan) = plan {
+                assert!(plan.needed().len() <= budget, "{labels} {budget}");
+                let exact_or_all = ShapleyPlan::new(&span, 12, 1);
+                let has_all =
+                    expected == Some(None) || expected == Some(Some(12)) && labels > MAX_EXACT_LABELS;
+                assert_eq!(plan.needed() == exact_or_all.needed(), has_all, "{labels} {budget}");
+            }
+        };
+        // Exact values, then as many of the twelve orders as there is room for.
+        check(4, 16, Some(None));
+        check(10, 1024, Some(None));
+        check(10, 1023, Some(Some(12)));
+        check(14, 1000, Some(Some(12)));
+        // Two orders share no element but the first and the last: 15 and 13 of the second.
+        check(14, 28, Some(Some(2)));
+        check(14, 27, None);
+        check(14, 0, None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use flowgate::label::{Label, LabelSpan};
-use flowgate_lm::{BoxFuture, Error, Score, ScoreRequest, ScoredToken, ScoringModel, block_on};
+use flowgate_lm::{BoxFuture, Error, Prefix, Score, ScoreRequest, ScoredToken, ScoringModel, block_on};
 
 use super::test_labels::{documents, element, flat_labels};
 use super::*;
@@ -12,6 +12,8 @@ use super::*;
 #[derive(Default)]
 struct CopyingDouble {
     prompts: Mutex<Vec<String>>,
+    /// The beginnings that were prepared.
+    evaluated: Mutex<Vec<String>>,
     fails: bool,
 }
 
@@ -38,6 +40,16 @@ impl ScoringModel for CopyingDouble {
         let failed = Err(Error::Unsupported("scores"));
         let result = if self.fails { failed } else { Ok(requests.iter().map(score).collect()) };
         Box::pin(std::future::ready(result))
+    }
+
+    fn prefix<'a>(
+        &'a self,
+        parent: Option<&'a Prefix>,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<Prefix, Error>> {
+        let prefix = Prefix::new(parent, text, None);
+        self.evaluated.lock().unwrap().push(prefix.text().to_owned());
+        Box::pin(std::future::ready(Ok(prefix)))
     }
 }
 
@@ -189,6 +201,49 @@ fn prunings_are_sound() {
     assert_eq!(prune(1e9), ["abcde"], "the naive label");
 }
 
+/// Whatever the options ask for, no more subcontexts are scored than the budget allows, besides the context, and a result
+/// for which it was too small says so.
+#[test]
+fn one_budget_covers_the_search_and_the_prunings() {
+    let texts = ["S1", "S2", "S1 S2", "none", "none"];
+    let labels = flat_labels(5);
+    let context = context(&texts, &labels);
+    let shapley = Some(ShapleyPruning { threshold: 1e-6, permutations: 4, seed: 1 });
+    let goal = Some(Goal { label: labels[3], lambda: 1e9 });
+    let plain = PropagationOptions::default();
+    for (name, options) in [
+        ("plain", plain.clone()),
+        ("shapley", PropagationOptions { shapley, ..plain.clone() }),
+        ("leave one in", PropagationOptions { leave_one_in: Some(0.1), ..plain.clone() }),
+        ("goal", PropagationOptions { goal, ..plain.clone() }),
+        ("all", PropagationOptions { shapley, leave_one_in: Some(0.1), goal, ..plain }),
+    ] {
+        let find = |budget| {
+            let options = PropagationOptions { budget, ..options.clone() };
+            search(&CopyingDouble::default(), &context, "S1 S2", &options)
+        };
+        let (names, whole, _) = find(1000);
+        assert!(whole.is_complete, "{name}");
+        for budget in 0..=whole.tests {
+            let (found, result, cost) = find(budget);
+            assert!(result.tests <= budget, "{name} {budget}: {result:?}");
+            assert!(cost.calls <= budget + 1, "{name} {budget}: {cost:?}");
+            if budget == whole.tests {
+                assert_eq!((&found, result.is_complete), (&names, true), "{name} {budget}");
+            }
+        }
+    }
+    // The values are exact where the budget allows it, sampled with an error where it does not, or missing.
+    let values = |budget| {
+        let options = PropagationOptions { shapley, budget, ..PropagationOptions::default() };
+        let (_, result, _) = search(&CopyingDouble::default(), &context, "S1 S2", &options);
+        (result.shapley.map(|values| values.errors.iter().any(|error| *error > 0.0)), result.is_complete)
+    };
+    assert_eq!(values(1000), (Some(false), true));
+    assert_eq!(values(25), (Some(true), true));
+    assert_eq!(values(3), (None, false));
+}
+
 fn propagator<'a>(
     answers: &'a ExtractingDouble,
     scores: &'a CopyingDouble,
@@ -272,4 +327,27 @@ fn subcontexts_share_their_beginnings() {
     // The preamble of two words and three documents once; S3 again after S1; three questions and answers.
     assert_eq!(scorer.cost().processed_tokens, 2 + 3 + 1 + 3 * (2 + 1));
     assert_eq!(scorer.cost().calls, 3);
+}
+
+/// The beginning that all subcontexts share is evaluated once, also where there are far more subcontexts than beginnings
+/// that are stored.
+#[test]
+fn the_shared_beginning_is_evaluated_once() {
+    let texts = ["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10"];
+    let context = context(&texts, &flat_labels(texts.len()));
+    let model = CopyingDouble::default();
+    let span = LabelSpan::new(&context.labels()).unwrap();
+    let task = ScoringTask {
+        model: &model,
+        utility: &NegativePerplexity,
+        context: &context,
+        completion: "S1",
+        count: &words,
+    };
+    let all = span.elements(usize::MAX).unwrap();
+    assert!(all.len() > 3 * MAX_PREFIXES, "{}", all.len());
+    let mut scorer = block_on(ContextScorer::new(task, span)).unwrap();
+    block_on(scorer.utilities(&all)).unwrap();
+    let evaluated = model.evaluated.lock().unwrap().clone();
+    assert_eq!(evaluated.iter().filter(|text| *text == "Documents :\n").count(), 1);
 }

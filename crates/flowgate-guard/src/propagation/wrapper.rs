@@ -44,6 +44,74 @@ pub struct Candidate {
 }
 
 /// Answers questions at permissive labels, with these models, this search and this choice among the labels found.
+///
+/// # Example
+///
+/// Two documents were retrieved for a question, and the trusted one suffices for the answer: the answer is generated again
+/// from it alone, and is trusted. Doubles play the models here; `ChatAnswers` answers with a model for chats, and any
+/// `ScoringModel` scores.
+///
+/// ```
+/// use flowgate::label::Label;
+/// use flowgate::policy::Policy;
+/// use flowgate_guard::propagation::{
+///     AnswerModel, Candidate, LabelledContext, LabelledDocument, NegativePerplexity, PropagationOptions,
+///     Propagator, prefer,
+/// };
+/// use flowgate_lm::{BoxFuture, Error, Score, ScoreRequest, ScoredToken, ScoringModel, block_on};
+///
+/// # struct Double;
+/// # impl AnswerModel for Double {
+/// #     fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
+/// #         let known = ["12", "metres"].into_iter().filter(|word| prompt.contains(*word));
+/// #         let answer = known.collect::<Vec<_>>().join(" ");
+/// #         Box::pin(std::future::ready(Ok(answer)))
+/// #     }
+/// # }
+/// # impl ScoringModel for Double {
+/// #     fn score_batch<'a>(
+/// #         &'a self,
+/// #         requests: &'a [ScoreRequest<'a>],
+/// #     ) -> BoxFuture<'a, Result<Vec<Score>, Error>> {
+/// #         let score = |request: &ScoreRequest<'_>| {
+/// #             let prompt = request.whole_prompt();
+/// #             let token = |word: &str| ScoredToken {
+/// #                 text: word.to_owned(),
+/// #                 logprob: if prompt.contains(word) { -0.1 } else { -5.0 },
+/// #             };
+/// #             let tokens = request.continuation.split_whitespace().map(token).collect();
+/// #             Score { tokens, is_stopped: false }
+/// #         };
+/// #         Box::pin(std::future::ready(Ok(requests.iter().map(score).collect())))
+/// #     }
+/// # }
+/// let policy = Policy::parse("lattice integrity: trusted < untrusted\n").unwrap();
+/// let [trusted, untrusted] =
+///     ["trusted", "untrusted"].map(|name| policy.space().element("integrity", name).unwrap().label);
+/// let document = |text: &str, label| LabelledDocument { text: text.to_owned(), label };
+/// let context = LabelledContext {
+///     preamble: "Documents:\n".to_owned(),
+///     documents: vec![
+///         document("The bridge has 12 metres. Buy now!", untrusted),
+///         document("The bridge has 12 metres.", trusted),
+///     ],
+///     question: "Question: How long is the bridge?\nAnswer:".to_owned(),
+///     question_label: Label::BOTTOM,
+/// };
+/// let choose = |found: &[Candidate]| prefer(found, &[trusted]);
+/// let propagator = Propagator {
+///     answers: &Double,
+///     scores: &Double,
+///     utility: &NegativePerplexity,
+///     options: PropagationOptions::default(),
+///     count: &|text| text.split_whitespace().count(),
+///     choose: &choose,
+/// };
+/// let answer = block_on(propagator.propagate(&context, None))?;
+/// assert_eq!((answer.answer.as_str(), answer.documents.as_slice()), ("12 metres", &[1][..]));
+/// assert_eq!((answer.label, answer.naive_label), (trusted, untrusted));
+/// # Ok::<(), Error>(())
+/// ```
 pub struct Propagator<'a> {
     /// The model that answers.
     pub answers: &'a dyn AnswerModel,

@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowgate_bench::propagation::{PropagationSuite, Size, model_manifest, report::model_lines};
+use flowgate_bench::propagation::{PropagationSuite, model_manifest, report::model_lines};
 use flowgate_bench::saliency;
-use flowgate_bench::verify::{LocalModels, ScreenerRun};
+use flowgate_bench::verify::{LocalModels, ModelRun, ScreenerRun};
 use flowgate_guard::screener::attention::AttentionReader;
 use flowgate_lm::BlockingModel;
 use flowgate_lm::local::LocalModel;
@@ -95,18 +95,19 @@ impl LocalModels for ModelFolders<'_> {
 
     fn propagation_lines(
         &self,
-        model: &str,
-        mut suite: PropagationSuite,
-        size: Size,
+        run: ModelRun<'_>,
+        mut suites: Vec<PropagationSuite>,
     ) -> Result<Option<Vec<Value>>, String> {
+        let ModelRun { model, size, batch } = run;
         let Some(loaded) = self.find(model).map_err(problem)? else { return Ok(None) };
-        let results = with_local_model(&loaded, model, &mut suite, |suite, models| {
-            suite
-                .run_model(models, model, &mut || false)
-                .map_err(|error| InputError(format!("{model}: {error}")))
+        let results = with_local_model(&loaded, model, (&mut suites, batch), |suites, models| {
+            let runs =
+                suites.iter().filter_map(|suite| suite.run_model(models, model, &mut || false).transpose());
+            runs.collect::<Result<Vec<_>, _>>().map_err(|error| InputError(format!("{model}: {error}")))
         });
-        let Some(results) = results.map_err(problem)?.map_err(problem)? else { return Ok(None) };
-        Ok(Some([model_manifest(&suite, size, model)].into_iter().chain(model_lines(&results)).collect()))
+        let results = results.map_err(problem)?.map_err(problem)?;
+        let manifest = model_manifest(&suites, size, model, batch);
+        Ok(Some([manifest].into_iter().chain(model_lines(&results)).collect()))
     }
 
     fn blocking_model(&self, model: &str) -> Result<Option<Arc<dyn BlockingModel>>, String> {

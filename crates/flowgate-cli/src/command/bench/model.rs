@@ -271,7 +271,7 @@ pub(super) fn ask_ahead(
 
 /// Prints the cost of a run with a model, as counted by `counter`, which counted the requests of a run with a
 /// double. `answer_tokens` is the limit of an answer to a request that states none.
-pub(super) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
+pub(in crate::command) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
     print_counts(counter, answer_tokens, output);
     print_course(output);
 }
@@ -335,7 +335,7 @@ fn print_course(output: &mut Console) {
 
 /// Prints the cost of a run that asks no model of a server. `evaluations` is the number of steps with a model in this
 /// process; `None` if only doubles or detectors take part.
-pub(super) fn print_no_requests(evaluations: Option<usize>, output: &mut Console) {
+pub(in crate::command) fn print_no_requests(evaluations: Option<usize>, output: &mut Console) {
     output.line("0 requests, sent to nobody");
     match evaluations {
         Some(steps) => output.line(&format!("{} with a model in this process", plural(steps, "step"))),

@@ -10,14 +10,14 @@ pub(super) mod with_model;
 use flowgate_bench::corpora::load_news_pairs;
 use flowgate_bench::document::by_kind;
 use flowgate_bench::games::report::csv;
-#[cfg(feature = "run")]
-use flowgate_bench::propagation::TextEmbedder;
 use flowgate_bench::propagation::report::{figure_rows, lines, page, tables};
-use flowgate_bench::propagation::{CopyingErrors, DoubleResults, PropagationSuite, Size, manifest};
+use flowgate_bench::propagation::{
+    CopyingErrors, DoubleResults, LiteralCost, PropagationSuite, Size, manifest,
+};
 #[cfg(feature = "run")]
 use flowgate_lm::wire::embeddings::{Embedding, EmbeddingsRequest};
 #[cfg(feature = "run")]
-use flowgate_lm::{Error, block_on};
+use flowgate_lm::{Error, TextEmbedder, block_on};
 use serde_json::json;
 
 use super::corpus::Folder;
@@ -33,30 +33,31 @@ use crate::progress::{INTERRUPTED, Progress};
 /// interrupt.
 pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8, InputError> {
     let size = Size { questions: options.questions.into(), pairs: options.pairs.into() };
-    let mut suite = PropagationSuite::new(options.seed, size).map_err(InputError)?;
-    if let Some(path) = &options.news {
-        let problem = |problem: &dyn std::fmt::Display| InputError(format!("{}: {problem}", path.display()));
-        let found = load_news_pairs(&Folder::open(path)?).map_err(|error| problem(&error))?;
-        suite = suite.with_news_pairs(&found, size.pairs).map_err(|error| problem(&error))?;
-    }
+    #[cfg_attr(
+        not(any(feature = "local", feature = "run")),
+        expect(unused_mut, reason = "models with embeddings change it")
+    )]
+    let mut suites = suites(options, size)?;
     #[cfg(feature = "local")]
     if let Some(path) = &options.local {
-        return with_model::run_local((&mut suite, size), path, (options.format, options.dry_run), output);
+        let settings = (options.format, options.batch_size(), options.dry_run);
+        return with_model::run_local((&mut suites, size), path, settings, output);
     }
     #[cfg(feature = "run")]
-    let embedder = ServerEmbedder::new(options)?;
+    let (server, embedder) =
+        (crate::command::scoring_server::open(&options.server)?, ServerEmbedder::new(options)?);
     if options.dry_run {
         #[cfg(feature = "run")]
         if embedder.is_some() {
-            let requests = suite.embedding_requests(EMBEDDED_AT_ONCE);
+            let requests: usize = suites.iter().map(|suite| suite.embedding_requests(EMBEDDED_AT_ONCE)).sum();
             output.line(&format!("the run would send {} for embeddings", plural(requests, "request")));
-            if options.model.is_none() {
+            if server.is_none() {
                 return Ok(0);
             }
         }
         #[cfg(feature = "run")]
-        if options.model.is_some() {
-            return with_model::count_requests(&suite, output);
+        if server.is_some() {
+            return with_model::count_requests(&suites, options.batch_size(), output);
         }
         print_no_requests(None, output);
         return Ok(0);
@@ -64,48 +65,92 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     #[cfg(feature = "run")]
     if let Some(embedder) = &embedder {
         let failed = |error| InputError(format!("the embeddings: {error}"));
-        suite.add_embeddings(embedder).map_err(failed)?;
+        suites.iter_mut().try_for_each(|suite| suite.add_embeddings(embedder)).map_err(failed)?;
     }
     #[cfg(feature = "run")]
-    if let (Some(model), Some(url)) = (&options.model, &options.url) {
-        return with_model::run_server((&suite, size), options, (model, url), output);
+    if let Some(model) = &server {
+        return with_model::run_server((&suites, size), options, model, output);
     }
+    if options.batch.is_some() {
+        return Err(InputError(
+            "--batch: doubles score one subcontext at a time; name a model with `--local` or `--model`, or leave the option out"
+                .to_owned(),
+        ));
+    }
+    run_doubles((&suites, size), options, output)
+}
+
+/// Returns the questions of each seed of the options.
+fn suites(options: &PropagationArgs, size: Size) -> Result<Vec<PropagationSuite>, InputError> {
+    let problem = |path: &std::path::Path, problem: &dyn std::fmt::Display| {
+        InputError(format!("{}: {problem}", path.display()))
+    };
+    let news = match &options.news {
+        Some(path) => {
+            Some((path, load_news_pairs(&Folder::open(path)?).map_err(|error| problem(path, &error))?))
+        }
+        None => None,
+    };
+    let suite = |number: u32| {
+        let seed = options.seed.wrapping_add(number.into());
+        let suite = PropagationSuite::new(seed, size).map_err(InputError)?;
+        match &news {
+            Some((path, found)) => {
+                suite.with_news_pairs(found, size.pairs).map_err(|error| problem(path, &error))
+            }
+            None => Ok(suite),
+        }
+    };
+    (0..options.seeds).map(suite).collect()
+}
+
+/// Runs the suites with each double of the options, and prints the results.
+fn run_doubles(
+    (suites, size): (&[PropagationSuite], Size),
+    options: &PropagationArgs,
+    output: &mut Console,
+) -> Result<u8, InputError> {
     let doubles =
         if options.doubles.is_empty() { CopyingErrors::ALL.to_vec() } else { options.doubles.clone() };
-    let progress = Progress::over_steps(suite.steps() * doubles.len(), "step", output);
-    let mut results: Vec<DoubleResults> = Vec::new();
+    let steps: usize = suites.iter().map(PropagationSuite::steps).sum();
+    let progress = Progress::over_steps(steps * doubles.len(), "step", output);
+    let mut results: Vec<Vec<DoubleResults>> = Vec::new();
     for double in &doubles {
         // Returns whether to stop.
         let step = &mut || {
             progress.step();
             progress.is_interrupted()
         };
-        match suite.run(*double, step).map_err(|error| InputError(error.to_string()))? {
-            Some(found) => results.push(found),
+        // After an interrupt, a suite has no result.
+        let runs = suites.iter().map_while(|suite| suite.run(*double, step).transpose());
+        let seeds: Vec<DoubleResults> =
+            runs.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?;
+        if seeds.len() < suites.len() {
             // A double whose run is incomplete has no row.
-            None => break,
+            break;
         }
+        results.push(seeds);
     }
     let is_interrupted = progress.finish(output);
     // What Algorithm 1 of Permissive Information-Flow Analysis would cost; it is computed and not run.
-    let literal = if is_interrupted { None } else { suite.literal_cost() };
-    let manifest = manifest(&suite, size, &doubles);
+    let literal: Vec<LiteralCost> = match is_interrupted {
+        true => Vec::new(),
+        false => suites.iter().filter_map(PropagationSuite::literal_cost).collect(),
+    };
+    let manifest = manifest(suites, size, &doubles);
     match options.format {
         ReportFormat::Text => {
-            tables(&results, literal).lines().for_each(|line| output.line(line));
+            tables(&results, &literal).lines().for_each(|line| output.line(line));
         }
-        ReportFormat::Csv => {
-            let rows: Vec<_> = results.iter().flat_map(figure_rows).collect();
-            csv(&rows).lines().for_each(|line| output.line(line));
-        }
-        ReportFormat::Html => output.write_bytes(page(&results, literal, &manifest).as_bytes()),
+        ReportFormat::Csv => csv(&figure_rows(&results)).lines().for_each(|line| output.line(line)),
+        ReportFormat::Html => output.write_bytes(page(&results, &literal, &manifest).as_bytes()),
         ReportFormat::Json => {
-            let lines = lines(&results, literal);
+            let lines = lines(&results, &literal);
             output.line(&by_kind(&manifest, lines, is_interrupted).to_string());
         }
         ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
-            lines(&results, literal).iter().for_each(|line| output.line(&line.to_string()));
+            lines(&results, &literal).iter().for_each(|line| output.line(&line.to_string()));
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "doubles": results.len()}).to_string());
             }

@@ -8,12 +8,10 @@ use std::path::Path;
 use flowgate_bench::cost::{CountedModel, CountedScores, RequestCounter};
 use flowgate_bench::document::by_kind;
 use flowgate_bench::games::report::csv;
-#[cfg(feature = "local")]
-use flowgate_bench::propagation::MeanHiddenState;
 use flowgate_bench::propagation::report::{model_lines, model_page, model_rows, model_tables};
 #[cfg(feature = "run")]
 use flowgate_bench::propagation::{CitingDouble, CopyModel, CopyingErrors};
-use flowgate_bench::propagation::{Models, PropagationSuite, Size, model_manifest};
+use flowgate_bench::propagation::{ModelResults, Models, PropagationSuite, Size, model_manifest};
 #[cfg(feature = "run")]
 use flowgate_bench::tokens::count_lines;
 #[cfg(feature = "run")]
@@ -23,6 +21,10 @@ use flowgate_guard::propagation::ContinuedAnswers;
 #[cfg(feature = "local")]
 use flowgate_guard::propagation::introspection::ContinuedIntrospection;
 use flowgate_lm::ChatModel;
+#[cfg(feature = "local")]
+use flowgate_lm::MeanHiddenState;
+#[cfg(feature = "run")]
+use flowgate_lm::RemoteModel;
 #[cfg(feature = "local")]
 use flowgate_lm::local::LocalModel;
 
@@ -53,23 +55,24 @@ const ESTIMATED_ANSWER: u32 = 64;
 /// its steps.
 #[cfg(feature = "local")]
 pub(super) fn run_local(
-    (suite, size): (&mut PropagationSuite, Size),
+    (suites, size): (&mut [PropagationSuite], Size),
     path: &Path,
-    (format, is_dry_run): (ReportFormat, bool),
+    (format, batch, is_dry_run): (ReportFormat, usize, bool),
     output: &mut Console,
 ) -> Result<u8, InputError> {
     let (model, name) = crate::local_model::load(path)?;
-    with_local_model(&model, &name, suite, |suite, models| {
+    with_local_model(&model, &name, (suites, batch), |suites, models| {
         if is_dry_run {
-            print_no_requests(Some(suite.model_steps(models)), output);
+            print_no_requests(Some(steps(suites, models)), output);
             return Ok(0);
         }
-        measure((suite, size), models, &name, format, output)
+        measure((suites, size), models, &name, format, output)
     })?
 }
 
-/// Calls `run` with the suite and the parts of a model that it measures, and returns the result. The suite then has the
-/// articles that the model finds by its own hidden states. `name` is that of the model in messages.
+/// Calls `run` with the suites and the parts of a model that they measure, and returns the result. The suites then have
+/// the articles that the model finds by its own hidden states. `name` is that of the model in messages, and the model
+/// scores at most `batch` subcontexts at once.
 ///
 /// # Errors
 /// If the model cannot compute hidden states.
@@ -77,11 +80,12 @@ pub(super) fn run_local(
 pub(in super::super) fn with_local_model<T>(
     model: &LocalModel,
     name: &str,
-    suite: &mut PropagationSuite,
-    run: impl FnOnce(&PropagationSuite, Models<'_>) -> T,
+    (suites, batch): (&mut [PropagationSuite], usize),
+    run: impl FnOnce(&[PropagationSuite], Models<'_>) -> T,
 ) -> Result<T, InputError> {
     let failed = |error| InputError(format!("{name}: {error}"));
-    suite.add_embeddings(&MeanHiddenState(model)).map_err(failed)?;
+    let embedder = MeanHiddenState(model);
+    suites.iter_mut().try_for_each(|suite| suite.add_embeddings(&embedder)).map_err(failed)?;
     // Special tokens and errors do not matter here: the counts are for reports of cost.
     let count = |text: &str| model.count_tokens(text).unwrap_or_default();
     let answers = ContinuedAnswers { model, tokens: ANSWER_TOKENS };
@@ -89,66 +93,57 @@ pub(in super::super) fn with_local_model<T>(
     let continued = ContinuedIntrospection { model, tokens: ANSWER_TOKENS };
     let chat: &dyn ChatModel = if model.has_chat_template() { model } else { &continued };
     let models = Models {
-        scores: model,
         states: Some(model),
         chat: Some(chat),
         answers: Some(&answers),
-        count: &count,
+        batch,
+        ..Models::scoring(model, &count)
     };
-    Ok(run(suite, models))
+    Ok(run(suites, models))
 }
 
-/// Runs the suite with a model on a server, by its name and address. The server scores texts, and the model answers
-/// questions and cites documents; no server returns hidden states, so no kNN-LM runs.
+/// Runs the suite with a model on a server. The server scores texts, and the model answers questions and cites documents;
+/// no server returns hidden states, so no kNN-LM runs.
 #[cfg(feature = "run")]
 pub(super) fn run_server(
-    suite: (&PropagationSuite, Size),
+    suites: (&[PropagationSuite], Size),
     options: &PropagationArgs,
-    (model, url): (&str, &str),
+    remote: &RemoteModel,
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    let remote = flowgate_lm::RemoteModel::new(flowgate_lm::wire::Api::ChatCompletions, url, model);
-    let mut remote = remote.map_err(|error| InputError(format!("--url {url}: {error}")))?;
-    if let Some(variable) = &options.key_from {
-        let key = crate::command::run::models::key(variable)?;
-        remote = remote.key(key.trim()).map_err(|error| InputError(error.to_string()))?;
-    }
-    let scores = remote.scorer(options.scores.method());
-    let answers = ChatAnswers { model: &remote, instructions: INSTRUCTIONS };
+    let scores = remote.scorer(options.server.scores.method());
+    let answers = ChatAnswers { model: remote, instructions: INSTRUCTIONS };
     let models = Models {
-        scores: &scores,
-        states: None,
-        chat: Some(&remote),
+        chat: Some(remote),
         answers: Some(&answers),
-        count: &count_lines,
+        batch: options.batch_size(),
+        ..Models::scoring(&scores, &count_lines)
     };
-    measure(suite, models, remote.name(), options.format, output)
+    measure(suites, models, remote.name(), options.format, output)
 }
 
 /// Prints how many requests a run with a model on a server would send: doubles take its place, and what they are asked
 /// is counted.
 #[cfg(feature = "run")]
-pub(super) fn count_requests(suite: &PropagationSuite, output: &mut Console) -> Result<u8, InputError> {
+pub(super) fn count_requests(
+    suites: &[PropagationSuite],
+    batch: usize,
+    output: &mut Console,
+) -> Result<u8, InputError> {
     let counter = RequestCounter::default();
-    let double = CopyModel { copying: CopyingErrors::Exact, seed: suite.seed() };
-    let citing = CitingDouble { is_noisy: false, seed: suite.seed() };
+    // These doubles make no errors, so they use no seed.
+    let double = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
+    let citing = CitingDouble { is_noisy: false, seed: 1 };
     let scores = CountedScores { model: &double, counter: &counter };
     let chat = CountedModel { model: &citing, counter: &counter };
     let answers = ChatAnswers { model: &chat, instructions: INSTRUCTIONS };
     let models = Models {
-        scores: &scores,
-        states: None,
         chat: Some(&chat),
         answers: Some(&answers),
-        count: &count_lines,
+        batch,
+        ..Models::scoring(&scores, &count_lines)
     };
-    let progress = Progress::over_steps(suite.model_steps(models), "step", output);
-    let counted = suite.run_model(models, "double", &mut || {
-        progress.step();
-        progress.is_interrupted()
-    });
-    progress.finish(output);
-    if counted.map_err(|error| InputError(error.to_string()))?.is_none() {
+    if run_models(suites, models, "double", output)?.is_none() {
         return Ok(INTERRUPTED);
     }
     print_cost(&counter, ESTIMATED_ANSWER, output);
@@ -156,37 +151,52 @@ pub(super) fn count_requests(suite: &PropagationSuite, output: &mut Console) -> 
     Ok(0)
 }
 
-/// Runs the suite with these models, and prints the result. `name` is that of the model in the report.
+/// Returns the number of steps of a run with these models.
+fn steps(suites: &[PropagationSuite], models: Models<'_>) -> usize {
+    suites.iter().map(|suite| suite.model_steps(models)).sum()
+}
+
+/// Runs the suites with these models, and shows the progress. Returns the results of each; `None` after an interrupt.
+fn run_models(
+    suites: &[PropagationSuite],
+    models: Models<'_>,
+    name: &str,
+    output: &mut Console,
+) -> Result<Option<Vec<ModelResults>>, InputError> {
+    let progress = Progress::over_steps(steps(suites, models), "step", output);
+    let step = &mut || {
+        progress.step();
+        progress.is_interrupted()
+    };
+    let runs = suites.iter().map_while(|suite| suite.run_model(models, name, step).transpose());
+    let results: Result<Vec<ModelResults>, _> = runs.collect();
+    progress.finish(output);
+    let results = results.map_err(|error| InputError(format!("{name}: {error}")))?;
+    Ok((results.len() == suites.len()).then_some(results))
+}
+
+/// Runs the suites with these models, and prints the result. `name` is that of the model in the report.
 fn measure(
-    (suite, size): (&PropagationSuite, Size),
+    (suites, size): (&[PropagationSuite], Size),
     models: Models<'_>,
     name: &str,
     format: ReportFormat,
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    let progress = Progress::over_steps(suite.model_steps(models), "step", output);
-    let step = &mut || {
-        progress.step();
-        progress.is_interrupted()
-    };
-    let results = suite.run_model(models, name, step);
-    let is_interrupted = progress.finish(output);
-    let Some(results) = results.map_err(|error| InputError(format!("{name}: {error}")))? else {
-        return Ok(INTERRUPTED);
-    };
-    let manifest = model_manifest(suite, size, name);
+    let Some(results) = run_models(suites, models, name, output)? else { return Ok(INTERRUPTED) };
+    let manifest = model_manifest(suites, size, name, models.batch);
     match format {
         ReportFormat::Text => model_tables(&results).lines().for_each(|line| output.line(line)),
         ReportFormat::Csv => csv(&model_rows(&results)).lines().for_each(|line| output.line(line)),
         ReportFormat::Html => output.write_bytes(model_page(&results, &manifest).as_bytes()),
         ReportFormat::Json => {
-            let lines = model_lines(&results);
-            output.line(&by_kind(&manifest, lines, is_interrupted).to_string());
+            // The results are complete, since an interrupt before the last step leaves none.
+            output.line(&by_kind(&manifest, model_lines(&results), false).to_string());
         }
         ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
             model_lines(&results).iter().for_each(|line| output.line(&line.to_string()));
         }
     }
-    Ok(if is_interrupted { INTERRUPTED } else { 0 })
+    Ok(0)
 }

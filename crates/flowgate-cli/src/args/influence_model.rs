@@ -1,0 +1,34 @@
+//! Declares the options that name the model which some influence methods of `flowgate replay` ask. `clap` parses them.
+
+/// The influence methods that ask a model, as `--influence` of `replay` takes them.
+#[cfg(any(feature = "local", feature = "run"))]
+pub(crate) const ESTIMATED_METHODS: [&str; 3] = ["lambda", "knn-lm", "introspection"];
+/// This program asks no models.
+#[cfg(not(any(feature = "local", feature = "run")))]
+pub(crate) const ESTIMATED_METHODS: [&str; 0] = [];
+
+/// The model that the influence methods `lambda`, `knn-lm` and `introspection` ask.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct InfluenceModelArgs {
+    #[cfg(feature = "run")]
+    #[command(flatten)]
+    pub(crate) server: super::ScoringServerArgs,
+    /// The folder or GGUF file of a model in this process, or `embedded` for the one that ships with Flowgate, in place of a
+    /// model on a server.
+    #[cfg(feature = "local")]
+    #[arg(long, value_name = "FOLDER")]
+    #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
+    pub(crate) local: Option<std::path::PathBuf>,
+    /// The loss of utility that `lambda` and `knn-lm` tolerate. It does not carry over from one model to another: `flowgate
+    /// lm tune` chooses it.
+    #[cfg(any(feature = "local", feature = "run"))]
+    #[arg(long, default_value_t = 0.2, value_name = "NUMBER", value_parser = lambda)]
+    pub(crate) lambda: f64,
+}
+
+/// Parses λ: a number that is at least 0.
+#[cfg(any(feature = "local", feature = "run"))]
+fn lambda(text: &str) -> Result<f64, String> {
+    let lambda = text.parse().ok().filter(|lambda: &f64| lambda.is_finite() && *lambda >= 0.0);
+    lambda.ok_or_else(|| "λ must be a number that is at least 0".to_owned())
+}
