@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ScoreDistribution, ScreenerResults, ScreenerRow, TraceCases};
+use super::{ScoreDistribution, ScreenerResults, ScreenerRow, TraceCase, TraceCases};
 use crate::code::code_digest;
 use crate::games::manifest::digest;
 use crate::games::report::csv;
@@ -46,10 +46,16 @@ pub fn trace_manifest(seed: u64, traces: &TraceCases, limit: usize, model: &str)
         "prompt_limit": limit,
         "model": model,
         "sha256": {
-            "cases": digest(traces.cases.iter().map(|case| format!("{case:?}"))),
+            "cases": digest(traces.cases.iter().map(case_text)),
             "code": code_digest(),
         },
     })
+}
+
+/// Returns the text that identifies a call of a run: no name of a field is part of it.
+fn case_text(TraceCase { suite, task, is_injected, case }: &TraceCase) -> String {
+    let dependencies = (&case.regions, &case.depends, is_injected);
+    format!("{suite}\n{task}\n{dependencies:?}\n{}{}", case.prompt, case.output)
 }
 
 /// Returns the lines of the format jsonl that follow the manifest: the figures of each screener on each set, each ROC
