@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use super::device::DeviceArgs;
+
 /// The operations on small models.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LmCommand {
@@ -30,6 +32,8 @@ pub(crate) enum LmCommand {
 pub(crate) struct TrainArgs {
     /// The folder of the training, which is also the folder of the model.
     pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// The seed of texts and first weights. A training that is continued keeps its own.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
@@ -59,6 +63,8 @@ pub(crate) struct TrainArgs {
 pub(crate) struct EvaluateArgs {
     /// The folder or GGUF file of the model. [default: the model that ships with Flowgate]
     pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// The seed of the texts.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
@@ -79,6 +85,8 @@ fn width(text: &str) -> Result<u16, String> {
 pub(crate) struct TuneArgs {
     /// The folder or GGUF file of the model. [default: the model that ships with Flowgate]
     pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// The seed of the questions.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,

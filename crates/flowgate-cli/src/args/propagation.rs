@@ -80,6 +80,9 @@ pub(crate) struct PropagationArgs {
     #[cfg(feature = "local")]
     #[arg(long, value_name = "FOLDER", conflicts_with = "doubles")]
     pub(crate) local: Option<std::path::PathBuf>,
+    #[cfg(feature = "local")]
+    #[command(flatten)]
+    pub(crate) device: super::device::DeviceArgs,
     /// Measure a model on a server in place of the doubles, by its name; the server must score texts.
     #[cfg(feature = "run")]
     #[arg(long, value_name = "NAME", requires = "url", conflicts_with = "doubles")]

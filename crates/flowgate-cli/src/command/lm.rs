@@ -54,6 +54,7 @@ fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, InputError> {
         };
         trainer.map_err(|error| failed(&error))?
     };
+    trainer = trainer.on(options.device.processor).map_err(|error| failed(&error))?;
     let settings = trainer.settings().clone();
     let corpus = Corpus::new(settings.seed);
     output.line(&format!(
@@ -128,9 +129,10 @@ fn describe_losses(losses: &[f32]) -> String {
 /// covers the texts so far.
 fn evaluate(options: &EvaluateArgs, output: &mut Console) -> Result<u8, InputError> {
     let failed = |error: &dyn std::fmt::Display| InputError(error.to_string());
+    let processor = options.device.processor;
     let model = match &options.model {
-        Some(path) => LocalModel::load(path, &LocalSettings::default()),
-        None => LocalModel::embedded(),
+        Some(path) => LocalModel::load(path, &LocalSettings { processor, ..LocalSettings::default() }),
+        None => LocalModel::embedded_on(processor),
     };
     let model = model.map_err(|error| failed(&error))?;
     let texts = usize::try_from(options.texts).unwrap_or(usize::MAX);
@@ -160,7 +162,7 @@ fn evaluate(options: &EvaluateArgs, output: &mut Console) -> Result<u8, InputErr
 /// Chooses λ for a model and each phrasing of questions, and prints a row for each method. Returns the exit code; after an interrupt, prints nothing.
 fn tune(options: &TuneArgs, output: &mut Console) -> Result<u8, InputError> {
     let path = options.model.as_deref().unwrap_or_else(|| Path::new(crate::local_model::EMBEDDED));
-    let (model, name) = crate::local_model::load(path)?;
+    let (model, name) = crate::local_model::load(path, options.device.processor)?;
     let size = Size { questions: options.questions.into(), pairs: options.pairs.into() };
     let suite = PropagationSuite::new(options.seed, size).map_err(InputError)?;
     let count = |text: &str| model.count_tokens(text).unwrap_or_default();

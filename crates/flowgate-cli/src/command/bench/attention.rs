@@ -58,11 +58,12 @@ pub(super) fn reader(
     use crate::local_model;
 
     if let Some(folder) = &options.screener {
-        let TrainedScreener { model, name, network, threshold } = load_parts(folder)?;
+        let TrainedScreener { model, name, network, threshold } =
+            load_parts(folder, options.model.device.processor)?;
         let reader = AttentionReader { model: Arc::new(model), classifier: Arc::new(network), threshold };
         return Ok(Some((reader, json!({"model": name, "threshold": threshold}))));
     }
-    let (model, name) = local_model::load(local_model::EMBEDDED.as_ref())?;
+    let (model, name) = local_model::load(local_model::EMBEDDED.as_ref(), options.model.device.processor)?;
     let mut train = |features: FeatureSet, prompts: &[flowgate_bench::saliency::LabelledPrompt]| {
         Ok(Box::new(DependencyClassifier::train(prompts, features, options.seed, &mut || false)?) as _)
     };

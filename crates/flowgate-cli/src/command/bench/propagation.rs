@@ -41,7 +41,12 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     }
     #[cfg(feature = "local")]
     if let Some(path) = &options.local {
-        return with_model::run_local((&mut suite, size), path, (options.format, options.dry_run), output);
+        return with_model::run_local(
+            (&mut suite, size),
+            (path, options.device.processor),
+            (options.format, options.dry_run),
+            output,
+        );
     }
     #[cfg(feature = "run")]
     let embedder = ServerEmbedder::new(options)?;

@@ -23,6 +23,8 @@ use flowgate_guard::propagation::ContinuedAnswers;
 #[cfg(feature = "local")]
 use flowgate_guard::propagation::introspection::ContinuedIntrospection;
 use flowgate_lm::ChatModel;
+#[cfg(feature = "local")]
+use flowgate_lm::local::Processor;
 
 #[cfg(feature = "run")]
 use super::super::model::print_cost;
@@ -48,15 +50,15 @@ const INSTRUCTIONS: &str = "Answer the question from the documents, in one short
 const ESTIMATED_ANSWER: u32 = 64;
 
 /// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`. A dry run only counts
-/// its steps.
+/// its steps. `processor` evaluates the model.
 #[cfg(feature = "local")]
 pub(super) fn run_local(
     (suite, size): (&mut PropagationSuite, Size),
-    path: &Path,
+    (path, processor): (&Path, Processor),
     (format, is_dry_run): (ReportFormat, bool),
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    let (model, name) = crate::local_model::load(path)?;
+    let (model, name) = crate::local_model::load(path, processor)?;
     // The model also finds articles, by its own hidden states.
     let failed = |error| InputError(format!("{name}: {error}"));
     suite.add_embeddings(&MeanHiddenState(&model)).map_err(failed)?;
