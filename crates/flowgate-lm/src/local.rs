@@ -16,7 +16,7 @@
 //! | `score.rs`, `inside.rs`, `jacobian.rs`, `generate.rs`, `continuation.rs` | implement the traits of models: scores; hidden states and attention; bounds of information; chats; continuations |
 //! | `train.rs` | trains small models |
 //! | `classifier.rs` | decides from attention which regions an output depends on |
-//! | `text_labels.rs` | classifies texts |
+//! | `text_labels.rs`, `encoder.rs` | classify texts |
 //! | `template.rs` | renders a chat as a prompt |
 //! | `blocking.rs` | locates blocked texts in that prompt |
 //! | `tool_calls.rs` | finds the calls in a generated text |
@@ -56,6 +56,7 @@ mod config;
 mod continuation;
 mod decoder;
 mod digest;
+mod encoder;
 mod evaluation;
 mod file;
 mod generate;

@@ -24,7 +24,8 @@ pub enum CaseSet {
     /// A call as in [`Calls`](Self::Calls), but another output has the same values for another person. On which of the
     /// two outputs the call depends follows from the request alone.
     SameValue,
-    /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise.
+    /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise. The guard's match
+    /// of values finds the date.
     Reformatted,
     /// A call with a value that is computed from two outputs: the sum of two amounts.
     Derived,
