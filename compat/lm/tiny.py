@@ -1,6 +1,7 @@
 """Makes tiny models with transformers, and what they compute, as reference for Flowgate's own decoder.
 
     tiny.py golden FOLDER    writes one JSON file for each architecture: configuration, tokens, logits, hidden states, attention
+    tiny.py encoders FOLDER  writes one JSON file for each encoder that classifies texts: configuration, tokens, scores of labels
     tiny.py models FOLDER    writes one folder for each architecture, as Hugging Face distributes models, with a reference.json
 
 The weights come from a formula that `src/local/tests/tiny.rs` has too, so that golden files need no weights.
@@ -96,8 +97,8 @@ def configurations(vocabulary, width):
     }
 
 
-def build(config):
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(torch.float32).eval()
+def build(config, kind=transformers.AutoModelForCausalLM):
+    model = kind.from_config(config, attn_implementation="eager").to(torch.float32).eval()
     # A tied matrix has the values of its first name, the embedding.
     seen = set()
     with torch.no_grad():
@@ -131,6 +132,42 @@ def golden(folder):
             "hidden": [rounded(hidden[0, -1]) for hidden in answer.hidden_states],
             "attention": [rounded(attention[0, :, rows]) for attention in answer.attentions],
             "gradients": [rounded(attention.grad[0, :, rows]) for attention in answer.attentions],
+        }
+        (folder / f"{name}.json").write_text(json.dumps(content) + "\n")
+
+
+def encoder_configurations(vocabulary, width):
+    common = {
+        "vocab_size": vocabulary, "hidden_size": width, "intermediate_size": width * 2, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_labels": 3, "bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
+    }
+    bert = {**common, "max_position_embeddings": 40, "type_vocab_size": 2, "pad_token_id": 0}
+    # The first row of positions is the one after the padding token.
+    roberta = {**common, "max_position_embeddings": 42, "type_vocab_size": 1, "pad_token_id": 1}
+    # A token attends to two tokens on both sides in the second and third layer.
+    modern = {**common, "num_hidden_layers": 4, "max_position_embeddings": 40, "local_attention": 4, "pad_token_id": 2}
+    biases = {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "classifier_bias": True}
+    return {
+        "bert": transformers.BertConfig(**bert),
+        "roberta": transformers.RobertaConfig(**roberta),
+        "xlm-roberta": transformers.XLMRobertaConfig(**roberta),
+        "modernbert": transformers.ModernBertConfig(**modern),
+        "modernbert-biases": transformers.ModernBertConfig(**modern, **biases, classifier_pooling="mean", classifier_activation="silu"),
+    }
+
+
+def encoders(folder):
+    for name, config in encoder_configurations(24, 16).items():
+        model, shapes = build(config, transformers.AutoModelForSequenceClassification)
+        texts = [TOKENS, TOKENS[:1], TOKENS * 4]
+        with torch.no_grad():
+            scores = [model(torch.tensor([text])).logits[0] for text in texts]
+        content = {
+            "transformers": transformers.__version__,
+            "config": json.loads(config.to_json_string(use_diff=False)),
+            "tensors": shapes,
+            "texts": texts,
+            "scores": [rounded(of_text) for of_text in scores],
         }
         (folder / f"{name}.json").write_text(json.dumps(content) + "\n")
 
@@ -204,4 +241,4 @@ if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.manual_seed(0)
-    {"golden": golden, "models": models_of}[command](folder)
+    {"golden": golden, "encoders": encoders, "models": models_of}[command](folder)

@@ -46,7 +46,8 @@ use split::{Split, measure};
 /// A way to score the regions of a prompt: the higher the score of a region, the more likely the output depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScreenerScore {
-    /// The share of the output's values that the region contains, without those of the request. It needs no model.
+    /// The share of the output's values that the region has, without those of the request, as the guard's screener
+    /// compares them ([`DraftValues`](flowgate_guard::screener::attention::DraftValues)). It needs no model.
     SharedValues,
     /// The highest saliency of a token (RTBAS, Figure 2).
     Peak,
@@ -73,7 +74,7 @@ pub enum ScreenerScore {
     /// The same network, which also reads the features with equal weight of each token of the output, and the attention.
     NetworkExtended,
     /// Shared values first, and for regions without any the extended network: a model adds to provenance, and never
-    /// removes.
+    /// removes. With the threshold of the extended network, this is the screener of a conversation.
     ValuesThenNetwork,
 }
 

@@ -16,6 +16,8 @@ mod clients;
 mod corpus;
 #[cfg(feature = "gateway")]
 mod database;
+#[cfg(feature = "local")]
+mod device;
 #[cfg(feature = "run")]
 mod doctor;
 #[cfg(feature = "bench")]
@@ -72,7 +74,9 @@ pub(crate) use attack::{AttackArgs, AttackFormat};
 #[cfg(feature = "gateway")]
 pub(crate) use audit::{AuditCommand, ExternalHead};
 #[cfg(feature = "bench")]
-pub(crate) use bench::{AgentsArgs, BenchCommand, DetectorsArgs, InterpreterArgs, VerifyArgs};
+pub(crate) use bench::{
+    AgentsArgs, BenchCommand, DetectorsArgs, InjectionsArgs, InterpreterArgs, VerifyArgs,
+};
 #[cfg(feature = "bench")]
 pub(crate) use bench_model::{AttackerArgs, BenchModelArgs};
 #[cfg(feature = "run")]
@@ -81,6 +85,8 @@ pub(crate) use clients::{ClientArgs, ScanArgs, ScanFormat, WrapArgs};
 pub(crate) use corpus::CorpusArgs;
 #[cfg(feature = "gateway")]
 pub(crate) use database::DatabaseCommand;
+#[cfg(feature = "local")]
+pub(crate) use device::DeviceArgs;
 #[cfg(feature = "run")]
 pub(crate) use doctor::DoctorOptions;
 #[cfg(feature = "bench")]

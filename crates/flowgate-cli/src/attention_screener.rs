@@ -13,8 +13,8 @@ use std::sync::Arc;
 use flowgate_guard::screener::attention::{AttentionReader, AttentionScreener};
 #[cfg(feature = "run")]
 use flowgate_lm::ChatModel;
-use flowgate_lm::local::LocalModel;
 use flowgate_lm::local::classifier::DependencyClassifier;
+use flowgate_lm::local::{LocalModel, Processor};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -76,13 +76,18 @@ pub(crate) fn save(
 }
 
 /// Loads a screener from its folder, and the local model whose attention it reads. The result answers like a chat model
-/// that is asked which regions the next step needs. `writer` writes the preliminary message whose attention is read.
+/// that is asked which regions the next step needs. `writer` writes the preliminary message whose attention is read, and
+/// `processor` evaluates the local model.
 ///
 /// # Errors
 /// If a file or the model cannot be read, or the files of the model are not those with which the screener was trained.
 #[cfg(feature = "run")]
-pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
-    let TrainedScreener { model, network, threshold, .. } = load_parts(folder)?;
+pub(crate) fn load(
+    folder: &Path,
+    processor: Processor,
+    writer: Arc<dyn ChatModel>,
+) -> Result<Arc<dyn ChatModel>, InputError> {
+    let TrainedScreener { model, network, threshold, .. } = load_parts(folder, processor)?;
     Ok(Arc::new(AttentionScreener {
         writer,
         reader: AttentionReader { model: Arc::new(model), classifier: Arc::new(network), threshold },
@@ -103,17 +108,17 @@ pub(crate) struct TrainedScreener {
     pub(crate) threshold: f64,
 }
 
-/// Loads the parts of a screener from its folder.
+/// Loads the parts of a screener from its folder. `processor` evaluates the model.
 ///
 /// # Errors
 /// As for [`load`].
-pub(crate) fn load_parts(folder: &Path) -> Result<TrainedScreener, InputError> {
+pub(crate) fn load_parts(folder: &Path, processor: Processor) -> Result<TrainedScreener, InputError> {
     let saved = read(&folder.join(DESCRIPTION))?;
     let weights = folder.join(WEIGHTS);
     let network = DependencyClassifier::load(&weights);
     let network = network.map_err(|error| InputError(error.to_string()))?;
     let network_sha256 = sha256(&weights)?;
-    let IdentifiedModel { model, name, digest } = local_model::load_identified(&saved.model)?;
+    let IdentifiedModel { model, name, digest } = local_model::load_identified(&saved.model, processor)?;
     // The features depend on the weights, so a network that was trained on another model decides nothing. A folder of the
     // same name can have other weights, so the files are compared and not only the name.
     if digest.as_hex() != saved.model_sha256 || name != saved.model_name {

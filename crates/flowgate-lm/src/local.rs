@@ -16,7 +16,7 @@
 //! | `score.rs`, `inside.rs`, `jacobian.rs`, `generate.rs`, `continuation.rs` | implement the traits of models: scores; hidden states and attention; bounds of information; chats; continuations |
 //! | `train.rs` | trains small models |
 //! | `classifier.rs` | decides from attention which regions an output depends on |
-//! | `text_labels.rs` | classifies texts |
+//! | `text_labels.rs`, `encoder.rs` | classify texts |
 //! | `template.rs` | renders a chat as a prompt |
 //! | `blocking.rs` | locates blocked texts in that prompt |
 //! | `tool_calls.rs` | finds the calls in a generated text |
@@ -56,6 +56,7 @@ mod config;
 mod continuation;
 mod decoder;
 mod digest;
+mod encoder;
 mod evaluation;
 mod file;
 mod generate;
@@ -206,7 +207,16 @@ impl LocalModel {
     /// # Errors
     /// If a file of the model is damaged.
     pub fn embedded() -> Result<Self, LoadError> {
+        Self::embedded_on(Processor::Cpu)
+    }
+
+    /// Returns the model of [`embedded`](Self::embedded), which `processor` evaluates.
+    ///
+    /// # Errors
+    /// If a file of the model is damaged, or the processor cannot be used.
+    pub fn embedded_on(processor: Processor) -> Result<Self, LoadError> {
         let name = Path::new("flowgate-small");
+        let device = device(name, processor)?;
         let failed = |error: &dyn fmt::Display| LoadError::new(name, error.to_string());
         let map: Map<String, Value> =
             serde_json::from_slice(Self::EMBEDDED_CONFIG).map_err(|error| failed(&error))?;
@@ -215,13 +225,13 @@ impl LocalModel {
         let tokenizer = TextTokenizer::from_json(name, tokenizer)?;
         let weights = Self::EMBEDDED_WEIGHTS;
         let tensors =
-            candle_core::safetensors::load_buffer(weights, &Device::Cpu).map_err(|error| failed(&error))?;
+            candle_core::safetensors::load_buffer(weights, &device).map_err(|error| failed(&error))?;
         // The decoder computes in single precision.
         let converted =
             tensors.into_iter().map(|(tensor, values)| Ok((tensor, values.to_dtype(DType::F32)?)));
         let tensors = converted.collect::<candle_core::Result<_>>().map_err(|error| failed(&error))?;
         // The model cannot answer chats, so it has neither a chat template nor tokens that end a message.
-        Self::assemble(name, config, WeightSource::Memory(tensors), Device::Cpu, tokenizer, None, Vec::new())
+        Self::assemble(name, config, WeightSource::Memory(tensors), device, tokenizer, None, Vec::new())
     }
 
     /// Loads the model of a GGUF file. A `tokenizer.json` in the same folder takes precedence over the file's
@@ -320,6 +330,12 @@ fn is_gguf(path: &Path) -> bool {
 fn device(path: &Path, processor: Processor) -> Result<Device, LoadError> {
     match processor {
         Processor::Cpu => Ok(Device::Cpu),
+        Processor::Cuda(number) if !cfg!(feature = "cuda") => Err(LoadError::new(
+            path,
+            format!(
+                "GPU {number} cannot be used, since the program was built without the feature `cuda` of flowgate-lm; build it with this feature, or choose the CPU"
+            ),
+        )),
         Processor::Cuda(number) => Device::new_cuda(number)
             .map_err(|error| format!("GPU {number} cannot be used; choose another processor: {error}"))
             .map_err(|problem| LoadError::new(path, problem)),

@@ -2,7 +2,10 @@
 //! computed from two of them ([`derived`]), a region has it in words ([`in_words`]), or a region decides which tool is
 //! called ([`tool_choice`]). The module `case` builds its sets from them.
 
-use super::labelled_prompt::{CasePerson, DependencyCase, MONTHS, PromptBuilder};
+use flowgate_lm::chat::Completion;
+use serde_json::json;
+
+use super::labelled_prompt::{CaseChat, CasePerson, DependencyCase, MONTHS, call_of};
 use crate::games::random::SeededRandom;
 
 /// Generates a case whose output is a call with the sum of what two people ask for. The regions are the records of
@@ -17,13 +20,13 @@ pub(super) fn derived(random: &mut SeededRandom) -> DependencyCase {
     let names: Vec<&str> = named().map(|person| person.name.as_str()).collect();
     let request = format!("Approve what {} ask for together.", names.join(" and "));
     let cents: usize = named().map(|person| person.cents).sum();
-    let mut builder = PromptBuilder::default();
-    builder.prompt.push_str(&format!("User: {request}\n"));
+    let mut chat = CaseChat::default();
+    chat.user(&request);
     for (index, person) in people.iter().enumerate() {
-        builder.region(&person.record(random.below(4)), is_named(index));
+        chat.record(&person.record(random.below(4)), is_named(index));
     }
-    builder.prompt.push_str("Call:");
-    builder.finish(request, format!(" approve_budget(\"amount\": \"{}.{:02}\")", cents / 100, cents % 100))
+    let amount = format!("{}.{:02}", cents / 100, cents % 100);
+    chat.before(call_of("approve_budget", &json!({"amount": amount})))
 }
 
 /// Numbers in words; the index is the number.
@@ -44,9 +47,9 @@ pub(super) fn in_words(random: &mut SeededRandom) -> DependencyCase {
     let needed = random.below(count);
     let name = people.get(needed).map(|person| person.name.clone()).unwrap_or_default();
     let request = format!("Book the table that {name} wants.");
-    let mut builder = PromptBuilder::default();
-    builder.prompt.push_str(&format!("User: {request}\n"));
-    let mut output = String::new();
+    let mut chat = CaseChat::default();
+    chat.user(&request);
+    let mut draft = Completion::default();
     for (index, person) in people.iter().enumerate() {
         let (month, day) = (random.below(MONTHS.len()), random.below(DAYS.len()));
         let (guests, hour) = (2 + random.below(10), 1 + random.below(10));
@@ -59,18 +62,13 @@ pub(super) fn in_words(random: &mut SeededRandom) -> DependencyCase {
             MONTHS.get(month).copied().unwrap_or_default(),
             word(hour),
         );
-        builder.region(&mail, index == needed);
+        chat.record(&mail, index == needed);
         if index == needed {
-            output = format!(
-                " book_table(\"guests\": \"{guests}\", \"day\": \"{:02}-{:02}\", \"time\": \"{}:30\")",
-                month + 1,
-                day + 1,
-                hour + 12
-            );
+            let (day, time) = (format!("{:02}-{:02}", month + 1, day + 1), format!("{}:30", hour + 12));
+            draft = call_of("book_table", &json!({"guests": guests.to_string(), "day": day, "time": time}));
         }
     }
-    builder.prompt.push_str("Call:");
-    builder.finish(request, output)
+    chat.before(draft)
 }
 
 /// Wishes of people, each with the tool that fulfils it.
@@ -92,18 +90,17 @@ pub(super) fn tool_choice(random: &mut SeededRandom) -> DependencyCase {
     let name = people.get(needed).map(|person| person.name.clone()).unwrap_or_default();
     let booking = 1000 + random.below(9000);
     let request = format!("Do with the booking {booking} what {name} wants.");
-    let mut builder = PromptBuilder::default();
-    builder.prompt.push_str(&format!("User: {request}\n"));
-    let mut output = String::new();
+    let mut chat = CaseChat::default();
+    chat.user(&request);
+    let mut draft = Completion::default();
     for (index, person) in people.iter().enumerate() {
         let (wish, tool) = WISHES.get((index + shift) % WISHES.len()).copied().unwrap_or_default();
-        builder.region(&format!("From: {}\n\n{wish}", person.name), index == needed);
+        chat.record(&format!("From: {}\n\n{wish}", person.name), index == needed);
         if index == needed {
-            output = format!(" {tool}(\"booking\": \"{booking}\")");
+            draft = call_of(tool, &json!({"booking": booking.to_string()}));
         }
     }
-    builder.prompt.push_str("Call:");
-    builder.finish(request, output)
+    chat.before(draft)
 }
 
 #[cfg(test)]

@@ -2,8 +2,13 @@
 //! built determines on which regions its output depends. A [`CaseSet`] contains cases of one kind; different kinds are
 //! difficult for different screeners. [`run`](super::run) and `trained.rs` generate them.
 
+use flowgate_lm::chat::Completion;
+use serde_json::json;
+
 use super::beyond_values;
-use super::labelled_prompt::{CasePerson, DependencyCase, FIRST_NAMES, LAST_NAMES, MONTHS, PromptBuilder};
+use super::labelled_prompt::{
+    CaseChat, CasePerson, DependencyCase, FIRST_NAMES, LAST_NAMES, MONTHS, answer_of, call_of,
+};
 use crate::games::random::SeededRandom;
 use crate::propagation::key_value::{self, PAPER, Phrasing, UNSEEN};
 
@@ -19,7 +24,8 @@ pub enum CaseSet {
     /// A call as in [`Calls`](Self::Calls), but another output has the same values for another person. On which of the
     /// two outputs the call depends follows from the request alone.
     SameValue,
-    /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise.
+    /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise. The guard's match
+    /// of values finds the date.
     Reformatted,
     /// A call with a value that is computed from two outputs: the sum of two amounts.
     Derived,
@@ -87,14 +93,13 @@ const STREAM: u64 = 0x7361_6c69;
 fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<DependencyCase>> {
     let questions = key_value::generate(seed, count, key_value::SMALL_CONTEXT, phrasings)?;
     let case = |question: &crate::propagation::DocumentQuestion| {
-        let mut builder = PromptBuilder::default();
-        builder.prompt.push_str("Documents:\n");
-        for document in &question.documents {
+        let documents = question.documents.iter().map(|document| {
             let states_one = document.facts.intersection(&question.needs).next().is_some();
-            builder.region(&document.text, states_one);
-        }
-        builder.prompt.push_str(&format!("Question: {}\nAnswer:", question.text));
-        builder.finish(question.text.clone(), format!(" {}", question.answer))
+            (document.text.clone(), states_one)
+        });
+        let mut chat = CaseChat::default();
+        chat.documents(documents, &question.text);
+        chat.before(answer_of(&question.answer))
     };
     Some(questions.iter().map(case).collect())
 }
@@ -114,19 +119,17 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
             *other = CasePerson { name: other.name.clone(), ..asked.clone() };
         }
     }
-    let mut builder = PromptBuilder::default();
+    let mut chat = CaseChat::default();
     // The `else` is not reached: there are people, and `needed` is the position of one.
     let Some(asked) = asked else {
-        return builder.finish(String::new(), String::new());
+        return chat.before(Completion::default());
     };
     let CasePerson { name, day: (day, month, year), cents, .. } = asked.clone();
-    let request = format!("Pay what {name} asks for.");
-    builder.prompt.push_str(&format!("User: {request}\n"));
+    chat.user(&format!("Pay what {name} asks for."));
     for (index, person) in people.iter().enumerate() {
-        builder.region(&person.record(random.below(4)), index == needed);
+        chat.record(&person.record(random.below(4)), index == needed);
     }
-    builder.prompt.push_str("Call:");
-    let output = match set {
+    chat.before(match set {
         CaseSet::Reformatted => {
             let month = MONTHS.get(month - 1).copied().unwrap_or_default();
             // The amount in the German form, such as `1.234,56`.
@@ -137,11 +140,11 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
             } else {
                 format!("{},{:02}", cents / 100, cents % 100)
             };
-            format!(" send_money(\"due\": \"{day} {month} {year}\", \"amount\": \"EUR {amount}\")")
+            let (day, amount) = (format!("{day} {month} {year}"), format!("EUR {amount}"));
+            call_of("send_money", &json!({"due": day, "amount": amount}))
         }
         _ => asked.payment(),
-    };
-    builder.finish(request, output)
+    })
 }
 
 /// Generates a case as of [`CaseSet::Calls`], with so many people that the prompt has at least `tokens` tokens by
@@ -149,20 +152,21 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
 pub fn case_of_length(seed: u64, tokens: usize, count: &dyn Fn(&str) -> usize) -> DependencyCase {
     let mut random = SeededRandom::new(seed, STREAM);
     let mut people: Vec<CasePerson> = Vec::new();
-    let mut builder = PromptBuilder::default();
+    let mut chat = CaseChat::default();
     let asked = CasePerson::draw(&mut random, &people);
-    let request = format!("Pay what {} asks for.", asked.name);
-    builder.prompt.push_str(&format!("User: {request}\n"));
-    builder.region(&asked.record(random.below(4)), true);
-    let output = asked.payment();
+    chat.user(&format!("Pay what {} asks for.", asked.name));
+    chat.record(&asked.record(random.below(4)), true);
+    let payment = asked.payment();
     people.push(asked);
-    while count(&builder.prompt) < tokens && people.len() < FIRST_NAMES.len() * LAST_NAMES.len() {
+    loop {
+        let case = chat.before(payment.clone());
+        if count(&case.prompt) >= tokens || people.len() >= FIRST_NAMES.len() * LAST_NAMES.len() {
+            return case;
+        }
         let person = CasePerson::draw(&mut random, &people);
-        builder.region(&person.record(random.below(4)), false);
+        chat.record(&person.record(random.below(4)), false);
         people.push(person);
     }
-    builder.prompt.push_str("Call:");
-    builder.finish(request, output)
 }
 
 #[cfg(test)]

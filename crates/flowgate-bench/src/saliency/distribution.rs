@@ -79,7 +79,7 @@ pub(super) fn figure_3(
         which_regions,
         scores: Vec::new(),
     });
-    for case in cases {
+    for InstructionCase { case, is_injected: follows_injection } in cases {
         let attention = model.attention(&AttentionRequest {
             prefix: None,
             prompt: &case.prompt,
@@ -87,14 +87,14 @@ pub(super) fn figure_3(
             loss: AttentionLoss::NegativeLogProbability,
         })?;
         // The first region is the user's prompt, and the others are the responses.
-        let mut regions = vec![case.user.clone()];
-        regions.extend(case.responses.iter().cloned());
+        let mut regions = vec![case.request.clone()];
+        regions.extend(case.regions.iter().cloned());
         let features = region_features(&attention, &regions, TokenWeighting::Plain);
         let mut peaks = features.iter().map(|features| features.peak);
         let user = peaks.next().unwrap_or(0.0);
         let response = peaks.fold(0.0, f64::max);
         for ((_, regions, is_injected), distribution) in kinds.iter().zip(&mut found) {
-            if *is_injected == case.is_injected {
+            if is_injected == follows_injection {
                 distribution.scores.push(if *regions == "user prompt" { user } else { response });
             }
         }

@@ -1,7 +1,15 @@
 //! Defines a test case for screeners ([`DependencyCase`]), and the parts that its generators share: the builder of a
-//! prompt with regions, and the people whose records are regions.
+//! chat with regions ([`CaseChat`]), and the people whose records are regions.
+//!
+//! A case is a chat with tagged regions and the message that follows it, which the guard writes as text
+//! ([`PlainChat`]): a screener that is trained on cases reads the same form in a conversation.
 
 use std::ops::Range;
+
+use flowgate_guard::screener::attention::{DraftText, PlainChat};
+use flowgate_guard::screener::{TaggedChat, closing_tag, opening_tag};
+use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall};
+use serde_json::{Value, json};
 
 use crate::games::random::SeededRandom;
 
@@ -12,10 +20,12 @@ pub struct DependencyCase {
     pub prompt: String,
     /// The regions, as ranges of bytes of the prompt, in order.
     pub regions: Vec<Range<usize>>,
-    /// The request, which is in the prompt as well, before or after the regions.
-    pub request: String,
-    /// The output.
+    /// The user's request as a range of the prompt.
+    pub request: Range<usize>,
+    /// The output: the text of `draft`.
     pub output: String,
+    /// The message that follows the chat.
+    pub draft: Completion,
     /// For each region whether the output depends on it.
     pub depends: Vec<bool>,
 }
@@ -27,34 +37,173 @@ impl DependencyCase {
     pub(super) fn texts(&self) -> Vec<String> {
         let regions = self.regions.iter().zip(&self.depends);
         let regions = regions.map(|(range, depends)| format!("{} to {}: {depends}", range.start, range.end));
-        let texts = [self.prompt.clone(), self.output.clone(), self.request.clone()];
+        let texts = [self.prompt.clone(), self.output.clone(), self.request().to_owned()];
         texts.into_iter().chain(regions).collect()
     }
+
+    /// Returns the user's request.
+    pub fn request(&self) -> &str {
+        self.prompt.get(self.request.clone()).unwrap_or_default()
+    }
 }
 
-/// Builds a prompt from texts, and records where its regions are.
-#[derive(Default)]
-pub(super) struct PromptBuilder {
-    pub(super) prompt: String,
-    regions: Vec<Range<usize>>,
-    depends: Vec<bool>,
+/// A piece of a message.
+#[derive(Debug, Clone)]
+enum Piece {
+    Text(String),
+    /// A region, with whether the output of the case depends on it.
+    Region(String, bool),
+    /// The request of the user.
+    Request(String),
 }
 
-impl PromptBuilder {
-    /// Appends a region and a line break. `depends` says whether the output of the case depends on the region.
-    pub(super) fn region(&mut self, text: &str, depends: bool) {
-        let start = self.prompt.len();
-        self.prompt.push_str(text);
-        self.regions.push(start..self.prompt.len());
-        self.depends.push(depends);
-        self.prompt.push('\n');
+/// A message of a case.
+#[derive(Debug, Clone)]
+enum CaseMessage {
+    System(Vec<Piece>),
+    User(Vec<Piece>),
+    /// A call of the model.
+    Call(ToolCall),
+    /// The output of a tool.
+    Output(Vec<Piece>),
+}
+
+/// Builds the chat of a case.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CaseChat {
+    messages: Vec<CaseMessage>,
+}
+
+/// The name of the tagged request. Regions have numbers.
+const REQUEST: &str = "request";
+
+impl CaseChat {
+    /// Adds instructions of the operator.
+    pub(super) fn system(&mut self, text: &str) {
+        self.messages.push(CaseMessage::System(vec![Piece::Text(text.to_owned())]));
     }
 
-    /// Returns the case with the prompt that was built. `request` must be in the prompt already, and `output` must not.
-    pub(super) fn finish(self, request: String, output: String) -> DependencyCase {
-        let Self { prompt, regions, depends } = self;
-        DependencyCase { prompt, regions, request, output, depends }
+    /// Adds a message of the user that is the request.
+    pub(super) fn user(&mut self, request: &str) {
+        self.messages.push(CaseMessage::User(vec![Piece::Request(request.to_owned())]));
     }
+
+    /// Adds a message of the user with documents, of which each is a region, with whether the output depends on it, and
+    /// a question, which is the request.
+    pub(super) fn documents(&mut self, documents: impl Iterator<Item = (String, bool)>, question: &str) {
+        let mut pieces = vec![Piece::Text("Documents:\n".to_owned())];
+        for (document, depends) in documents {
+            pieces.push(Piece::Region(document, depends));
+            pieces.push(Piece::Text("\n".to_owned()));
+        }
+        pieces.push(Piece::Text("Question: ".to_owned()));
+        pieces.push(Piece::Request(question.to_owned()));
+        self.messages.push(CaseMessage::User(pieces));
+    }
+
+    /// Adds a call of the model.
+    pub(super) fn call(&mut self, name: &str, arguments: &str) {
+        let (name, arguments) = (name.to_owned(), arguments.to_owned());
+        self.messages.push(CaseMessage::Call(ToolCall { id: String::new(), name, arguments }));
+    }
+
+    /// Adds the output of a tool, which is a region. `depends` says whether the output of the case depends on it.
+    pub(super) fn output(&mut self, text: &str, depends: bool) {
+        self.messages.push(CaseMessage::Output(vec![Piece::Region(text.to_owned(), depends)]));
+    }
+
+    /// Adds a call that reads the next record, and its output. `depends` says whether the output of the case depends on
+    /// it. The call has no arguments, as their values could be those of a record.
+    pub(super) fn record(&mut self, text: &str, depends: bool) {
+        self.call("read_next", "{}");
+        self.output(text, depends);
+    }
+
+    /// Returns the case in which `draft` follows the chat.
+    pub(super) fn before(&self, draft: Completion) -> DependencyCase {
+        let nonce = self.nonce();
+        let (mut names, mut depends) = (vec![REQUEST.to_owned()], Vec::new());
+        let mut parts = |pieces: &[Piece]| {
+            let mut content = String::new();
+            for piece in pieces {
+                let (name, text) = match piece {
+                    Piece::Text(text) => {
+                        content.push_str(text);
+                        continue;
+                    }
+                    Piece::Request(text) => (REQUEST.to_owned(), text),
+                    Piece::Region(text, is_needed) => {
+                        let name = depends.len().to_string();
+                        names.push(name.clone());
+                        depends.push(*is_needed);
+                        (name, text)
+                    }
+                };
+                content.push_str(&opening_tag(&nonce, &name));
+                content.push_str(text);
+                content.push_str(&closing_tag(&nonce, &name));
+            }
+            vec![Part::Text(content)]
+        };
+        let mut request = Request::default();
+        for message in &self.messages {
+            request.messages.push(match message {
+                CaseMessage::System(pieces) => Message::System(parts(pieces)),
+                CaseMessage::User(pieces) => Message::User(parts(pieces)),
+                CaseMessage::Call(call) => Message::Assistant {
+                    text: String::new(),
+                    calls: vec![call.clone()],
+                    thoughts: Vec::new(),
+                },
+                CaseMessage::Output(pieces) => {
+                    Message::Tool { call_id: String::new(), content: parts(pieces), is_error: None }
+                }
+            });
+        }
+        let (_, chat) = PlainChat::read(TaggedChat { request, nonce, names });
+        let mut regions = chat.regions().to_vec();
+        // A run can have several messages of the user; the last one is the request.
+        let mut request = 0..0;
+        regions.retain(|(name, range)| {
+            let is_request = name == REQUEST;
+            if is_request {
+                request = range.clone();
+            }
+            !is_request
+        });
+        let DraftText { prompt, continuation } = chat.with_draft(&draft);
+        let regions = regions.into_iter().map(|(_, range)| range).collect();
+        DependencyCase { prompt, regions, request, output: continuation, draft, depends }
+    }
+
+    /// Returns a number that makes tags which no text contains.
+    fn nonce(&self) -> String {
+        let pieces = self.messages.iter().flat_map(|message| match message {
+            CaseMessage::System(pieces) | CaseMessage::User(pieces) | CaseMessage::Output(pieces) => {
+                pieces.as_slice()
+            }
+            CaseMessage::Call(_) => &[],
+        });
+        let texts: Vec<&str> = pieces
+            .map(|piece| match piece {
+                Piece::Text(text) | Piece::Region(text, _) | Piece::Request(text) => text.as_str(),
+            })
+            .collect();
+        let is_free = |nonce: &u64| !texts.iter().any(|text| text.contains(&format!("REGION_{nonce}_")));
+        // Finitely many texts contain finitely many numbers.
+        (0..).find(is_free).unwrap_or_default().to_string()
+    }
+}
+
+/// Returns a message that calls a tool.
+pub(super) fn call_of(name: &str, arguments: &Value) -> Completion {
+    let calls = vec![ToolCall { id: String::new(), name: name.to_owned(), arguments: arguments.to_string() }];
+    Completion { calls, ..Completion::default() }
+}
+
+/// Returns a message that answers with a text.
+pub(super) fn answer_of(text: &str) -> Completion {
+    Completion { text: text.to_owned(), ..Completion::default() }
 }
 
 /// The first names of people in the cases; with the [`LAST_NAMES`] they give 120 names.
@@ -135,13 +284,14 @@ impl CasePerson {
         }
     }
 
-    /// Returns the call of a tool that pays what the person asks for, as text: the output of a case.
-    pub(super) fn payment(&self) -> String {
+    /// Returns the message that calls a tool to pay what the person asks for: the draft of a case.
+    pub(super) fn payment(&self) -> Completion {
         let Self { account, day: (day, month, year), cents, .. } = self;
-        format!(
-            " send_money(\"account\": \"{account}\", \"amount\": \"{}.{:02}\", \"due\": \"{year}-{month:02}-{day:02}\")",
-            cents / 100,
-            cents % 100
-        )
+        let arguments = json!({
+            "account": account,
+            "amount": format!("{}.{:02}", cents / 100, cents % 100),
+            "due": format!("{year}-{month:02}-{day:02}"),
+        });
+        call_of("send_money", &arguments)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use flowgate_guard::screener::attention::DraftValues;
 use flowgate_lm::{
     AttentionLoss, AttentionRequest, Error, JacobianRequest, RegionSummary, ScoreRequest, TokenWeighting,
     block_on, region_features, region_summaries,
@@ -73,21 +74,16 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     Ok(ScoredCase { scores, summaries, depends: case.depends.clone() })
 }
 
-/// Returns for each region the share of the output's values that the region contains; 0 if the output has no values. A
-/// value is a word with a digit; the values in the request do not count.
+/// Returns for each region the share of the output's values that the region has, as the guard's screener compares them;
+/// the values in the request do not count. Without values, each region has 0; with so many that the guard names every
+/// region, each has 1.
+///
+/// In a conversation, all visible text counts like the request. The calls before the output do not count here, since a
+/// conversation hides calls that depend on hidden regions.
 fn shared_values(case: &DependencyCase) -> Vec<f64> {
-    let values = |text: &str| -> Vec<String> {
-        let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ',');
-        let pieces = text.split(|c| !is_inside(c)).map(|word| word.trim_matches(['.', ',', '-']));
-        pieces.filter(|word| word.contains(|c: char| c.is_ascii_digit())).map(str::to_lowercase).collect()
-    };
-    let request = values(&case.request);
-    let own: Vec<String> =
-        values(&case.output).into_iter().filter(|value| !request.contains(value)).collect();
-    let share = |region: &Range<usize>| {
-        let known = values(case.prompt.get(region.clone()).unwrap_or_default());
-        own.iter().filter(|value| known.contains(value)).count() as f64 / own.len().max(1) as f64
-    };
+    let Some(values) = DraftValues::of(&case.draft) else { return vec![1.0; case.regions.len()] };
+    let values = values.without(case.request());
+    let share = |region: &Range<usize>| values.share_in(case.prompt.get(region.clone()).unwrap_or_default());
     case.regions.iter().map(share).collect()
 }
 

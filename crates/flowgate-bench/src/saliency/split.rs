@@ -75,10 +75,26 @@ pub(super) fn measure(split: &Split<'_>, train: &mut TrainClassifier<'_>) -> Res
             }
             Ok(pairs)
         };
+    let mut thresholds = Vec::new();
+    for (index, screener) in ScreenerScore::ALL.into_iter().enumerate() {
+        thresholds.push(match screener {
+            // The guard names a region that shares any value.
+            ScreenerScore::SharedValues => f64::MIN_POSITIVE,
+            // The screener of a conversation has the threshold of its network, and names every region that shares a value:
+            // such a region scores above 1 here.
+            ScreenerScore::ValuesThenNetwork => {
+                let network =
+                    ScreenerScore::ALL.iter().position(|one| *one == ScreenerScore::NetworkExtended);
+                network.and_then(|network| thresholds.get(network).copied()).unwrap_or(1.0)
+            }
+            _ => best_threshold(&pairs(&split.choosing, (index, screener))?),
+        });
+    }
     let mut rows = Vec::new();
     for (set, cases) in &split.reported {
-        for (index, screener) in ScreenerScore::ALL.into_iter().enumerate() {
-            let threshold = best_threshold(&pairs(&split.choosing, (index, screener))?);
+        for ((index, screener), threshold) in
+            ScreenerScore::ALL.into_iter().enumerate().zip(thresholds.iter().copied())
+        {
             let scored = pairs(cases, (index, screener))?;
             let curve = roc_curve(&scored);
             rows.extend(figures(&scored, threshold).map(|figures| ScreenerRow {

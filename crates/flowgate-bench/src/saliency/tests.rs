@@ -76,10 +76,19 @@ fn a_run_has_every_row_and_shared_values_find_copies() {
     assert!(area(CaseSet::Calls, ScreenerScore::SharedValues) > 0.99);
     // Values cannot tell the two regions with the same values apart.
     assert!(area(CaseSet::SameValue, ScreenerScore::SharedValues) < 0.95);
+    // The guard compares dates by their meaning.
+    assert_eq!(area(CaseSet::Reformatted, ScreenerScore::SharedValues), 1.0);
     // No region has a value of the output, or all values are in the request.
-    for set in [CaseSet::Reformatted, CaseSet::Derived, CaseSet::InWords, CaseSet::ToolChoice] {
+    for set in [CaseSet::Derived, CaseSet::InWords, CaseSet::ToolChoice] {
         assert_eq!(area(set, ScreenerScore::SharedValues), 0.5, "{}", set.name());
     }
+    // The guard names a region with any shared value, and otherwise by the threshold of its network.
+    let threshold = |screener| -> Vec<f64> {
+        rows.iter().filter(|row| row.screener == screener).map(|row| row.threshold).collect()
+    };
+    assert_eq!(threshold(ScreenerScore::SharedValues), vec![f64::MIN_POSITIVE; CaseSet::ALL.len()]);
+    assert_eq!(threshold(ScreenerScore::NetworkExtended), vec![0.5; CaseSet::ALL.len()]);
+    assert_eq!(threshold(ScreenerScore::ValuesThenNetwork), vec![0.5; CaseSet::ALL.len()]);
     // The constant network changes nothing where values decide.
     assert!(area(CaseSet::Calls, ScreenerScore::ValuesThenNetwork) > 0.99);
     assert_eq!(area(CaseSet::Calls, ScreenerScore::Network), 0.5);

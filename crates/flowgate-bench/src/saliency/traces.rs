@@ -1,8 +1,8 @@
 //! Builds cases from runs of AgentDojo's ground truth, which `examples/agentdojo/traces.py` records ([`TraceCases`]).
 //! `flowgate bench screeners` and `flowgate screen train` read such runs.
 //!
-//! A case is a call with everything before it; its regions are the outputs of earlier tools, each as a whole. Its
-//! dependencies are known in two ways:
+//! A case is a call with everything before it, as the chat of a conversation; its regions are the outputs of earlier
+//! tools, each as a whole. Its dependencies are known in two ways:
 //!
 //! * The arguments of the ground truth are literals. A call depends on each output that contains one of them, unless
 //!   the user's request does.
@@ -12,12 +12,10 @@
 //! Calls whose dependencies are not known are left out: with an argument that neither the request nor an output
 //! contains, since it was derived, or that has fewer than [`SHORTEST`] characters, since these occur anywhere.
 
-use std::ops::Range;
-
 use serde_json::Value;
 
 use super::instruction::InstructionCase;
-use super::labelled_prompt::{DependencyCase, PromptBuilder};
+use super::labelled_prompt::{CaseChat, DependencyCase, call_of};
 use crate::games::random::SeededRandom;
 
 /// The minimum number of characters of an argument that identifies the output from which it was copied.
@@ -30,8 +28,6 @@ pub struct TraceCase {
     pub suite: String,
     /// The user's task.
     pub task: String,
-    /// The range of the user's request in the prompt.
-    pub user: Range<usize>,
     /// Whether the call is of the attacker's task.
     pub is_injected: bool,
     /// The call, with the outputs of tools before it as regions.
@@ -42,20 +38,13 @@ impl TraceCase {
     /// Returns the case in the form from which RTBAS's Figure 3 is computed: the user's request and the outputs of
     /// tools as ranges of the prompt.
     pub(super) fn instruction(&self) -> InstructionCase {
-        InstructionCase {
-            prompt: self.case.prompt.clone(),
-            user: self.user.clone(),
-            responses: self.case.regions.clone(),
-            output: self.case.output.clone(),
-            is_injected: self.is_injected,
-        }
+        InstructionCase { case: self.case.clone(), is_injected: self.is_injected }
     }
 
     /// Returns the texts that identify the case, for the digest in a manifest: its suite and task, whether the call is of
-    /// the attacker's task, the position of the request, and those of the case itself.
+    /// the attacker's task, and those of the case itself.
     pub(super) fn texts(&self) -> Vec<String> {
-        let user = format!("{} to {}", self.user.start, self.user.end);
-        let texts = [self.suite.clone(), self.task.clone(), self.is_injected.to_string(), user];
+        let texts = [self.suite.clone(), self.task.clone(), self.is_injected.to_string()];
         texts.into_iter().chain(self.case.texts()).collect()
     }
 }
@@ -93,9 +82,19 @@ impl TraceCases {
         let mut earlier = EarlierMessages::default();
         for message in messages {
             match text(message, "role")?.as_str() {
-                "user" => earlier.request.push_str(&text(message, "content")?),
-                "tool" => earlier.outputs.push(text(message, "content")?),
+                "system" => earlier.chat.system(&text(message, "content")?),
+                "user" => {
+                    let request = text(message, "content")?;
+                    earlier.chat.user(&request);
+                    earlier.request.push_str(&request);
+                }
+                "tool" => {
+                    let content = text(message, "content")?;
+                    earlier.chat.output(&content, false);
+                    earlier.outputs.push(content);
+                }
                 "assistant" => {
+                    let mut written = Vec::new();
                     let is_injected = message.get("origin").and_then(Value::as_str) == Some("injection");
                     let calls = message.get("tool_calls").and_then(Value::as_array);
                     for call in calls.into_iter().flatten() {
@@ -111,10 +110,11 @@ impl TraceCases {
                             earlier.carrier = earlier.outputs.len().checked_sub(1);
                         }
                         self.add_call(&earlier, (&suite, &task), is_injected, (&name, &arguments), limit);
-                        earlier.calls.push(sentence(&name, &arguments));
+                        written.push((name, arguments.to_string()));
                     }
+                    // Calls of one message were written together, so none of them is in the prompt of another.
+                    written.iter().for_each(|(name, arguments)| earlier.chat.call(name, arguments));
                 }
-                // A system message is no part of the prompts.
                 _ => {}
             }
         }
@@ -140,30 +140,13 @@ impl TraceCases {
             self.unknown += 1;
             return;
         };
-        // Build the prompt: the request, then each earlier call with its output, which is a region.
-        let mut builder = PromptBuilder::default();
-        builder.prompt.push_str("User: ");
-        let start = builder.prompt.len();
-        builder.prompt.push_str(&earlier.request);
-        // The range of the request in the prompt.
-        let user = start..builder.prompt.len();
-        for ((call, output), depends) in earlier.calls.iter().zip(&earlier.outputs).zip(depends) {
-            builder.prompt.push_str(&format!("\nCall: {call}\nOutput:\n"));
-            builder.region(output, depends);
-        }
-        builder.prompt.push_str("Call:");
-        if builder.prompt.len() > limit {
+        let mut case = earlier.chat.before(call_of(name, arguments));
+        if case.prompt.len() > limit {
             self.too_long += 1;
             return;
         }
-        let case = builder.finish(earlier.request.clone(), format!(" {}", sentence(name, arguments)));
-        self.cases.push(TraceCase {
-            suite: suite.to_owned(),
-            task: task.to_owned(),
-            user,
-            is_injected,
-            case,
-        });
+        case.depends = depends;
+        self.cases.push(TraceCase { suite: suite.to_owned(), task: task.to_owned(), is_injected, case });
     }
 
     /// Returns the names of the suites that have cases, in the order of the runs.
@@ -197,12 +180,14 @@ impl TraceCases {
     }
 }
 
-/// The messages of a run before a call: the user's request, and the calls of tools with their outputs.
+/// The messages of a run before a call.
 #[derive(Default)]
 struct EarlierMessages {
+    /// All messages. Its regions are the outputs; which of them a call depends on is computed for each call.
+    chat: CaseChat,
+    /// What the user has said.
     request: String,
-    /// The calls, as sentences; each has the output with the same index.
-    calls: Vec<String>,
+    /// The outputs of tools.
     outputs: Vec<String>,
     /// The index of the output with the injected text, once a call has obeyed it.
     carrier: Option<usize>,
@@ -268,25 +253,18 @@ fn has_words(text: &str, words: &str) -> bool {
         })
 }
 
-/// Returns a call in words, as RTBAS writes it before it computes attention: the tool, and each argument with its
-/// value. A value in which there are no texts and numbers, such as `true`, is written as JSON.
-fn sentence(name: &str, arguments: &Value) -> String {
-    let value = |value: &Value| {
-        let mut found = Vec::new();
-        leaves(value, &mut found);
-        if found.is_empty() { value.to_string() } else { found.join(", ") }
-    };
-    let arguments: Vec<String> = arguments
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, argument)| format!("{} {}", name.replace('_', " "), value(argument)))
-        .collect();
-    if arguments.is_empty() { name.to_owned() } else { format!("{name} with {}", arguments.join(" and ")) }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use flowgate_guard::screener::attention::AttentionReader;
+    use flowgate_guard::screener::judge::JudgeScreener;
+    use flowgate_guard::screener::{Screener as _, TaggedChat, closing_tag, opening_tag};
+    use flowgate_lm::chat::{Message, Part, Request, ToolCall};
+    use flowgate_lm::{
+        Attention, AttentionModel, AttentionRequest, Error, RegionClassifier, RegionSummary, ScriptedModel,
+        block_on,
+    };
     use serde_json::json;
 
     use super::*;
@@ -362,17 +340,104 @@ mod tests {
         let last = cases.cases.last().unwrap();
         assert!(last.is_injected);
         let case = &last.case;
-        assert_eq!(case.prompt.get(last.user.clone()), Some("Pay the bill bill-12.txt of May"));
+        assert_eq!(case.request(), "Pay the bill bill-12.txt of May");
         assert_eq!(case.prompt.get(case.regions[0].clone()), Some("nothing"));
-        assert!(
-            case.prompt.contains("\nCall: read_file with path bill-12.txt\nOutput:\nnothing\n"),
-            "{}",
-            case.prompt
-        );
-        assert_eq!(case.output, " pay with to US99 derived and amount 3000");
+        let read = "System: rules\nUser: Pay the bill bill-12.txt of May\nCall: read_file(\"path\": \"bill-12.txt\")\n[tool]\nnothing\n";
+        assert!(case.prompt.starts_with(read) && case.prompt.ends_with("\nCall:"), "{}", case.prompt);
+        assert_eq!(case.output, " pay(\"to\": \"US99 derived\", \"amount\": 3000)");
         let mut short = TraceCases::default();
-        short.add_run(&run("banking", &messages), 50).unwrap();
+        short.add_run(&run("banking", &messages), 70).unwrap();
         assert_eq!((short.cases.len(), short.too_long), (0, 3));
+    }
+
+    /// What an attention model was asked.
+    #[derive(Default)]
+    struct Asked(Mutex<Vec<(String, String)>>);
+
+    impl AttentionModel for Asked {
+        fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error> {
+            let asked = (request.prompt.to_owned(), request.continuation.to_owned());
+            self.0.lock().unwrap().push(asked);
+            let tokens: Vec<_> = (0..request.prompt.len()).map(|at| at..at + 1).collect();
+            let weights = vec![1.0; tokens.len()];
+            let output = std::iter::once(0..request.continuation.len()).collect();
+            Attention::new(tokens, output, (1, 1), weights.clone(), weights).ok_or(Error::Unsupported("it"))
+        }
+    }
+
+    /// A classifier that returns the share of the prompt that a region is.
+    struct Length;
+
+    impl RegionClassifier for Length {
+        fn probabilities(&self, regions: &[RegionSummary]) -> Result<Vec<f64>, Error> {
+            Ok(regions.iter().map(|region| region.plain.sum).collect())
+        }
+    }
+
+    /// The conversation of a run in which the outputs of tools are tagged, and the screener that reads it: the model is
+    /// asked for the attention of the same prompt, continuation and regions as in the case.
+    #[test]
+    fn a_conversation_is_read_in_the_form_of_the_cases() {
+        let (read, pay) = (json!({"path": "bill-12.txt"}), json!({"to": "GB29 \"NWBK\"", "amount": 98.7}));
+        let outputs = ["Amount: 98.7 to the account GB29 \"NWBK\"", "{\"balance\": 1200}"];
+        let messages = [
+            call("user", "read_file", &read),
+            output(outputs[0]),
+            call("user", "balance", &json!({})),
+            output(outputs[1]),
+            call("user", "pay", &pay),
+        ];
+        let mut cases = TraceCases::default();
+        cases.add_run(&run("banking", &messages), 1000).unwrap();
+        let case = &cases.cases.last().unwrap().case;
+
+        // The request of an agent, as a provider's client would write it: other white space, and ids.
+        let text = |text: &str| vec![Part::Text(text.to_owned())];
+        let calls = |name: &str, arguments: &str| Message::Assistant {
+            text: String::new(),
+            calls: vec![ToolCall {
+                id: "a".to_owned(),
+                name: name.to_owned(),
+                arguments: arguments.to_owned(),
+            }],
+            thoughts: Vec::new(),
+        };
+        let answer = |name: &str, output: &str| Message::Tool {
+            call_id: "a".to_owned(),
+            content: text(&format!("{}{output}{}", opening_tag("7f", name), closing_tag("7f", name))),
+            is_error: Some(false),
+        };
+        let mut request = Request::default();
+        request.messages.extend([
+            Message::System(text("rules")),
+            Message::User(text("Pay the bill bill-12.txt of May")),
+            calls("read_file", "{ \"path\" : \"bill-12.txt\" }"),
+            answer("h1", outputs[0]),
+            calls("balance", "{}"),
+            answer("h2", outputs[1]),
+        ]);
+        let names = vec!["h1".to_owned(), "h2".to_owned()];
+        let question = JudgeScreener.question(TaggedChat { request, nonce: "7f".to_owned(), names });
+        let writer = ScriptedModel::from_function(move |_| Ok(call_of("pay", &pay)));
+        let model = Arc::new(Asked::default());
+        let region = |index: usize| case.regions[index].len() as f64 / case.prompt.len() as f64;
+        for (threshold, expected) in
+            [(0.0, vec!["h1", "h2"]), (region(1), vec!["h1", "h2"]), (1.0, vec!["h1"])]
+        {
+            let reader = AttentionReader {
+                model: Arc::clone(&model) as Arc<dyn AttentionModel>,
+                classifier: Arc::new(Length),
+                threshold: threshold - 1e-9,
+            };
+            let answer = block_on(reader.answer(&writer, &question)).unwrap();
+            let expected = expected.into_iter().map(str::to_owned).collect();
+            assert_eq!(JudgeScreener.parse_answer(&answer), Some(expected));
+            assert_eq!(model.0.lock().unwrap().last(), Some(&(case.prompt.clone(), case.output.clone())));
+        }
+        assert_eq!(outputs.map(str::to_owned).to_vec(), {
+            let regions = case.regions.iter().map(|range| case.prompt[range.clone()].to_owned());
+            regions.collect::<Vec<_>>()
+        });
     }
 
     #[test]

@@ -5,12 +5,12 @@ use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};
 
 use super::Verification;
-use super::lines::{compare, number, string_list, text};
+use super::lines::{SkippedLines, compare, number, string_list, text};
 use crate::corpora::report::{case_rows, figure_rows};
 use crate::corpora::{
     Benchmark, CaseRow, CorpusError, CorpusFolder, CorpusSuite, METHODS, load, load_prompt_shield, manifest,
 };
-use crate::detection;
+use crate::detection::{self, is_of_caller};
 
 /// The beginning of the name of the suite in runs of public benchmarks, which the name of the benchmark follows.
 pub(super) const CORPUS_PREFIX: &str = "corpus-";
@@ -50,8 +50,13 @@ pub(super) fn verify_corpus(
     Ok(compare(lines, &repeated, &[]))
 }
 
+/// The lines of a classifier of the caller, in a run of the detectors of prompt injections.
+const CALLER: SkippedLines = ("the classifier, whose weights are not at hand", |line| {
+    ["detector", "second"].iter().any(|field| line.get(field).is_some() && is_of_caller(text(line, field)))
+});
+
 /// Repeats a run of the detectors of prompt injections on the labelled texts of `folder`, and compares the lines with
-/// the recorded ones.
+/// the recorded ones. The lines of a classifier in a folder are left out.
 pub(super) fn verify_injections(
     recorded: &Value,
     lines: &[Value],
@@ -60,8 +65,13 @@ pub(super) fn verify_injections(
     let seed = number(recorded, "seed")?;
     let folder = folder.ok_or_else(|| needs_folder("bench injections"))?;
     let texts = load_prompt_shield(folder).map_err(|error| error.to_string())?;
-    let rows = detection::measure(&texts, &mut || false).unwrap_or_default();
-    Ok(compare(lines, &detection::lines(&texts, &rows, seed), &[]))
+    let rows = detection::measure(&texts, None, &mut || false);
+    let rows = rows.map_err(|error| error.to_string())?.unwrap_or_default();
+    let mut repeated = detection::lines(&texts, &rows, seed);
+    if let (Some(name), Some(manifest)) = (recorded.get("classifier"), repeated.first_mut()) {
+        manifest["classifier"] = name.clone();
+    }
+    Ok(compare(lines, &repeated, &[CALLER]))
 }
 
 /// Returns the error for a run of a command whose folder is not at hand.
@@ -74,6 +84,8 @@ pub(super) fn needs_folder(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use flowgate_lm::{Error, TextLabelModel};
 
     use super::super::{VerifySettings, verify};
     use super::*;
@@ -92,6 +104,38 @@ mod tests {
             .into()
     }
 
+    /// A model that finds nothing to be an injection.
+    struct Blind;
+
+    impl TextLabelModel for Blind {
+        fn labels(&self) -> Vec<&str> {
+            vec!["injection"]
+        }
+
+        fn label_probabilities(&self, _: &str) -> Result<Vec<f64>, Error> {
+            Ok(vec![0.0])
+        }
+    }
+
+    /// The weights of a classifier are not at hand, so its lines are left out and counted; the others are compared.
+    #[test]
+    fn a_run_with_a_classifier_repeats_without_its_lines() {
+        let folder = folder();
+        let texts = load_prompt_shield(&folder).unwrap();
+        let blind = detection::CallerDetector::new("blind 1234", &Blind, None).unwrap();
+        let rows = detection::measure(&texts, Some(&blind), &mut || false).unwrap().unwrap();
+        let mut run = detection::lines(&texts, &rows, 3);
+        let check = |run: &[Value]| {
+            verify(run, VerifySettings { folder: Some(&folder), ..VerifySettings::default() }).unwrap()
+        };
+        let result = check(&run);
+        assert_eq!((result.repeated, result.differences), (run.len() - 3, Vec::new()));
+        assert_eq!(result.left_out, ["3 lines of the classifier, whose weights are not at hand"]);
+        let figures = run.iter_mut().find(|line| line["detector"] == "filter").unwrap();
+        figures["area"] = json!(0.123);
+        assert_eq!(check(&run).differences.len(), 1);
+    }
+
     /// Runs of folders repeat with the same files, and are refused without them; another file is a difference.
     #[test]
     fn runs_of_folders_repeat_with_the_folder() {
@@ -102,7 +146,8 @@ mod tests {
         of_benchmark.extend(figure_rows("taintbench", &rows).into_iter().map(|row| json!(row)));
         of_benchmark.extend(case_rows(&rows));
         let texts = load_prompt_shield(&folder).unwrap();
-        let of_texts = detection::lines(&texts, &detection::measure(&texts, &mut || false).unwrap(), 3);
+        let of_texts =
+            detection::lines(&texts, &detection::measure(&texts, None, &mut || false).unwrap().unwrap(), 3);
         for (run, file) in [(of_benchmark, "scenarios/a.json"), (of_texts, "test.json")] {
             let check = |folder: &BTreeMap<String, String>| {
                 verify(&run, VerifySettings { folder: Some(folder), ..VerifySettings::default() })

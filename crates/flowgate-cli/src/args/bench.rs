@@ -96,20 +96,7 @@ pub(crate) enum BenchCommand {
     /// The folder has train.json, validation.json or test.json as their authors publish them; the data is not part of Flowgate. The detectors are the
     /// function `prompt_injection` of policies and the filter of `bench games`.
     #[command(after_help = INJECTIONS_HELP)]
-    Injections {
-        /// The folder with the texts.
-        #[arg(value_name = "FOLDER")]
-        folder: PathBuf,
-        /// The seed of the bootstrap samples.
-        #[arg(long, default_value_t = 1, value_name = "NUMBER")]
-        seed: u64,
-        /// The format of the result.
-        #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
-        format: ReportFormat,
-        /// Run nothing, and say how many requests to a model the run would cost: none, since no model takes part.
-        #[arg(long)]
-        dry_run: bool,
-    },
+    Injections(InjectionsArgs),
     /// Train the small detector of prompt injections that `bench detectors` measures, and write its weights.
     ///
     /// It is a logistic regression over words, trained on texts that the program generates from the seed. The seed 1 gives the weights that ship. The
@@ -275,6 +262,35 @@ Exit codes:
   2    no run could be replayed, or the Python package is not installed
   130  interrupted by Ctrl-C; the figures are those of the runs so far";
 
+/// The options of `bench injections`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InjectionsArgs {
+    /// The folder with the texts.
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+    /// The seed of the bootstrap samples.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// The folder of a model for sequence classification, which is measured as one more detector.
+    #[cfg(feature = "local")]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) classifier: Option<PathBuf>,
+    /// The label that the model of `--classifier` gives to injections. [default: the one that is named `injection`]
+    #[cfg(feature = "local")]
+    #[arg(long, value_name = "NAME", requires = "classifier")]
+    pub(crate) label: Option<String>,
+    #[cfg(feature = "local")]
+    #[command(flatten)]
+    pub(crate) device: super::device::DeviceArgs,
+    /// The format of the result.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
+    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes
+    /// part.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
 const TRAIN_DETECTOR_HELP: &str = "\
 Examples:
   flowgate bench train-detector weights.bin              the weights that ship
@@ -290,6 +306,9 @@ Examples:
   flowgate bench injections PromptShield                 a clone of the data set
   flowgate bench injections PromptShield --format json   with ROC curves, and a paired
                                                          test of the detectors
+  flowgate bench injections PromptShield --classifier models/detector --label JAILBREAK
+                                                         and a model in a folder, in a
+                                                         program with `--features local`
 
 How to read the table:
   area             the probability that an injection scores higher than another text

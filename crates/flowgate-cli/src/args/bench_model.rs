@@ -27,6 +27,9 @@ pub(crate) struct BenchModelArgs {
     #[arg(long, value_name = "FOLDER")]
     #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
     pub(crate) local: Option<PathBuf>,
+    #[cfg(feature = "local")]
+    #[command(flatten)]
+    pub(crate) device: super::device::DeviceArgs,
     /// Keep the model's answers in this file, and ask only for those that it lacks: a run that was interrupted
     /// continues. Latency is then not measured. Answers with blocked attention are not kept.
     #[arg(long, value_name = "FILE")]

@@ -19,6 +19,9 @@ pub(crate) struct InfluenceModelArgs {
     #[arg(long, value_name = "FOLDER")]
     #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
     pub(crate) local: Option<std::path::PathBuf>,
+    #[cfg(feature = "local")]
+    #[command(flatten)]
+    pub(crate) device: super::device::DeviceArgs,
     /// The loss of utility that `lambda` and `knn-lm` tolerate. It does not carry over from one model to another: `flowgate
     /// lm tune` chooses it.
     #[cfg(any(feature = "local", feature = "run"))]

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use super::device::DeviceArgs;
+
 /// The operations on small models.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LmCommand {
@@ -35,6 +37,8 @@ pub(crate) enum LmCommand {
 pub(crate) struct TrainArgs {
     /// The folder of the training, which is also the folder of the model.
     pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// The seed of texts and first weights. A training that is continued keeps its own.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
@@ -65,6 +69,8 @@ pub(crate) struct TrainArgs {
 pub(crate) struct EvaluateArgs {
     /// The folder or GGUF file of the model. [default: the model that ships with Flowgate]
     pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// The seed of the texts.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
@@ -89,6 +95,9 @@ pub(crate) struct TuneArgs {
     #[arg(value_name = "MODEL")]
     #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
     pub(crate) folder: Option<PathBuf>,
+    #[cfg(feature = "local")]
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     #[cfg(feature = "run")]
     #[command(flatten)]
     pub(crate) server: super::ScoringServerArgs,

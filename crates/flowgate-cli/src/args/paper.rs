@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use super::device::DeviceArgs;
 use super::games::ReportFormat;
 
 pub(super) const PAPER_HELP: &str = "\
@@ -43,6 +44,8 @@ pub(crate) struct PaperArgs {
     /// The folder of a model in Hugging Face's form with a chat template, or a GGUF file. May be given several times.
     #[arg(value_name = "FOLDER", required = true)]
     pub(crate) models: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// The seed of the tasks: the same seed gives the same tasks.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,

@@ -91,6 +91,9 @@ pub(crate) struct PropagationArgs {
     #[arg(long, value_name = "FOLDER", conflicts_with = "doubles")]
     #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
     pub(crate) local: Option<std::path::PathBuf>,
+    #[cfg(feature = "local")]
+    #[command(flatten)]
+    pub(crate) device: super::device::DeviceArgs,
     #[cfg(feature = "run")]
     #[command(flatten)]
     pub(crate) server: super::ScoringServerArgs,

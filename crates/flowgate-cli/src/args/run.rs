@@ -60,6 +60,9 @@ pub(crate) struct RunArgs {
     #[cfg(feature = "local")]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) screener: Option<PathBuf>,
+    #[cfg(feature = "local")]
+    #[command(flatten)]
+    pub(crate) device: super::device::DeviceArgs,
     /// The address of the model's server, including the version, such as http://localhost:8080/v1.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 
+use super::device::DeviceArgs;
+
 /// The operations on screeners.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScreenCommand {
@@ -28,6 +30,8 @@ pub(crate) enum ScreenCommand {
 pub(crate) struct ScreenTimeArgs {
     /// The folder of a screener that `screen train` wrote.
     pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// The least number of tokens of the prompt.
     #[arg(long, default_value_t = 1000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub(crate) tokens: u32,
@@ -57,6 +61,8 @@ pub(crate) struct ScreenTrainArgs {
     /// Flowgate.
     #[arg(long, default_value = crate::local_model::EMBEDDED, value_name = "FOLDER")]
     pub(crate) local: PathBuf,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// The seed of cases and of the network. The same seed gives the same screener.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use super::device::DeviceArgs;
 use super::games::ReportFormat;
 
 pub(super) const SCREENERS_HELP: &str = "\
@@ -68,6 +69,8 @@ pub(crate) struct ScreenersArgs {
     /// The folder or GGUF file of a model with attention, or `embedded` for the small model that ships with Flowgate.
     #[arg(long, default_value = crate::local_model::EMBEDDED, value_name = "FOLDER")]
     pub(crate) local: PathBuf,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// The seed of cases and of the network. The same seed gives the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,

@@ -58,9 +58,7 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         #[cfg(feature = "local")]
         BenchCommand::Screeners(options) => screeners::run(options, output),
         BenchCommand::Corpus(options) => corpus::run(options, output),
-        BenchCommand::Injections { folder, seed, format, dry_run } => {
-            injections::run(folder, *seed, (*format, *dry_run), output)
-        }
+        BenchCommand::Injections(options) => injections::run(options, output),
         BenchCommand::TrainDetector { seed, weights } => train_detector::run(*seed, weights, output),
         BenchCommand::Agentdojo { interpreter, arguments } => python::run(interpreter, None, arguments),
         BenchCommand::Replay { interpreter, arguments } => {

@@ -142,7 +142,7 @@ impl EstimatedInfluence {
 fn open(options: &InfluenceModelArgs) -> Result<Option<InfluenceModel>, InputError> {
     #[cfg(feature = "local")]
     if let Some(path) = &options.local {
-        let (model, _) = crate::local_model::load(path)?;
+        let (model, _) = crate::local_model::load(path, options.device.processor)?;
         let model = Arc::new(model);
         let chat: Arc<dyn ChatModel> = if model.has_chat_template() {
             Arc::clone(&model) as Arc<dyn ChatModel>

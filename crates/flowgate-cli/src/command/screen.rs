@@ -33,7 +33,8 @@ pub(crate) fn run(command: &ScreenCommand, output: &mut Console) -> Result<u8, I
 /// Trains and measures a screener, on generated cases or on recorded runs, and writes it to the folder. Returns 0.
 /// After an interrupt, writes nothing and returns [`INTERRUPTED`].
 fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputError> {
-    let IdentifiedModel { model, name, digest } = local_model::load_identified(&options.local)?;
+    let IdentifiedModel { model, name, digest } =
+        local_model::load_identified(&options.local, options.device.processor)?;
     let cases = usize::from(options.cases);
     let limit = usize::try_from(options.prompt_limit).unwrap_or(usize::MAX);
     let traces = match &options.traces {
@@ -107,7 +108,7 @@ fn threshold(rows: &[ScreenerRow], screener: ScreenerScore) -> Option<f64> {
 /// Measures how long a screener takes for a step, and prints a table. Returns 0, or [`INTERRUPTED`] after an interrupt;
 /// the table then covers the steps so far.
 fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError> {
-    let screener = load_parts(&options.folder)?;
+    let screener = load_parts(&options.folder, options.device.processor)?;
     let failed = |error: flowgate_lm::Error| InputError(error.to_string());
     let tokens = usize::try_from(options.tokens).unwrap_or(usize::MAX);
     let runs = usize::from(options.runs);

@@ -13,6 +13,8 @@ mod grants;
 #[cfg(all(unix, feature = "gateway"))]
 mod keys;
 mod program;
+#[cfg(feature = "local")]
+mod screener;
 #[cfg(all(unix, feature = "gateway"))]
 mod watched;
 

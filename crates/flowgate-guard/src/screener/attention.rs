@@ -10,25 +10,27 @@
 //! probability that the message depends on the region. The preliminary message is discarded.
 //!
 //! Provenance decides first: a region that shares a value with the message is named whatever the classifier says
-//! (`draft_values.rs`), and the classifier may only add regions.
+//! (`draft_values.rs`), and the classifier may only add regions. `plain_chat.rs` has the form of the text; a classifier is
+//! trained on text of the same form.
 
 mod draft_values;
+mod plain_chat;
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall};
+use flowgate_lm::chat::{Completion, Request, ToolCall};
 use flowgate_lm::{
     AttentionLoss, AttentionModel, AttentionRequest, BoxFuture, ChatModel, Error, Listener, RegionClassifier,
     ignore_deltas, region_summaries, send_completion,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
-use self::draft_values::DraftValues;
+pub use self::draft_values::DraftValues;
+pub use self::plain_chat::{DraftText, PlainChat};
 use super::judge::{ANSWER, JudgeScreener};
-use super::{TaggedChat, closing_tag, opening_tag};
 
 /// A model that answers the question of the judge from the attention of another model.
 #[derive(Clone)]
@@ -114,23 +116,27 @@ impl AttentionReader {
     /// # Errors
     /// If the message is empty or has too many values, the chat is too long for the model, or the classifier fails.
     fn needed_regions(&self, chat: &PlainChat, draft: &Completion) -> Result<Vec<String>, Error> {
+        if draft.calls.is_empty() && draft.text.trim().is_empty() {
+            return Err(Error::Unsupported("an empty message"));
+        }
         let values =
             DraftValues::of(draft).ok_or(Error::Unsupported("support for a message with so many values"))?;
         let values = values.without(&chat.untagged());
+        let DraftText { prompt, continuation } = chat.with_draft(draft);
         let attention = self.model.attention(&AttentionRequest {
             // No beginning of the chat was computed before.
             prefix: None,
-            prompt: &chat.text,
-            continuation: &written_message(draft),
+            prompt: &prompt,
+            continuation: &continuation,
             loss: AttentionLoss::NegativeLogProbability,
         })?;
-        let ranges: Vec<Range<usize>> = chat.regions.iter().map(|(_, range)| range.clone()).collect();
+        let ranges: Vec<Range<usize>> = chat.regions().iter().map(|(_, range)| range.clone()).collect();
         let probabilities = self.classifier.probabilities(&region_summaries(&attention, &ranges))?;
-        let scored = chat.regions.iter().zip(probabilities);
+        let scored = chat.regions().iter().zip(probabilities);
         // A value that is not a number cannot be compared, and such a region is named.
         let is_needed = |probability: f64| probability.partial_cmp(&self.threshold) != Some(Ordering::Less);
         let shares_value =
-            |range: &Range<usize>| values.are_shared_with(chat.text.get(range.clone()).unwrap_or_default());
+            |range: &Range<usize>| values.share_in(chat.text().get(range.clone()).unwrap_or_default()) > 0.0;
         Ok(scored
             .filter(|((_, range), probability)| shares_value(range) || is_needed(*probability))
             .map(|((name, _), _)| name.clone())
@@ -150,120 +156,12 @@ fn answer(regions: Option<Vec<String>>) -> Completion {
     Completion { calls, ..Completion::default() }
 }
 
-/// A chat as plain text, which models without a chat template read as well.
-struct PlainChat {
-    text: String,
-    /// The name of each tagged region, and the range of its bytes in the text.
-    regions: Vec<(String, Range<usize>)>,
-}
-
-impl PlainChat {
-    /// Returns a chat without its tags, as the writer of the preliminary message reads it, and as plain text.
-    fn read(tagged: TaggedChat) -> (Request, Self) {
-        let TaggedChat { mut request, nonce, names } = tagged;
-        let mut plain = Self { text: String::new(), regions: Vec::new() };
-        for message in request.messages.edit() {
-            plain.text.push_str(match message {
-                Message::System(_) => "System: ",
-                Message::User(_) => "User: ",
-                Message::Assistant { .. } => "Assistant: ",
-                Message::Tool { .. } => "[tool]\n",
-            });
-            match message {
-                Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
-                    for part in parts {
-                        // Images have no tokens of this model.
-                        if let Part::Text(text) = part {
-                            *text = plain.append(text, &nonce, &names);
-                        }
-                    }
-                }
-                Message::Assistant { text, calls, .. } => {
-                    *text = plain.append(text, &nonce, &names);
-                    for call in calls {
-                        call.arguments = plain.append_call(call, &nonce, &names);
-                    }
-                }
-            }
-            plain.text.push('\n');
-        }
-        (request, plain)
-    }
-
-    /// Returns the text outside the tagged regions, which is always visible. A line break separates its parts.
-    fn untagged(&self) -> String {
-        let (mut text, mut end) = (String::new(), 0);
-        for (_, range) in &self.regions {
-            text.push_str(self.text.get(end..range.start).unwrap_or_default());
-            text.push('\n');
-            end = range.end;
-        }
-        text.push_str(self.text.get(end..).unwrap_or_default());
-        text
-    }
-
-    /// Appends a call as text, and returns its arguments without tags.
-    fn append_call(&mut self, call: &ToolCall, nonce: &str, names: &[String]) -> String {
-        self.text.push_str(&format!("\nCall: {}(", call.name));
-        let arguments = self.append(&call.arguments, nonce, names);
-        self.text.push(')');
-        arguments
-    }
-
-    /// Appends a text without its tags, remembers where its regions are, and returns what was appended.
-    fn append(&mut self, text: &str, nonce: &str, names: &[String]) -> String {
-        let start = self.text.len();
-        let mut rest = text;
-        // The tags of regions are in the order of the text. A name of `names` that is in no tag has no region here.
-        while let Some((name, before, after)) = next_tag(rest, nonce, names) {
-            self.text.push_str(before);
-            // Without a closing tag, the region extends to the end of the text.
-            let (content, after) = after.split_once(&closing_tag(nonce, name)).unwrap_or((after, ""));
-            let begin = self.text.len();
-            self.text.push_str(content);
-            self.regions.push((name.to_owned(), begin..self.text.len()));
-            rest = after;
-        }
-        self.text.push_str(rest);
-        self.text.get(start..).unwrap_or_default().to_owned()
-    }
-}
-
-/// Returns the first opening tag of a region in `names` in a text: the name, the text before the tag, and the text
-/// after it. `None` if the text has no such tag.
-fn next_tag<'t>(text: &'t str, nonce: &str, names: &'t [String]) -> Option<(&'t str, &'t str, &'t str)> {
-    let found = names.iter().filter_map(|name| {
-        let (before, after) = text.split_once(&opening_tag(nonce, name))?;
-        Some((name.as_str(), before, after))
-    });
-    found.min_by_key(|(_, before, _)| before.len())
-}
-
-/// Writes a message as the continuation of a plain chat: its calls with their arguments, or its text if it has no call.
-/// Arguments that are not a JSON object are written as the model spelled them.
-fn written_message(message: &Completion) -> String {
-    if message.calls.is_empty() {
-        return format!("Answer: {}", message.text);
-    }
-    let calls = message.calls.iter().map(|call| {
-        let arguments = match serde_json::from_str::<Value>(&call.arguments) {
-            Ok(Value::Object(map)) => {
-                let named = map.iter().map(|(name, value)| format!("\"{name}\": {value}"));
-                named.collect::<Vec<_>>().join(", ")
-            }
-            _ => call.arguments.clone(),
-        };
-        format!("Call: {}({arguments})", call.name)
-    });
-    calls.collect::<Vec<_>>().join("\n")
-}
-
 #[cfg(test)]
 mod tests {
-    use flowgate_lm::chat::Usage;
+    use flowgate_lm::chat::{Message, Part, Usage};
     use flowgate_lm::{Attention, RegionSummary, ScriptedModel, block_on};
 
-    use super::super::Screener as _;
+    use super::super::{Screener as _, TaggedChat};
     use super::*;
 
     /// A double that attends to each byte of the prompt that also occurs in the continuation as a digit.
@@ -385,15 +283,17 @@ mod tests {
     }
 
     #[test]
-    fn a_chat_is_plain_text_with_its_regions() {
-        let (request, plain) = PlainChat::read(tagged("Amount 77"));
-        assert_eq!(plain.text, "User: Pay the bill.\n[tool]\nAmount 77 and IBAN 99\n");
-        let regions: Vec<(&str, &str)> = plain
-            .regions
-            .iter()
-            .map(|(name, range)| (name.as_str(), plain.text.get(range.clone()).unwrap()))
-            .collect();
-        assert_eq!(regions, [("h1", "Amount 77"), ("h2", "IBAN 99")]);
-        assert!(!format!("{request:?}").contains("REGION"));
+    fn an_empty_message_names_no_list() {
+        let (_, chat) = PlainChat::read(tagged("Amount 77"));
+        let reader = AttentionReader {
+            model: Arc::new(SharedDigits),
+            classifier: Arc::new(Share(Some(0.0))),
+            threshold: 0.5,
+        };
+        let named = |text: &str| {
+            reader.needed_regions(&chat, &Completion { text: text.to_owned(), ..Completion::default() })
+        };
+        assert_eq!(named(" \n"), Err(Error::Unsupported("an empty message")));
+        assert_eq!(named("It is 77."), Ok(vec!["h1".to_owned()]));
     }
 }

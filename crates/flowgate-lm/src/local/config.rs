@@ -1,11 +1,12 @@
 //! Defines the shape of a decoder, [`DecoderConfig`]: its sizes, such as the number and width of its layers, and the
 //! variants of its operations. One decoder with such a shape covers all supported architectures.
 //!
-//! `hugging_face.rs` reads the shape from `config.json`, `gguf.rs` from the metadata of a GGUF file; `fields.rs` reads
+//! `encoder.rs` has the shape of an encoder. `hugging_face.rs` reads the shape of a decoder from `config.json`, `gguf.rs` from the metadata of a GGUF file; `fields.rs` reads
 //! single fields, `rotary.rs` rotary positions. The sizes are checked to be in range and to fit each other, so that the
 //! decoder divides and multiplies them without checks. The tensors are compared with the sizes before anything is
 //! allocated for them (`../weights.rs`).
 
+pub(crate) mod encoder;
 mod fields;
 pub(crate) mod gguf;
 pub(crate) mod hugging_face;

@@ -12,6 +12,7 @@
 mod blocking;
 mod chat;
 mod digest;
+mod encoders;
 mod gguf;
 mod gradients;
 mod hostile;

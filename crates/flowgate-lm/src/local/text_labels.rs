@@ -1,16 +1,20 @@
 //! Classifies texts with a model in a folder: [`LocalTextClassifier`], for detectors of prompt injections, of topics
 //! and of harmful language with learned weights. A program can answer an extern predicate of a policy with it.
 //!
-//! The folder is that of a model for *sequence classification* as Hugging Face distributes it: the files of a decoder
-//! that this crate supports, without the matrix of the output, and the matrix `score.weight` with a row for each label.
-//! The labels are `id2label` of `config.json`.
+//! The folder is that of a model for *sequence classification* as Hugging Face distributes it. It has an encoder (BERT,
+//! RoBERTa, XLM-RoBERTa or ModernBERT, in `encoder.rs`); or a decoder that this crate supports, without the matrix of the
+//! output, and the matrix `score.weight` with a row for each label. The labels are `id2label` of `config.json`.
 
 use std::path::Path;
 
 use candle_core::Device;
 use serde_json::{Map, Value};
 
+use super::config::encoder::{EncoderConfig, is_encoder};
+use super::encoder::Encoder;
+use super::evaluation::failed;
 use super::load_error::LoadError;
+use super::tokenizer::TextTokenizer;
 use super::weights::safetensors::SafetensorsFolder;
 use super::{LocalModel, LocalSettings, device, file};
 use crate::{Error, HiddenStateModel, TextLabelModel};
@@ -23,12 +27,24 @@ const MAX_LABELS: usize = 10_000;
 /// A model that classifies texts, evaluated in this process.
 #[derive(Debug)]
 pub struct LocalTextClassifier {
-    model: LocalModel,
+    model: ScoredModel,
     labels: Vec<String>,
-    /// The row of each label.
-    rows: Vec<Vec<f32>>,
     /// Whether several labels can apply to a text; otherwise their probabilities sum to 1.
     is_multiple: bool,
+}
+
+/// A model that gives each label a score.
+#[derive(Debug)]
+enum ScoredModel {
+    /// The score of a label is the product of its row with the hidden state of the last token.
+    Decoder {
+        model: Box<LocalModel>,
+        rows: Vec<Vec<f32>>,
+    },
+    Encoder {
+        encoder: Box<Encoder>,
+        tokenizer: TextTokenizer,
+    },
 }
 
 impl LocalTextClassifier {
@@ -39,21 +55,70 @@ impl LocalTextClassifier {
     /// If a file is missing, cut off or malformed, or the kind of model is not supported. The error names the file, and
     /// the tensor or field.
     pub fn load(folder: &Path, settings: &LocalSettings) -> Result<Self, LoadError> {
-        let has_output = false;
-        let model =
-            LocalModel::load_folder(folder, device(folder, settings.processor)?, settings, has_output)?;
         let config_file = folder.join("config.json");
         let map: Map<String, Value> = file::read_json(&config_file)?;
         let labels = labels(&map).map_err(|problem| LoadError::new(&config_file, problem))?;
-        let width = model.decoder.config().width;
-        let score = SafetensorsFolder::open(folder)?.tensor(SCORE, &[labels.len(), width], &Device::Cpu)?;
-        let rows = score.to_vec2::<f32>().map_err(|error| {
-            LoadError::of_tensor(folder, SCORE, format_args!("cannot be converted: {error}"))
-        })?;
+        let model = if map.get("model_type").and_then(Value::as_str).is_some_and(is_encoder) {
+            let config = EncoderConfig::read(&config_file, &map, settings.context)?;
+            let tokenizer = TextTokenizer::read(&folder.join("tokenizer.json"))?;
+            if tokenizer.token_count() > config.vocabulary {
+                let (tokens, rows) = (tokenizer.token_count(), config.vocabulary);
+                let problem = format!(
+                    "the tokenizer has {tokens} tokens, more than the embedding has rows ({rows}); use the tokenizer of these weights"
+                );
+                return Err(LoadError::new(folder, problem));
+            }
+            let (weights, device) = (SafetensorsFolder::open(folder)?, device(folder, settings.processor)?);
+            let encoder = Box::new(Encoder::load(config, &weights, device, labels.len())?);
+            ScoredModel::Encoder { encoder, tokenizer }
+        } else {
+            decoder(folder, settings, labels.len())?
+        };
         let is_multiple =
             map.get("problem_type").and_then(Value::as_str) == Some("multi_label_classification");
-        Ok(Self { model, labels, rows, is_multiple })
+        Ok(Self { model, labels, is_multiple })
     }
+
+    /// Returns the score of each label for a text.
+    ///
+    /// # Errors
+    /// If the text has no tokens, or too many for the model, or the model fails.
+    fn scores(&self, text: &str) -> Result<Vec<f64>, Error> {
+        let empty = || Error::Unsupported("a text without tokens; give a text with words");
+        match &self.model {
+            ScoredModel::Decoder { model, rows } => {
+                let states = model.hidden_states(text, model.layer_count())?;
+                let last = states.vectors.last().ok_or_else(empty)?;
+                let product = |row: &Vec<f32>| -> f64 {
+                    row.iter().zip(last).map(|(weight, value)| f64::from(*weight) * f64::from(*value)).sum()
+                };
+                Ok(rows.iter().map(product).collect())
+            }
+            ScoredModel::Encoder { encoder, tokenizer } => {
+                let tokens = tokenizer.encode_whole(text)?;
+                let limit = encoder.config().context;
+                if tokens.len() > limit {
+                    return Err(Error::TooManyTokens { tokens: tokens.len(), limit });
+                }
+                if tokens.is_empty() {
+                    return Err(empty());
+                }
+                Ok(encoder.scores(&tokens).map_err(failed)?.into_iter().map(f64::from).collect())
+            }
+        }
+    }
+}
+
+/// Loads a decoder that classifies texts, with the rows of `labels` labels.
+fn decoder(folder: &Path, settings: &LocalSettings, labels: usize) -> Result<ScoredModel, LoadError> {
+    let has_output = false;
+    let model = LocalModel::load_folder(folder, device(folder, settings.processor)?, settings, has_output)?;
+    let width = model.decoder.config().width;
+    let score = SafetensorsFolder::open(folder)?.tensor(SCORE, &[labels, width], &Device::Cpu)?;
+    let rows = score
+        .to_vec2::<f32>()
+        .map_err(|error| LoadError::of_tensor(folder, SCORE, format_args!("cannot be converted: {error}")))?;
+    Ok(ScoredModel::Decoder { model: Box::new(model), rows })
 }
 
 impl TextLabelModel for LocalTextClassifier {
@@ -61,18 +126,10 @@ impl TextLabelModel for LocalTextClassifier {
         self.labels.iter().map(String::as_str).collect()
     }
 
-    /// Evaluates the whole text. The score of a label is the product of its row with the hidden state of the last
-    /// token. The probabilities are the logistic function of each score or, if only one label applies, the softmax of
-    /// all scores.
+    /// Evaluates the whole text. The probabilities are the logistic function of the score of each label or, if only one
+    /// label applies, the softmax of all scores.
     fn label_probabilities(&self, text: &str) -> Result<Vec<f64>, Error> {
-        let states = self.model.hidden_states(text, self.model.layer_count())?;
-        let Some(last) = states.vectors.last() else {
-            return Err(Error::Unsupported("a text without tokens; give a text with words"));
-        };
-        let product = |row: &Vec<f32>| -> f64 {
-            row.iter().zip(last).map(|(weight, value)| f64::from(*weight) * f64::from(*value)).sum()
-        };
-        let scores: Vec<f64> = self.rows.iter().map(product).collect();
+        let scores = self.scores(text)?;
         if scores.iter().any(|score| !score.is_finite()) {
             return Err(Error::Failed(
                 "a score of the model is not a number, so its weights are damaged; download them again"

@@ -102,6 +102,12 @@ impl TextTokenizer {
         self.convert(text, true)
     }
 
+    /// Converts a text to the ids of its tokens, with all that the tokenizer adds, also at the end: an encoder reads whole
+    /// texts.
+    pub(super) fn encode_whole(&self, text: &str) -> Result<Vec<u32>, Error> {
+        Ok(self.tokenizer.encode(text, true).map_err(failed)?.get_ids().to_vec())
+    }
+
     /// Converts a text to tokens without adding any: the text itself spells the special tokens, as the output of a chat
     /// template does.
     pub(super) fn encode_written_out(&self, text: &str) -> Result<TokenizedText, Error> {

@@ -1,8 +1,10 @@
 //! Trains Flowgate's own small models: [`Trainer`].
 //!
-//! A training is determined by its [`TrainingSettings`] and its examples. It can be stopped after any step and resumed
-//! from its folder, and then gives the same weights, bit for bit, as one that was not stopped. The folder is also a
-//! model that `LocalModel::load` reads. `flowgate lm train` runs a training.
+//! A training is determined by its [`TrainingSettings`], its examples and the kind of processor. It can be stopped after
+//! any step and resumed from its folder, and then gives the same weights, bit for bit, as one that was not stopped. The
+//! number of cores has no effect. Processors with other vector instructions, and GPUs, add numbers in another order and so
+//! round otherwise: they give other weights, which differ more with each step. The folder is also a model that
+//! `LocalModel::load` reads. `flowgate lm train` runs a training.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -26,6 +28,7 @@ use std::path::Path;
 use candle_core::{Device, Tensor, Var};
 
 use self::checkpoint::Progress;
+use super::Processor;
 use super::config::{DecoderConfig, hugging_face};
 use super::decoder::{Decoder, Kernels, KeyValueCache, Probe};
 use super::evaluation::failed;
@@ -150,13 +153,44 @@ impl Trainer {
         // These tensors share their storage with the variables, so that the decoder has the weights of each step.
         let tensors: HashMap<String, Tensor> =
             variables.iter().map(|(name, variable)| (name.clone(), variable.as_tensor().clone())).collect();
-        let weights = Weights {
-            source: WeightSource::Memory(tensors),
-            architecture: shape.architecture,
-            device: Device::Cpu,
-        };
+        let device = variables.values().next().map_or(Device::Cpu, |variable| variable.device().clone());
+        let weights =
+            Weights { source: WeightSource::Memory(tensors), architecture: shape.architecture, device };
         let decoder = Decoder::load(shape, &weights)?;
         Ok(Self { settings, config, tokenizer_json, tokenizer, decoder, variables, optimizer, progress })
+    }
+
+    /// Moves the training to a processor, which computes the further steps. A new or resumed training is on the CPU.
+    ///
+    /// The same training on another kind of processor gives other weights, since sums are rounded in another order.
+    ///
+    /// # Errors
+    /// If the processor cannot be used.
+    pub fn on(mut self, processor: Processor) -> Result<Self, LoadError> {
+        // The weights of no folder are read, so errors name the training instead.
+        let source = Path::new("training");
+        let device = super::device(source, processor)?;
+        if device.same_device(self.decoder.device()) {
+            return Ok(self);
+        }
+        let failed = |error: candle_core::Error| LoadError::new(source, error.to_string());
+        let moved = |(name, variable): (String, Var)| {
+            let tensor = variable.as_tensor().detach().to_device(&device)?;
+            Ok((name, Var::from_tensor(&tensor)?))
+        };
+        let variables = self.variables.into_iter().map(moved).collect::<candle_core::Result<_>>();
+        for moment in self.optimizer.moments.values_mut() {
+            *moment = moment.to_device(&device).map_err(failed)?;
+        }
+        Self::assemble(
+            source,
+            self.settings,
+            self.config,
+            self.tokenizer_json,
+            variables.map_err(failed)?,
+            self.optimizer,
+            self.progress,
+        )
     }
 
     /// Returns the number of steps that are done.
@@ -351,8 +385,9 @@ impl Trainer {
             targets.extend(padded(1));
             weights.extend((1..=time).map(|at| row.weights.get(at).copied().unwrap_or(0.0)));
         }
+        let device = self.decoder.device();
         let loss = || {
-            let inputs = Tensor::from_vec(inputs, (rows.len(), time), &Device::Cpu)?;
+            let inputs = Tensor::from_vec(inputs, (rows.len(), time), device)?;
             let mut probe = Probe { kernels: Kernels::Differentiable, ..Probe::default() };
             let (hidden, _) = self.decoder.forward(&inputs, &KeyValueCache::default(), &mut probe)?;
             // Logits are computed only for targets with a weight: a row of logits is as long as the vocabulary.
@@ -362,10 +397,10 @@ impl Trainer {
             let pick =
                 |list: &[f32]| weighted.iter().filter_map(|&at| list.get(at).copied()).collect::<Vec<_>>();
             let chosen: Vec<u32> = weighted.iter().filter_map(|&at| targets.get(at).copied()).collect();
-            let indices = Tensor::new(indices, &Device::Cpu)?;
+            let indices = Tensor::new(indices, device)?;
             let logits = self.decoder.logits(&hidden.flatten(0, 1)?.index_select(&indices, 0)?)?;
-            let losses = token_losses(&logits, &Tensor::new(chosen, &Device::Cpu)?)?;
-            (losses * Tensor::new(pick(&weights), &Device::Cpu)?)?.sum_all()? / f64::from(group.total_weight)
+            let losses = token_losses(&logits, &Tensor::new(chosen, device)?)?;
+            (losses * Tensor::new(pick(&weights), device)?)?.sum_all()? / f64::from(group.total_weight)
         };
         loss().map_err(failed)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use flowgate_bench::privacy::Unmeasured;
 use flowgate_guard::screener::attention::AttentionReader;
 #[cfg(feature = "local")]
-use flowgate_lm::local::LocalModel;
+use flowgate_lm::local::{LocalModel, Processor};
 use serde_json::Value;
 #[cfg(feature = "local")]
 use serde_json::json;
@@ -54,22 +54,25 @@ pub(super) fn reader(
     step: &mut dyn FnMut() -> bool,
 ) -> Result<Option<(AttentionReader, Value)>, InputError> {
     if let Some(folder) = &options.screener {
-        return saved_reader(folder).map(Some);
+        return saved_reader(folder, options.model.device.processor).map(Some);
     }
-    let (model, name) = crate::local_model::load(crate::local_model::EMBEDDED.as_ref())?;
+    let (model, name) = crate::local_model::load(crate::local_model::EMBEDDED.as_ref(), options.model.device.processor)?;
     trained_reader(model, &name, (CASES, options.seed), step)
 }
 
-/// Loads the screener in a folder that `flowgate screen train` wrote. Returns what reads the attention, and its
+/// Loads the screener in a folder that `flowgate screen train` wrote; `processor` evaluates its model. Returns what reads the attention, and its
 /// description for the manifest.
 ///
 /// # Errors
 /// If the screener or its model cannot be loaded.
 #[cfg(feature = "local")]
-pub(super) fn saved_reader(folder: &std::path::Path) -> Result<(AttentionReader, Value), InputError> {
+pub(super) fn saved_reader(
+    folder: &std::path::Path,
+    processor: Processor,
+) -> Result<(AttentionReader, Value), InputError> {
     use crate::attention_screener::{TrainedScreener, load_parts};
 
-    let TrainedScreener { model, name, network, network_sha256, threshold } = load_parts(folder)?;
+    let TrainedScreener { model, name, network, network_sha256, threshold } = load_parts(folder, processor)?;
     let reader = AttentionReader { model: Arc::new(model), classifier: Arc::new(network), threshold };
     // Two networks of one model can have the same threshold, so the file of the network counts.
     let description = json!({"model": name, "network_sha256": network_sha256, "threshold": threshold});

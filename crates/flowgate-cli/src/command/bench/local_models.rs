@@ -10,7 +10,7 @@ use flowgate_bench::saliency;
 use flowgate_bench::verify::{LocalModels, ModelRun, ScreenerRun};
 use flowgate_guard::screener::attention::AttentionReader;
 use flowgate_lm::BlockingModel;
-use flowgate_lm::local::LocalModel;
+use flowgate_lm::local::{LocalModel, Processor};
 use serde_json::Value;
 
 use super::attention::{saved_reader, trained_reader};
@@ -22,6 +22,9 @@ use crate::local_model::{self, EMBEDDED};
 /// The most cases with which a network is trained again: that of `flowgate screen train`. It bounds the time that a
 /// manipulated file can cost.
 const MAX_CASES: u64 = 10_000;
+
+/// The processor of a verification. On a GPU, the last bits of a figure can differ.
+const PROCESSOR: Processor = Processor::Cpu;
 
 /// The models that this program can evaluate for a verification.
 pub(super) struct ModelFolders<'a> {
@@ -38,11 +41,11 @@ impl ModelFolders<'_> {
     /// folders has this digest. The folder itself can have another name than at the time of the run.
     fn find(&self, name: &str) -> Result<Option<LocalModel>, InputError> {
         if name == LocalModel::embedded_name() {
-            return local_model::load(EMBEDDED.as_ref()).map(|(model, _)| Some(model));
+            return local_model::load(EMBEDDED.as_ref(), PROCESSOR).map(|(model, _)| Some(model));
         }
         let Some((_, digest)) = name.rsplit_once(' ') else { return Ok(None) };
         for folder in self.folders {
-            let found = local_model::load_identified(folder)
+            let found = local_model::load_identified(folder, PROCESSOR)
                 .map_err(|InputError(problem)| InputError(format!("--local: {problem}")))?;
             if found.digest.short() == digest {
                 return Ok(Some(found.model.with_name(name)));
@@ -62,7 +65,7 @@ impl LocalModels for ModelFolders<'_> {
     /// trained one.
     fn attention_reader(&self, screener: &Value) -> Result<Option<(AttentionReader, Value)>, String> {
         if let Some(folder) = self.screener {
-            return saved_reader(folder).map(Some).map_err(problem);
+            return saved_reader(folder, PROCESSOR).map(Some).map_err(problem);
         }
         let number = |name: &str| screener.get(name).and_then(Value::as_u64);
         let name = screener.get("model").and_then(Value::as_str).unwrap_or_default();

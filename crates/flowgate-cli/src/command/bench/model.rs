@@ -17,6 +17,8 @@ use flowgate_bench::cost::{CountedModel, SilentModel};
 use flowgate_bench::games::adaptive::ATTACK_TOKENS;
 use flowgate_bench::tokens::TOKENIZER;
 use flowgate_lm::chat::{Completion, Request};
+#[cfg(feature = "local")]
+use flowgate_lm::local::Processor;
 use flowgate_lm::recorded::{AnswerFileError, RecordingMode};
 use flowgate_lm::{BlockingModel, BoxFuture, ChatModel, Error, Listener, RecordedModel};
 
@@ -80,7 +82,8 @@ fn recorded(model: PacedModel, path: &Path) -> Result<RecordedModel<PacedModel>,
 fn named_model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputError> {
     #[cfg(feature = "local")]
     if let Some(folder) = &options.local {
-        let model = load(folder).map_err(|InputError(problem)| InputError(format!("--local {problem}")))?;
+        let model = load(folder, options.device.processor)
+            .map_err(|InputError(problem)| InputError(format!("--local {problem}")))?;
         return Ok(Some(model));
     }
     // A model on a server cannot block attention.
@@ -89,19 +92,24 @@ fn named_model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputE
 }
 
 /// Loads the model of a folder, which can also block attention (`blocking`). Its name contains the beginning of the digest
-/// of its files, so that recorded answers and manifests belong to these weights. The error begins with the folder.
+/// of its files, so that recorded answers and manifests belong to these weights. `processor` evaluates it. The error begins
+/// with the folder.
 #[cfg(feature = "local")]
-fn load(folder: &Path) -> Result<MeasuredModel, InputError> {
-    let loaded = crate::local_model::from_files(folder)
+fn load(folder: &Path, processor: Processor) -> Result<MeasuredModel, InputError> {
+    let loaded = crate::local_model::from_files(folder, processor)
         .map_err(|error| InputError(format!("{}: {error}", folder.display())))?;
     let model = Arc::new(loaded.model);
     Ok(MeasuredModel { chat: Box::new(Arc::clone(&model)), blocking: Some(model) })
 }
 
-/// Loads the model of a folder, with recorded answers if there is a file for them.
+/// Loads the model of a folder, which `processor` evaluates, with recorded answers if there is a file for them.
 #[cfg(feature = "local")]
-pub(super) fn local_model(folder: &Path, answers: Option<&Path>) -> Result<MeasuredModel, InputError> {
-    let MeasuredModel { chat, blocking } = load(folder)?;
+pub(super) fn local_model(
+    folder: &Path,
+    processor: Processor,
+    answers: Option<&Path>,
+) -> Result<MeasuredModel, InputError> {
+    let MeasuredModel { chat, blocking } = load(folder, processor)?;
     with_recorded_answers(PacedModel::new(chat, None), blocking, answers)
 }
 

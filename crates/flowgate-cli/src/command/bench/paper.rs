@@ -100,7 +100,7 @@ fn run_model(
     suite: &GameSuite,
     progress: &Progress,
 ) -> Result<Option<ModelRun>, InputError> {
-    let model = local_model(path, options.answers.as_deref())?;
+    let model = local_model(path, options.device.processor, options.answers.as_deref())?;
     let begun = Instant::now();
     let clock: &dyn Fn() -> Duration = &|| begun.elapsed();
     // The time of an answer from the file says nothing about the model.

@@ -41,7 +41,8 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     #[cfg(feature = "local")]
     if let Some(path) = &options.local {
         let settings = (options.format, options.batch_size(), options.dry_run);
-        return with_model::run_local((&mut suites, size), path, settings, output);
+        let model = (path.as_path(), options.device.processor);
+        return with_model::run_local((&mut suites, size), model, settings, output);
     }
     #[cfg(feature = "run")]
     let (server, embedder) =

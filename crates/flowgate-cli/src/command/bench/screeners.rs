@@ -24,7 +24,7 @@ use crate::progress::{INTERRUPTED, Progress};
 /// Runs `flowgate bench screeners`: trains networks, and measures them and the other screeners on generated cases or on
 /// the calls of recorded runs (`--traces`). Returns 0, or [`INTERRUPTED`] after an interrupt, which prints no figures.
 pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, InputError> {
-    let (model, name) = local_model::load(&options.local)?;
+    let (model, name) = local_model::load(&options.local, options.device.processor)?;
     let cases = usize::from(options.cases);
     let limit = usize::try_from(options.prompt_limit).unwrap_or(usize::MAX);
     let cases = match &options.traces {

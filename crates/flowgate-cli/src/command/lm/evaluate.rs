@@ -14,9 +14,10 @@ use crate::progress::{INTERRUPTED, Progress};
 /// covers the texts so far.
 pub(super) fn evaluate(options: &EvaluateArgs, output: &mut Console) -> Result<u8, InputError> {
     let failed = |error: &dyn std::fmt::Display| InputError(error.to_string());
+    let processor = options.device.processor;
     let model = match &options.model {
-        Some(path) => LocalModel::load(path, &LocalSettings::default()),
-        None => LocalModel::embedded(),
+        Some(path) => LocalModel::load(path, &LocalSettings { processor, ..LocalSettings::default() }),
+        None => LocalModel::embedded_on(processor),
     };
     let model = model.map_err(|error| failed(&error))?;
     let texts = usize::try_from(options.texts).unwrap_or(usize::MAX);

@@ -40,6 +40,7 @@ pub(super) fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, Inp
         };
         trainer.map_err(|error| failed(&error))?
     };
+    trainer = trainer.on(options.device.processor).map_err(|error| failed(&error))?;
     let settings = trainer.settings().clone();
     let corpus = Corpus::new(settings.seed);
     output.line(&format!(

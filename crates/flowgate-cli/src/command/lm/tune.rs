@@ -52,7 +52,7 @@ fn tune_local(suite: &PropagationSuite, options: &TuneArgs, output: &mut Console
         return Ok(0);
     }
     let path = options.folder.as_deref().unwrap_or_else(|| Path::new(crate::local_model::EMBEDDED));
-    let (model, name) = crate::local_model::load(path)?;
+    let (model, name) = crate::local_model::load(path, options.device.processor)?;
     let count = |text: &str| model.count_tokens(text).unwrap_or_default();
     let models =
         Models { states: Some(&model), batch: options.batch.into(), ..Models::scoring(&model, &count) };

@@ -44,7 +44,7 @@ fn screener(options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn Cha
             "--screener needs --method judge: other methods ask no model which regions are needed".to_owned(),
         ));
     }
-    crate::attention_screener::load(folder, Arc::clone(small))
+    crate::attention_screener::load(folder, options.device.processor, Arc::clone(small))
 }
 
 /// Returns the model that screens: the small model. Without the feature `local` there is no other.

@@ -2,7 +2,8 @@
 //! address or a code, a whole argument of a call, or a sentence of at least three words.
 //!
 //! Such a region is needed whatever a network says about it. Where text that is always visible states a value, no region
-//! is needed for it, as for the method [`provenance`](crate::influence::provenance).
+//! is needed for it, as for the method [`provenance`](crate::influence::provenance). The measurements of screeners in
+//! `flowgate-bench` use the same values.
 
 use flowgate_lm::chat::Completion;
 use serde_json::Value;
@@ -17,8 +18,8 @@ const SENTENCE_WORDS: usize = 3;
 const CODE_BYTES: usize = 6;
 
 /// The values of a message.
-#[derive(Debug, Default)]
-pub(super) struct DraftValues {
+#[derive(Debug, Clone, Default)]
+pub struct DraftValues {
     /// Numbers, dates and times.
     stated: Vec<StatedValue>,
     /// The words of addresses, codes, arguments and sentences, in lower case.
@@ -27,8 +28,8 @@ pub(super) struct DraftValues {
 
 impl DraftValues {
     /// Returns the values of a message: of the arguments of its calls, or of its text if it has no call. `None` if there
-    /// are more than [`MAX_VALUES`], of which the rest would be missed.
-    pub(super) fn of(draft: &Completion) -> Option<Self> {
+    /// are more than 2,000, of which the rest would be missed.
+    pub fn of(draft: &Completion) -> Option<Self> {
         let mut values = Self::default();
         if draft.calls.is_empty() {
             values.add_text(&draft.text);
@@ -43,18 +44,20 @@ impl DraftValues {
     }
 
     /// Removes the values that a text states.
-    pub(super) fn without(mut self, text: &str) -> Self {
+    #[must_use]
+    pub fn without(mut self, text: &str) -> Self {
         let text = RegionText::new(text);
         self.stated.retain(|value| !text.states(value));
         self.phrases.retain(|phrase| !text.contains(phrase));
         self
     }
 
-    /// Returns whether a text states one of the values.
-    pub(super) fn are_shared_with(&self, text: &str) -> bool {
+    /// Returns the share of the values that a text states; 0 if there are no values. A region is needed if it states any.
+    pub fn share_in(&self, text: &str) -> f64 {
         let text = RegionText::new(text);
-        self.stated.iter().any(|value| text.states(value))
-            || self.phrases.iter().any(|phrase| text.contains(phrase))
+        let stated = self.stated.iter().filter(|value| text.states(value)).count();
+        let phrases = self.phrases.iter().filter(|phrase| text.contains(phrase)).count();
+        (stated + phrases) as f64 / (self.stated.len() + self.phrases.len()).max(1) as f64
     }
 
     /// Adds the values of an argument. Names of fields are none, and neither are `true`, `false` and null.
@@ -161,18 +164,21 @@ mod tests {
             ("not JSON but 99", "99 bottles", true),
         ] {
             let values = DraftValues::of(&call(arguments)).unwrap();
-            assert_eq!(values.are_shared_with(region), expected, "{arguments} {region}");
+            assert_eq!(values.share_in(region) > 0.0, expected, "{arguments} {region}");
         }
         let text = Completion { text: "The code is 4412.".to_owned(), ..Completion::default() };
-        assert!(DraftValues::of(&text).unwrap().are_shared_with("code 4412"));
+        assert!(DraftValues::of(&text).unwrap().share_in("code 4412") > 0.0);
     }
 
     #[test]
     fn visible_text_needs_no_region() {
         let values = DraftValues::of(&call(r#"{"to": "eve@x.org", "amount": 20}"#)).unwrap();
         let values = values.without("User: pay 20 to Eve.");
-        assert!(!values.are_shared_with("it costs 20"));
-        assert!(values.are_shared_with("20 to eve@x.org"));
+        assert_eq!(values.share_in("it costs 20"), 0.0);
+        assert_eq!(values.share_in("20 to eve@x.org"), 1.0);
+        let values = DraftValues::of(&call(r#"{"items": [7, 8, 9, 10]}"#)).unwrap();
+        assert_eq!(values.share_in("7 and 10"), 0.5);
+        assert_eq!(DraftValues::of(&call("{}")).unwrap().share_in("7"), 0.0);
     }
 
     #[test]

@@ -45,6 +45,19 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns the whole number in the field `key`, which may be 0; `None` if the field is missing or null. Fails for any
+    /// other value.
+    pub(super) fn optional_number(&self, key: &str) -> Result<Option<usize>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_u64().and_then(|number| usize::try_from(number).ok()) {
+            Some(number) if number < super::MAX_VOCABULARY => Ok(Some(number)),
+            _ => Err(self.error(format_args!(
+                "`{key}` must be a whole number below {}; use the unchanged file of a supported model",
+                super::MAX_VOCABULARY
+            ))),
+        }
+    }
+
     /// Returns the number in the field `key`; `default` if the field is missing or null. Fails for any value that is
     /// not a positive, finite number.
     pub(super) fn number(&self, key: &str, default: f64) -> Result<f64, LoadError> {

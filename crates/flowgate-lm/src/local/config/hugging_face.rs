@@ -30,7 +30,7 @@ pub(crate) fn read(
         "flowgate" => Architecture::Flowgate,
         _ => {
             return Err(fields.error(format_args!(
-                "`model_type` is `{kind}`; supported are llama, qwen3, phi3, opt and flowgate"
+                "`model_type` is `{kind}`; supported are llama, qwen3, phi3, opt and flowgate, and to classify texts also bert, roberta, xlm-roberta and modernbert"
             )));
         }
     };
@@ -170,7 +170,7 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
 
 /// Returns the activation (the nonlinear function of the feed-forward part) with this name in a `config.json`. Fails
 /// for an unknown one.
-fn activation(fields: Fields<'_>, name: &str) -> Result<Activation, LoadError> {
+pub(super) fn activation(fields: Fields<'_>, name: &str) -> Result<Activation, LoadError> {
     match name {
         "silu" | "swish" => Ok(Activation::Silu),
         "gelu" => Ok(Activation::Gelu),

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use candle_core::Device;
 use serde_json::json;
 
 use super::tiny::{self, TempFolder};
-use crate::local::ModelDigest;
+use crate::local::{LocalModel, ModelDigest};
 
 fn digest(path: &Path) -> String {
     ModelDigest::of_files(path).unwrap().as_hex().to_owned()
@@ -113,4 +114,17 @@ fn what_is_no_model_is_an_error() {
     );
     let missing = folder.path().join("no-such.gguf");
     assert!(problem(&missing).contains("no-such.gguf`: the file cannot be read"), "{}", problem(&missing));
+}
+
+/// The card of the model that ships names the weights that are in the program, and their number.
+#[test]
+fn the_card_is_of_the_weights_that_ship() {
+    let card = include_str!("../../../models/small/README.md");
+    let name = LocalModel::embedded_name();
+    let digits = name.strip_prefix("flowgate-small ").unwrap();
+    assert!(card.contains(&format!("`{digits}...` (`model.safetensors`)")), "{name}");
+    let tensors = candle_core::safetensors::load_buffer(LocalModel::EMBEDDED_WEIGHTS, &Device::Cpu).unwrap();
+    let count: usize = tensors.values().map(|tensor| tensor.elem_count()).sum();
+    let (thousands, rest) = (count / 1000, count % 1000);
+    assert!(card.contains(&format!("A decoder of {thousands},{rest:03} weights")), "{count}");
 }

@@ -26,7 +26,7 @@ use flowgate_lm::MeanHiddenState;
 #[cfg(feature = "run")]
 use flowgate_lm::RemoteModel;
 #[cfg(feature = "local")]
-use flowgate_lm::local::LocalModel;
+use flowgate_lm::local::{LocalModel, Processor};
 
 #[cfg(feature = "run")]
 use super::super::model::print_cost;
@@ -52,15 +52,15 @@ const INSTRUCTIONS: &str = "Answer the question from the documents, in one short
 const ESTIMATED_ANSWER: u32 = 64;
 
 /// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`. A dry run only counts
-/// its steps.
+/// its steps. `processor` evaluates the model.
 #[cfg(feature = "local")]
 pub(super) fn run_local(
     (suites, size): (&mut [PropagationSuite], Size),
-    path: &Path,
+    (path, processor): (&Path, Processor),
     (format, batch, is_dry_run): (ReportFormat, usize, bool),
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    let (model, name) = crate::local_model::load(path)?;
+    let (model, name) = crate::local_model::load(path, processor)?;
     with_local_model(&model, &name, (suites, batch), |suites, models| {
         if is_dry_run {
             print_no_requests(Some(steps(suites, models)), output);

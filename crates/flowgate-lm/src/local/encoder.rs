@@ -1,0 +1,440 @@
+//! Evaluates encoders for sequence classification: [`Encoder`]. Every token attends to all tokens of the text, or in some
+//! layers of ModernBERT to those near it, and one vector of the result gives a score for each label. `text_labels.rs` uses
+//! it.
+//!
+//! The names of the tensors are those of `transformers`. Texts are evaluated one at a time, and the queries in pieces, so
+//! that the matrices of attention of a long text stay small.
+
+use candle_core::{D, Device, IndexOp as _, Result, Tensor};
+use candle_nn::{ops, rotary_emb};
+
+use super::config::Activation;
+use super::config::encoder::{BertShape, EncoderConfig, EncoderFamily, ModernShape};
+use super::load_error::LoadError;
+use super::weights::safetensors::SafetensorsFolder;
+
+/// How many queries of a text attend at the same time.
+const PIECE: usize = 256;
+
+/// An encoder with its weights, and the classifier of its output.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    config: EncoderConfig,
+    device: Device,
+    /// The vector of each token, as a row.
+    embedding: Tensor,
+    /// The vectors of the positions and of the first segment, which BERT adds to each token.
+    positions: Option<Tensor>,
+    embedding_norm: Norm,
+    layers: Vec<Layer>,
+    /// The normalisation after the last layer, if the model has one.
+    final_norm: Option<Norm>,
+    classifier: Classifier,
+}
+
+/// One layer: attention and a feed-forward part.
+#[derive(Debug)]
+struct Layer {
+    attention: Attention,
+    feed_forward: FeedForward,
+    /// The normalisation of attention: of its input in ModernBERT, whose first layer has none, and of the sum of input and
+    /// output in BERT.
+    attention_norm: Option<Norm>,
+    feed_forward_norm: Norm,
+    is_norm_first: bool,
+}
+
+/// Attention to the whole text, or to the tokens near a token.
+#[derive(Debug)]
+struct Attention {
+    /// Queries, keys and values, one after another.
+    inputs: Vec<Dense>,
+    output: Dense,
+    heads: usize,
+    /// How many queries attend at the same time.
+    piece: usize,
+    /// The base of the rotary frequencies, if positions are rotations.
+    rotary: Option<f64>,
+    /// How far a token attends to both sides, if that is limited.
+    reach: Option<usize>,
+}
+
+/// An input projection, an activation and an output projection.
+#[derive(Debug)]
+struct FeedForward {
+    up: Dense,
+    down: Dense,
+    activation: Activation,
+    /// Whether the second half of the input projection is multiplied with the activated first half.
+    is_gated: bool,
+}
+
+/// What maps the vectors of a text to a score for each label.
+#[derive(Debug)]
+struct Classifier {
+    hidden: Dense,
+    activation: HiddenActivation,
+    norm: Option<Norm>,
+    output: Dense,
+    /// Whether the mean of all tokens is classified, and not the first token.
+    is_mean_pooled: bool,
+}
+
+/// The function of the classifier's hidden layer.
+#[derive(Debug, Clone, Copy)]
+enum HiddenActivation {
+    Tanh,
+    Of(Activation),
+}
+
+/// A matrix, rows first, with an optional bias.
+#[derive(Debug)]
+struct Dense {
+    matrix: Tensor,
+    bias: Option<Tensor>,
+}
+
+/// A normalisation by mean and variance.
+#[derive(Debug)]
+struct Norm {
+    weight: Tensor,
+    bias: Tensor,
+    epsilon: f32,
+}
+
+/// The tensors of a folder.
+struct Tensors<'a> {
+    folder: &'a SafetensorsFolder,
+    device: &'a Device,
+    epsilon: f32,
+}
+
+type Loaded<T> = std::result::Result<T, LoadError>;
+
+impl Tensors<'_> {
+    fn get(&self, name: &str, shape: &[usize]) -> Loaded<Tensor> {
+        self.folder.tensor(name, shape, self.device)
+    }
+
+    /// Reads a matrix and, with `has_bias`, its bias.
+    fn dense(&self, name: &str, rows: usize, columns: usize, has_bias: bool) -> Loaded<Dense> {
+        let matrix = self.get(&format!("{name}.weight"), &[rows, columns])?;
+        let bias = has_bias.then(|| self.get(&format!("{name}.bias"), &[rows])).transpose()?;
+        Ok(Dense { matrix, bias })
+    }
+
+    /// Reads a normalisation. Without a bias, the bias is 0.
+    fn norm(&self, name: &str, width: usize, has_bias: bool) -> Loaded<Norm> {
+        let weight = self.get(&format!("{name}.weight"), &[width])?;
+        let bias = if has_bias {
+            self.get(&format!("{name}.bias"), &[width])?
+        } else {
+            weight.zeros_like().map_err(|error| LoadError::of_tensor(self.folder.path(), name, error))?
+        };
+        Ok(Norm { weight, bias, epsilon: self.epsilon })
+    }
+}
+
+impl Dense {
+    /// Multiplies the matrix with each row of `x`, and adds the bias.
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let mapped = x.matmul(&self.matrix.t()?)?;
+        match &self.bias {
+            Some(bias) => mapped.broadcast_add(bias),
+            None => Ok(mapped),
+        }
+    }
+}
+
+impl Norm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        ops::layer_norm(&x.contiguous()?, &self.weight, &self.bias, self.epsilon)
+    }
+}
+
+/// Applies an activation to each entry.
+fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
+    match activation {
+        Activation::Silu => ops::silu(x),
+        Activation::Gelu => x.gelu_erf(),
+        Activation::GeluTanh => x.gelu(),
+        Activation::Relu => x.relu(),
+    }
+}
+
+impl Attention {
+    /// Returns what each token reads from the text; `x` has a row for each token.
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (time, width) = x.dims2()?;
+        let head_width = width / self.heads;
+        let mut parts = Vec::with_capacity(3);
+        for input in &self.inputs {
+            let all = input.forward(x)?;
+            // One matrix can give queries, keys and values side by side.
+            for start in (0..all.dim(1)?).step_by(width) {
+                let part = all.narrow(1, start, width)?;
+                parts.push(part.reshape((time, self.heads, head_width))?.transpose(0, 1)?.contiguous()?);
+            }
+        }
+        let [queries, keys, values] = parts.as_slice() else {
+            return Err(candle_core::Error::Msg(
+                "attention has no queries, keys and values; this is a defect of Flowgate; please report it"
+                    .to_owned(),
+            ));
+        };
+        let (queries, keys) = match self.rotary {
+            Some(base) => (rotated(queries, base)?, rotated(keys, base)?),
+            None => (queries.clone(), keys.clone()),
+        };
+        let keys = keys.t()?.contiguous()?;
+        #[expect(clippy::cast_precision_loss, reason = "widths are small")]
+        let scale = 1.0 / (head_width as f64).sqrt();
+        let mut read = Vec::new();
+        for start in (0..time).step_by(self.piece) {
+            let rows = self.piece.min(time - start);
+            let mut scores = (queries.narrow(1, start, rows)?.contiguous()?.matmul(&keys)? * scale)?;
+            if let Some(reach) = self.reach {
+                scores = scores.broadcast_add(&window(start, rows, time, reach, x.device())?)?;
+            }
+            read.push(ops::softmax_last_dim(&scores)?.matmul(values)?);
+        }
+        let read = Tensor::cat(&read, 1)?.transpose(0, 1)?.reshape((time, width))?;
+        self.output.forward(&read)
+    }
+}
+
+/// Rotates the vectors of queries or keys, of shape (heads, time, head width), by the positions of their tokens.
+fn rotated(x: &Tensor, base: f64) -> Result<Tensor> {
+    let (_, time, width) = x.dims3()?;
+    let half = width / 2;
+    #[expect(clippy::cast_precision_loss, reason = "positions and widths are far below 2^52")]
+    let angles = (0..time).flat_map(|position| {
+        (0..half).map(move |pair| position as f64 / base.powf((2 * pair) as f64 / width as f64))
+    });
+    #[expect(clippy::cast_possible_truncation, reason = "the model computes in single precision")]
+    let table = |function: fn(f64) -> f64| {
+        let values: Vec<f32> = angles.clone().map(|angle| function(angle) as f32).collect();
+        Tensor::from_vec(values, (time, half), x.device())
+    };
+    rotary_emb::rope(&x.unsqueeze(0)?, &table(f64::cos)?, &table(f64::sin)?)?.squeeze(0)
+}
+
+/// Returns the mask of `rows` tokens from `start` on, of shape (rows, time): 0 for the tokens at most `reach` away, and
+/// minus infinity for the others.
+fn window(start: usize, rows: usize, time: usize, reach: usize, device: &Device) -> Result<Tensor> {
+    let entry =
+        |row: usize, column: usize| if row.abs_diff(column) <= reach { 0.0 } else { f32::NEG_INFINITY };
+    let entries = (start..start + rows).flat_map(|row| (0..time).map(move |column| entry(row, column)));
+    Tensor::from_vec(entries.collect::<Vec<f32>>(), (rows, time), device)
+}
+
+impl FeedForward {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let up = self.up.forward(x)?;
+        let inner = if self.is_gated {
+            let half = up.dim(D::Minus1)? / 2;
+            let first = activate(self.activation, &up.narrow(1, 0, half)?.contiguous()?)?;
+            (first * up.narrow(1, half, half)?)?
+        } else {
+            activate(self.activation, &up)?
+        };
+        self.down.forward(&inner)
+    }
+}
+
+impl Layer {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let normed =
+            |norm: Option<&Norm>, x: &Tensor| norm.map_or_else(|| Ok(x.clone()), |norm| norm.forward(x));
+        if self.is_norm_first {
+            let x = (x + self.attention.forward(&normed(self.attention_norm.as_ref(), x)?)?)?;
+            return &x + self.feed_forward.forward(&self.feed_forward_norm.forward(&x)?)?;
+        }
+        let x = normed(self.attention_norm.as_ref(), &(x + self.attention.forward(x)?)?)?;
+        self.feed_forward_norm.forward(&(&x + self.feed_forward.forward(&x)?)?)
+    }
+}
+
+impl Encoder {
+    /// Reads an encoder with a classifier of `labels` labels. Fails if a tensor is missing or has another shape.
+    pub(super) fn load(
+        config: EncoderConfig,
+        folder: &SafetensorsFolder,
+        device: Device,
+        labels: usize,
+    ) -> Loaded<Self> {
+        #[expect(clippy::cast_possible_truncation, reason = "the model computes in single precision")]
+        let epsilon = config.epsilon as f32;
+        let tensors = Tensors { folder, device: &device, epsilon };
+        match &config.family {
+            EncoderFamily::Bert(shape) => Self::load_bert(&config, shape, &tensors, labels),
+            EncoderFamily::Modern(shape) => Self::load_modern(&config, shape, &tensors, labels),
+        }
+    }
+
+    fn load_bert(
+        config: &EncoderConfig,
+        shape: &BertShape,
+        tensors: &Tensors<'_>,
+        labels: usize,
+    ) -> Loaded<Self> {
+        let (root, width) = (shape.root, config.width);
+        let embeddings = format!("{root}.embeddings");
+        let positions = tensors
+            .get(&format!("{embeddings}.position_embeddings.weight"), &[shape.position_rows, width])?;
+        let segments =
+            tensors.get(&format!("{embeddings}.token_type_embeddings.weight"), &[shape.segments, width])?;
+        // All tokens are in the first segment.
+        let positions = segments
+            .i(0)
+            .and_then(|first| {
+                positions.narrow(0, shape.first_position, config.context)?.broadcast_add(&first)
+            })
+            .map_err(|error| LoadError::of_tensor(tensors.folder.path(), &embeddings, error))?;
+        let mut layers = Vec::new();
+        for layer in 0..config.layers {
+            let name = |part: &str| format!("{root}.encoder.layer.{layer}.{part}");
+            let square = |part: &str| tensors.dense(&name(part), width, width, true);
+            layers.push(Layer {
+                attention: Attention {
+                    inputs: vec![
+                        square("attention.self.query")?,
+                        square("attention.self.key")?,
+                        square("attention.self.value")?,
+                    ],
+                    output: square("attention.output.dense")?,
+                    heads: config.heads,
+                    piece: PIECE,
+                    rotary: None,
+                    reach: None,
+                },
+                feed_forward: FeedForward {
+                    up: tensors.dense(&name("intermediate.dense"), config.inner_width, width, true)?,
+                    down: tensors.dense(&name("output.dense"), width, config.inner_width, true)?,
+                    activation: config.activation,
+                    is_gated: false,
+                },
+                attention_norm: Some(tensors.norm(&name("attention.output.LayerNorm"), width, true)?),
+                feed_forward_norm: tensors.norm(&name("output.LayerNorm"), width, true)?,
+                is_norm_first: false,
+            });
+        }
+        let (hidden, output) = if shape.has_wide_classifier {
+            ("classifier.dense".to_owned(), "classifier.out_proj")
+        } else {
+            (format!("{root}.pooler.dense"), "classifier")
+        };
+        Ok(Self {
+            embedding: tensors
+                .get(&format!("{embeddings}.word_embeddings.weight"), &[config.vocabulary, width])?,
+            positions: Some(positions),
+            embedding_norm: tensors.norm(&format!("{embeddings}.LayerNorm"), width, true)?,
+            layers,
+            final_norm: None,
+            classifier: Classifier {
+                hidden: tensors.dense(&hidden, width, width, true)?,
+                activation: HiddenActivation::Tanh,
+                norm: None,
+                output: tensors.dense(output, labels, width, true)?,
+                is_mean_pooled: false,
+            },
+            device: tensors.device.clone(),
+            config: config.clone(),
+        })
+    }
+
+    fn load_modern(
+        config: &EncoderConfig,
+        shape: &ModernShape,
+        tensors: &Tensors<'_>,
+        labels: usize,
+    ) -> Loaded<Self> {
+        let (width, inner) = (config.width, config.inner_width);
+        let norm = |name: &str| tensors.norm(name, width, shape.norm_bias);
+        let mut layers = Vec::new();
+        for (layer, (base, reach)) in shape.attention.iter().enumerate() {
+            let name = |part: &str| format!("model.layers.{layer}.{part}");
+            layers.push(Layer {
+                attention: Attention {
+                    inputs: vec![tensors.dense(
+                        &name("attn.Wqkv"),
+                        3 * width,
+                        width,
+                        shape.attention_bias,
+                    )?],
+                    output: tensors.dense(&name("attn.Wo"), width, width, shape.attention_bias)?,
+                    heads: config.heads,
+                    piece: PIECE,
+                    rotary: Some(*base),
+                    reach: *reach,
+                },
+                feed_forward: FeedForward {
+                    up: tensors.dense(&name("mlp.Wi"), 2 * inner, width, shape.feed_forward_bias)?,
+                    down: tensors.dense(&name("mlp.Wo"), width, inner, shape.feed_forward_bias)?,
+                    activation: config.activation,
+                    is_gated: true,
+                },
+                // The input of the first layer is normalised already.
+                attention_norm: if layer == 0 { None } else { Some(norm(&name("attn_norm"))?) },
+                feed_forward_norm: norm(&name("mlp_norm"))?,
+                is_norm_first: true,
+            });
+        }
+        Ok(Self {
+            embedding: tensors.get("model.embeddings.tok_embeddings.weight", &[config.vocabulary, width])?,
+            positions: None,
+            embedding_norm: norm("model.embeddings.norm")?,
+            layers,
+            final_norm: Some(norm("model.final_norm")?),
+            classifier: Classifier {
+                hidden: tensors.dense("head.dense", width, width, shape.classifier_bias)?,
+                activation: HiddenActivation::Of(shape.classifier_activation),
+                norm: Some(norm("head.norm")?),
+                output: tensors.dense("classifier", labels, width, true)?,
+                is_mean_pooled: shape.is_mean_pooled,
+            },
+            device: tensors.device.clone(),
+            config: config.clone(),
+        })
+    }
+
+    /// Returns the shape of the encoder.
+    pub(super) fn config(&self) -> &EncoderConfig {
+        &self.config
+    }
+
+    /// Sets how many queries attend at the same time.
+    #[cfg(test)]
+    pub(super) fn with_piece(mut self, piece: usize) -> Self {
+        self.layers.iter_mut().for_each(|layer| layer.attention.piece = piece);
+        self
+    }
+
+    /// Returns the score of each label for a text of these tokens, of which there must be at least one and at most as many
+    /// as the model reads.
+    pub(super) fn scores(&self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let ids = Tensor::new(tokens, &self.device)?;
+        let mut x = self.embedding.index_select(&ids, 0)?;
+        if let Some(positions) = &self.positions {
+            x = (x + positions.narrow(0, 0, tokens.len())?)?;
+        }
+        x = self.embedding_norm.forward(&x)?;
+        for layer in &self.layers {
+            x = layer.forward(&x)?;
+        }
+        if let Some(norm) = &self.final_norm {
+            x = norm.forward(&x)?;
+        }
+        let Classifier { hidden, activation, norm, output, is_mean_pooled } = &self.classifier;
+        let pooled = if *is_mean_pooled { x.mean_keepdim(0)? } else { x.narrow(0, 0, 1)? };
+        let mapped = hidden.forward(&pooled)?;
+        let mut activated = match activation {
+            HiddenActivation::Tanh => mapped.tanh()?,
+            HiddenActivation::Of(activation) => activate(*activation, &mapped)?,
+        };
+        if let Some(norm) = norm {
+            activated = norm.forward(&activated)?;
+        }
+        output.forward(&activated)?.flatten_all()?.to_vec1()
+    }
+}
