@@ -15,9 +15,8 @@ impl BearerToken {
     /// Reads a token; `None` if it is empty, too long, or has characters other than visible ASCII, such as a line
     /// break, with which it would be another header.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let is_sendable = !text.is_empty()
-            && text.len() <= MAX_LENGTH
-            && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_sendable =
+            !text.is_empty() && text.len() <= MAX_LENGTH && text.bytes().all(|byte| byte.is_ascii_graphic());
         is_sendable.then(|| Self(text.to_owned()))
     }
 
@@ -81,6 +80,9 @@ mod tests {
             assert_eq!(BearerToken::parse(text).is_some(), expected, "{text:?}");
         }
         let token = BearerToken::parse("s3cret").unwrap();
-        assert_eq!((token.authorization().as_str(), format!("{token:?}").as_str()), ("Bearer s3cret", "BearerToken(..)"));
+        assert_eq!(
+            (token.authorization().as_str(), format!("{token:?}").as_str()),
+            ("Bearer s3cret", "BearerToken(..)")
+        );
     }
 }

@@ -57,12 +57,8 @@ impl IssuerDouble {
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let double = Self {
-            url,
-            deviation: Arc::default(),
-            issued: Arc::default(),
-            requests: Arc::default(),
-        };
+        let double =
+            Self { url, deviation: Arc::default(), issued: Arc::default(), requests: Arc::default() };
         let serving = Self {
             url: double.url.clone(),
             deviation: Arc::clone(&double.deviation),

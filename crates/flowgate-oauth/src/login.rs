@@ -363,7 +363,8 @@ async fn find_issuer(
         None => no_issuer(),
     })?;
     // Without metadata, `rmcp` guesses the addresses.
-    let metadata = Some(resolved.metadata).filter(|_| resolved.source.is_discovered()).ok_or_else(no_issuer)?;
+    let metadata =
+        Some(resolved.metadata).filter(|_| resolved.source.is_discovered()).ok_or_else(no_issuer)?;
     let issuer = metadata.issuer.as_deref().and_then(SecureUrl::parse).ok_or_else(no_issuer)?;
     discovery::check_addresses(&issuer, &metadata, client)?;
     Ok((issuer, metadata))

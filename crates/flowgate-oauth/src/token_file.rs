@@ -119,7 +119,8 @@ impl TokenFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.failed(&format!("cannot be read: {error}"))),
         };
-        let is_private = is_private(&file).map_err(|error| self.failed(&format!("cannot be read: {error}")))?;
+        let is_private =
+            is_private(&file).map_err(|error| self.failed(&format!("cannot be read: {error}")))?;
         if !is_private {
             return Err(self.failed(
                 "other users can read or write it, so they may have its tokens: remove it, and log in again with \
@@ -356,7 +357,9 @@ impl CredentialStore for FileStore {
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
         let failed = |why: TokenFileError| Err(AuthError::CredentialStoreError(why.0));
         if !credentials.token_response.as_ref().is_some_and(|answer| BearerToken::of(answer).is_some()) {
-            return failed(self.file.failed("the issuer has answered with another token than a bearer token"));
+            return failed(
+                self.file.failed("the issuer has answered with another token than a bearer token"),
+            );
         }
         // The person has logged out in the meantime.
         if !self.file.path().exists() {

@@ -91,7 +91,10 @@ async fn an_expired_token_is_refreshed_until_the_login_ends() {
     let source = source(&double, &file);
     assert_eq!(authorization(&source).await, Ok("Bearer access-2".to_owned()));
     double.revoke();
-    let ended = format!("the login at {} has expired or was revoked; log in again with `flowgate mcp login`", double.url);
+    let ended = format!(
+        "the login at {} has expired or was revoked; log in again with `flowgate mcp login`",
+        double.url
+    );
     assert_eq!(authorization(&source).await, Err(ended));
     // A new login works with the same source.
     double.deviation.lock().unwrap().expires_in = None;
@@ -124,15 +127,24 @@ async fn an_issuer_that_deviates_receives_no_code_and_gives_no_tokens() {
             "the issuer URL does not state that it supports PKCE with S256",
         ),
         (
-            Deviation { metadata: json!({"code_challenge_methods_supported": ["plain"]}), ..Deviation::default() },
+            Deviation {
+                metadata: json!({"code_challenge_methods_supported": ["plain"]}),
+                ..Deviation::default()
+            },
             "the issuer URL does not state that it supports PKCE with S256",
         ),
         (
-            Deviation { metadata: json!({"token_endpoint": "http://evil.example/token"}), ..Deviation::default() },
+            Deviation {
+                metadata: json!({"token_endpoint": "http://evil.example/token"}),
+                ..Deviation::default()
+            },
             "an address in its metadata does not begin with https://",
         ),
         (
-            Deviation { metadata: json!({"authorization_endpoint": "javascript:alert(1)"}), ..Deviation::default() },
+            Deviation {
+                metadata: json!({"authorization_endpoint": "javascript:alert(1)"}),
+                ..Deviation::default()
+            },
             "an address in its metadata does not begin with https://",
         ),
         (
@@ -140,7 +152,10 @@ async fn an_issuer_that_deviates_receives_no_code_and_gives_no_tokens() {
             "the issuer URL registers no clients by itself",
         ),
         (
-            Deviation { resource_metadata: json!({"authorization_servers": ["http://evil.example"]}), ..Deviation::default() },
+            Deviation {
+                resource_metadata: json!({"authorization_servers": ["http://evil.example"]}),
+                ..Deviation::default()
+            },
             "the server URL/mcp",
         ),
         (
@@ -152,13 +167,19 @@ async fn an_issuer_that_deviates_receives_no_code_and_gives_no_tokens() {
         ),
         (
             Deviation {
-                token_answer: Some(("200 OK".to_owned(), r#"{"access_token":"s3cret","token_type":"mac"}"#.to_owned())),
+                token_answer: Some((
+                    "200 OK".to_owned(),
+                    r#"{"access_token":"s3cret","token_type":"mac"}"#.to_owned(),
+                )),
                 ..Deviation::default()
             },
             "its answer has no bearer token that a request can carry",
         ),
         (
-            Deviation { token_answer: Some(("200 OK".to_owned(), r#"{"access_token":["s3cret"]}"#.to_owned())), ..Deviation::default() },
+            Deviation {
+                token_answer: Some(("200 OK".to_owned(), r#"{"access_token":["s3cret"]}"#.to_owned())),
+                ..Deviation::default()
+            },
             "its answer has no bearer token that a request can carry",
         ),
     ];
@@ -224,7 +245,10 @@ async fn a_configured_issuer_and_client_are_used_in_place_of_those_of_the_server
     let (server, issuer, folder) = (IssuerDouble::new(), IssuerDouble::new(), Folder::new("configured"));
     let file = folder.file(&server);
     let own = SecureUrl::parse(&issuer.url).unwrap();
-    let client = |secret: Option<&str>| RegisteredClient { id: "known".to_owned(), secret: secret.map(ClientSecret::new) };
+    let client = |secret: Option<&str>| RegisteredClient {
+        id: "known".to_owned(),
+        secret: secret.map(ClientSecret::new),
+    };
     let settings = LoginSettings {
         issuer: Some(own.clone()),
         client: Some(client(Some("s3cret"))),
@@ -236,8 +260,9 @@ async fn a_configured_issuer_and_client_are_used_in_place_of_those_of_the_server
     assert_eq!((server.requests("POST"), issuer.requests("POST /register")), (Vec::new(), Vec::new()));
     let exchange = issuer.requests("POST /token").concat();
     let exchange = parsed(exchange.rsplit(' ').next().unwrap());
-    let expected = [("client_id", "known"), ("client_secret", "s3cret"), ("resource", server.server().as_str())]
-        .map(|(name, value)| (name, value.to_owned()));
+    let expected =
+        [("client_id", "known"), ("client_secret", "s3cret"), ("resource", server.server().as_str())]
+            .map(|(name, value)| (name, value.to_owned()));
     for (name, value) in expected {
         assert_eq!(exchange[name], value);
     }
@@ -304,7 +329,8 @@ async fn a_file_that_is_not_of_this_login_is_refused() {
 
 #[test]
 fn an_outcome_can_be_read_in_one_way() {
-    let code = |code: &str, named: Option<&str>| Some(Outcome::Code(code.to_owned(), named.map(str::to_owned)));
+    let code =
+        |code: &str, named: Option<&str>| Some(Outcome::Code(code.to_owned(), named.map(str::to_owned)));
     for (query, expected) in [
         ("code=a&state=s", code("a", None)),
         ("code=a&state=s&iss=https%3A%2F%2Fid.example", code("a", Some("https://id.example"))),

@@ -23,7 +23,10 @@ async fn tokens_by_client_credentials_are_kept_and_renewed() {
     assert_eq!(source.token().await, Ok(first.clone()));
     let asked = double.requests("POST /token").concat();
     let asked = parsed(asked.rsplit(' ').next().unwrap());
-    assert_eq!((asked["resource"].as_str(), asked["scope"].as_str()), (double.server().as_str(), "read write"));
+    assert_eq!(
+        (asked["resource"].as_str(), asked["scope"].as_str()),
+        (double.server().as_str(), "read write")
+    );
     // All requests whose token was rejected share one other token.
     let second = source.token_after(&first).await.unwrap();
     assert_ne!(second, first);
@@ -48,11 +51,22 @@ async fn an_issuer_that_gives_no_token_is_named_without_the_secret() {
             Deviation { metadata: json!({"issuer": "https://other.example"}), ..Deviation::default() },
             TokenFailure::NoMetadata,
         ),
-        ("s3cret", Deviation { metadata: json!({"issuer": null}), ..Deviation::default() }, TokenFailure::NoMetadata),
-        ("s3cret", Deviation { metadata: json!({"extra": large}), ..Deviation::default() }, TokenFailure::TooLarge),
         (
             "s3cret",
-            Deviation { metadata: json!({"token_endpoint": "http://other.example/token"}), ..Deviation::default() },
+            Deviation { metadata: json!({"issuer": null}), ..Deviation::default() },
+            TokenFailure::NoMetadata,
+        ),
+        (
+            "s3cret",
+            Deviation { metadata: json!({"extra": large}), ..Deviation::default() },
+            TokenFailure::TooLarge,
+        ),
+        (
+            "s3cret",
+            Deviation {
+                metadata: json!({"token_endpoint": "http://other.example/token"}),
+                ..Deviation::default()
+            },
             TokenFailure::Insecure,
         ),
         (
@@ -73,7 +87,10 @@ async fn an_issuer_that_gives_no_token_is_named_without_the_secret() {
         ),
         (
             "s3cret",
-            Deviation { token_answer: Some(("200 OK".to_owned(), "s3cret".to_owned())), ..Deviation::default() },
+            Deviation {
+                token_answer: Some(("200 OK".to_owned(), "s3cret".to_owned())),
+                ..Deviation::default()
+            },
             TokenFailure::Unusable,
         ),
         (
@@ -94,11 +111,15 @@ async fn an_issuer_that_gives_no_token_is_named_without_the_secret() {
         let error = source(&double, &double.url, secret).token().await.unwrap_err();
         assert_eq!(error.failure(), &expected);
         let shown = error.to_string();
-        assert!(shown.contains(&double.url) && !shown.contains("s3cret") && !shown.contains("other.example"), "{shown}");
+        assert!(
+            shown.contains(&double.url) && !shown.contains("s3cret") && !shown.contains("other.example"),
+            "{shown}"
+        );
         assert!(!shown.contains("wrong"), "{shown}");
     }
     let double = IssuerDouble::new();
-    let elsewhere = source(&double, &format!("{}/elsewhere", double.url), "s3cret").token().await.unwrap_err();
+    let elsewhere =
+        source(&double, &format!("{}/elsewhere", double.url), "s3cret").token().await.unwrap_err();
     assert_eq!(elsewhere.failure(), &TokenFailure::NoMetadata);
     let gone = source(&double, "http://127.0.0.1:1", "s3cret").token().await.unwrap_err();
     assert_eq!(gone.failure(), &TokenFailure::Unreachable);
