@@ -106,7 +106,7 @@ pub(crate) use lm::{LmCommand, TuneArgs};
 #[cfg(feature = "run")]
 pub(crate) use login_link::LoginLinkArgs;
 #[cfg(feature = "run")]
-pub(crate) use mcp::McpArgs;
+pub(crate) use mcp::{McpArgs, McpGuardArgs, McpLoginCommand, McpServerArgs};
 #[cfg(feature = "local")]
 pub(crate) use paper::PaperArgs;
 #[cfg(feature = "bench")]
@@ -626,7 +626,7 @@ mod tests {
         while let Some((name, command)) = open.pop() {
             let below = command.get_subcommands().filter(|command| command.get_name() != "help");
             open.extend(below.map(|below| (format!("{name} {}", below.get_name()), below)));
-            if name.is_empty() || command.has_subcommands() {
+            if name.is_empty() || command.is_subcommand_required_set() {
                 continue;
             }
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();

@@ -7,7 +7,7 @@
 //! * `clients` reads and changes the configurations of MCP clients, the programs that use MCP servers.
 //! * `mcp` starts MCP servers, and calls their tools.
 //! * `gateway_client` calls a running gateway, and `question_text` writes its questions.
-//! * `stores` and `private_files` write files that a process leaves for later ones; `trace_file` and `trace_folder` write traces.
+//! * `stores` and `private_files` write files that a process leaves for later ones, some of them in the `state_folder`; `trace_file` and `trace_folder` write traces.
 
 mod args;
 #[cfg(feature = "local")]
@@ -35,6 +35,8 @@ mod progress;
 #[cfg(feature = "run")]
 mod question_text;
 mod report;
+#[cfg(feature = "run")]
+mod state_folder;
 #[cfg(feature = "run")]
 mod stores;
 mod tool_files;

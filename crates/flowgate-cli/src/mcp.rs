@@ -1,12 +1,12 @@
 //! Starts MCP servers, lists their tools for `flowgate init` and `flowgate scan`, and calls them for `flowgate run`.
-//! `rmcp` implements the protocol; only this module and its submodules use it.
+//! `rmcp` implements the protocol; of this crate, only this module and its submodules use it.
 //!
 //! The asynchronous code runs on a thread of its own; all other code calls it and waits. The output of servers is
 //! untrusted and is only passed on.
 //!
 //! * `config` reads the configuration of servers.
-//! * `connection` connects to one server; `http` is the HTTP client for remote servers, and `oauth` obtains tokens for
-//!   them.
+//! * `connection` connects to one server; `http` is the HTTP client for remote servers, and `oauth` says where their
+//!   tokens come from.
 //! * `runtime` runs the asynchronous code on its thread.
 
 mod config;
@@ -26,7 +26,7 @@ use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use serde_json::{Map, Value};
 
 use crate::escaping;
-pub(crate) use config::{McpServerSpec, read, read_entry};
+pub(crate) use config::{McpServerSpec, read, read_entry, read_named};
 use connection::{CallError, McpConnection};
 pub(crate) use runtime::AsyncRuntime;
 use runtime::TaskError;
@@ -104,7 +104,7 @@ pub(crate) fn start(
                     )),
                 }
             }
-            Ok(Err(why)) => Err(format!("{why}; {}", spec.advice())),
+            Ok(Err(why)) => Err(why),
             Err(why) => Err(format!("does not start: {}", describe_task_error(why, START_TIMEOUT, &spec))),
         };
         match opened {
@@ -163,7 +163,7 @@ pub(crate) fn list_tools(
 ) -> Vec<ListedServer> {
     let limits = CallLimits { time: limit, answer: LISTED_ANSWER };
     let listing = specs.into_iter().map(|spec| {
-        let opening = spec.clone();
+        let (opening, advice) = (spec.clone(), spec.advice());
         // The connection, as long as the server runs: it is closed below even if the list does not come.
         let open = Arc::new(Mutex::new(None));
         let opened = Arc::clone(&open);
@@ -172,7 +172,8 @@ pub(crate) fn list_tools(
             let tools = connection.tools();
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
             let tools = tools.await;
-            tools.map_err(|why| format!("does not list its tools: {}", escaping::excerpt(&why, 200)))
+            tools
+                .map_err(|why| format!("does not list its tools: {}; {advice}", escaping::excerpt(&why, 200)))
         });
         (task, open, spec)
     });
@@ -184,7 +185,7 @@ pub(crate) fn list_tools(
         let waited: Result<Result<Vec<DescribedTool>, String>, TaskError> = task.wait(left, is_cancelled);
         let tools = match waited {
             // The task ran to its end, but the server may not have started: that is an error in its result.
-            Ok(tools) => tools.map_err(|why| format!("{why}; {}", spec.advice())),
+            Ok(tools) => tools,
             Err(why) => Err(format!("does not list its tools: {}", describe_task_error(why, limit, &spec))),
         };
         match open.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -319,9 +320,7 @@ impl McpServerHandle {
         if !is_open {
             let opening = self.runtime.spawn(connection::open(self.spec.clone(), self.limits));
             let opened = match opening.wait(START_TIMEOUT, is_cancelled) {
-                Ok(opened) => {
-                    opened.map_err(|why| CallError::NotStarted(format!("{why}; {}", self.spec.advice())))?
-                }
+                Ok(opened) => opened.map_err(CallError::NotStarted)?,
                 Err(why) => {
                     let why = describe_task_error(why, START_TIMEOUT, &self.spec);
                     return Err(CallError::NotStarted(why));

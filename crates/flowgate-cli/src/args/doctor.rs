@@ -6,7 +6,7 @@ use std::path::PathBuf;
 pub(super) const DOCTOR_HELP: &str = "\
 Examples:
   flowgate doctor --config gateway.toml                      keys, files, policies, and what they hide from models
-  flowgate doctor --config gateway.toml --online             also whether the models' servers answer
+  flowgate doctor --config gateway.toml --online             also whether the models' servers answer, and issuers give tokens
   flowgate doctor --policy mail.flow --request request.json  which parts of a request the lowest step is not shown, and the
                                                              statement that would show them
   flowgate doctor --client claude-desktop                    the MCP servers and hooks of a client, and the policies that guard them
@@ -50,7 +50,7 @@ pub(crate) struct DoctorOptions {
     /// The home folder, for --client [default: that of this user].
     #[arg(long, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
-    /// Ask the models' servers whether they answer.
+    /// Ask the models' servers whether they answer, without a key, and the issuers of MCP servers for a token.
     #[cfg(feature = "gateway")]
     #[arg(long, requires = "config")]
     pub(crate) online: bool,

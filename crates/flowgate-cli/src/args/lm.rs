@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+#[cfg(feature = "local")]
 use super::device::DeviceArgs;
 
 /// The operations on small models.

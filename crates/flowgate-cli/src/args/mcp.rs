@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate mcp`, which guards one MCP server. `clap` parses them.
+//! Declares the arguments and the help of `flowgate mcp`, which guards one MCP server, and of the logins at remote
+//! servers. `clap` parses them.
 
 use std::path::PathBuf;
 
@@ -29,14 +30,86 @@ To see what a policy would stop before it stops anything:
                                       record the sessions as well, with their content
   flowgate suggest files.flow traces  the least changes that would have let their calls pass
 
+To log in at a server behind OAuth that `flowgate run` uses:
+  flowgate mcp login web --config servers.json
+
 Exit codes:
   0    the client closed the connection
   1    the server ended, or the client or the server did not read its messages
   2    the command line, a file, the server's command or the policy cannot be used";
 
-/// The options of `mcp`.
+const LOGIN_HELP: &str = "\
+Examples:
+  flowgate mcp login web --config servers.json     the server `web` of the file that `flowgate run` uses
+  flowgate mcp login web --config servers.json --no-browser
+                                                   print the address only
+
+The server needs no `oauth` in the file: it names its issuer, at which Flowgate registers itself. With `oauth`, the
+file names the issuer, the client or the scopes:
+  {\"mcpServers\": {\"web\": {\"url\": \"https://example.org/mcp\",
+                          \"oauth\": {\"issuer\": \"https://id.example.org\", \"clientId\": \"...\", \"scopes\": [\"read\"]}}}}
+
+If the browser is on another machine, it cannot show the last page: paste its address into the terminal.
+
+The tokens are in a file that only you can read, in $XDG_STATE_HOME/flowgate/mcp-logins or
+~/.local/state/flowgate/mcp-logins. They are sent to this server and to this issuer only.
+
+Exit codes:
+  0    you are logged in
+  1    the login failed
+  2    the command line or the file cannot be used, or nobody can log in to the server";
+
+const LOGOUT_HELP: &str = "\
+Example:
+  flowgate mcp logout web --config servers.json
+
+The issuer is not told: to end the validity of the tokens as well, withdraw the access of Flowgate at the issuer.
+
+Exit codes:
+  0    the tokens of the login are removed, or there were none
+  2    the command line or the file cannot be used, or the tokens cannot be removed";
+
+/// The options of `mcp`: those of the guard, or a command for logins.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct McpArgs {
+    #[command(subcommand)]
+    pub(crate) login: Option<McpLoginCommand>,
+    #[command(flatten)]
+    pub(crate) guard: Option<McpGuardArgs>,
+}
+
+/// The commands for logins at remote servers.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum McpLoginCommand {
+    /// Log in at a remote server behind OAuth, in a browser, for `flowgate run`, `init` and `scan`.
+    #[command(after_help = LOGIN_HELP)]
+    Login {
+        #[command(flatten)]
+        server: McpServerArgs,
+        /// Print the address, and do not open it in a browser.
+        #[arg(long)]
+        no_browser: bool,
+    },
+    /// Remove the tokens of a login.
+    #[command(after_help = LOGOUT_HELP)]
+    Logout(McpServerArgs),
+}
+
+/// The server of a login.
+#[derive(Debug, clap::Args)]
+pub(crate) struct McpServerArgs {
+    /// The name of the server in the file.
+    #[arg(value_name = "SERVER")]
+    pub(crate) name: String,
+    /// The file of MCP servers, in the form that MCP clients use (`mcpServers`).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+}
+
+/// The options of the guard before a server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct McpGuardArgs {
     /// The policy file.
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,

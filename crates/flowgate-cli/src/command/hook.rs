@@ -36,6 +36,7 @@ use crate::display_mode::{Color, ProgressMode};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::policy_file::load_policy;
+use crate::state_folder::state_folder;
 use crate::trace_folder::TraceFolder;
 use answer::HookAnswer;
 use gateway::{AgentCall, GatewayReport};
@@ -300,19 +301,15 @@ fn never_asks(options: &HookArgs) -> Option<&'static str> {
     options.harness.never_asks().or_else(|| options.no_questions.then_some("no person can be asked"))
 }
 
-/// Returns the folder with the files of sessions: that of `--sessions`, or else `flowgate/hooks` in the folder in which
-/// programs of the user keep their state (`XDG_STATE_HOME`, or `.local/state` in `HOME`). A variable without an
-/// absolute path counts as not set.
+/// Returns the folder with the files of sessions: that of `--sessions`, or else `hooks` in the [state
+/// folder](state_folder()).
 fn session_folder(options: &HookArgs) -> Result<PathBuf, String> {
     if let Some(folder) = &options.sessions {
         return Ok(folder.clone());
     }
-    let folder_in = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state =
-        folder_in("XDG_STATE_HOME").or_else(|| folder_in("HOME").map(|home| home.join(".local/state")));
-    let state =
-        state.ok_or("there is no folder for the files of sessions: set HOME, or give `--sessions FOLDER`")?;
-    Ok(state.join("flowgate/hooks"))
+    let state = state_folder()
+        .ok_or("there is no folder for the files of sessions: set HOME, or give `--sessions FOLDER`")?;
+    Ok(state.join("hooks"))
 }
 
 /// Creates an empty monitor for the policy of the command line, with its parameters and predicates. The error is a

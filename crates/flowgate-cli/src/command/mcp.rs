@@ -1,4 +1,5 @@
-//! Runs `flowgate mcp`: a proxy between an MCP client and a server that it starts, on the standard streams.
+//! Runs `flowgate mcp`: a proxy between an MCP client and a server that it starts, on the standard streams. Its commands
+//! for logins at remote servers are in `login`.
 //!
 //! The [`Proxy`] decides what is sent; this module reads and writes lines, and shares labels with other processes
 //! through files. It never waits for a side that does not read, because both sides may write at the same time, which
@@ -11,6 +12,7 @@
 mod child;
 mod client_labels;
 mod lines;
+mod login;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use flowgate_audit::watch::{WatchLog, WatchedVerdict};
 use flowgate_mcp::{Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
 use tokio::sync::mpsc::Receiver;
 
-use crate::args::McpArgs;
+use crate::args::{McpArgs, McpGuardArgs};
 use crate::escaping;
 use crate::input::{InputError, describe_io_error};
 use crate::output::{Console, plural};
@@ -41,9 +43,21 @@ const MAX_EVENTS: usize = 100_000;
 /// The maximum number of notes that are printed; further ones are only counted.
 const MAX_NOTES: usize = 200;
 
-/// Runs `flowgate mcp`: creates the monitor and the proxy, and runs the session until the client or the server ends.
-/// Returns 0 if the client closed the connection, 1 if the server ended or a side stopped reading.
+/// Runs `flowgate mcp`: the guard before a server, or a command for logins.
 pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputError> {
+    match options {
+        McpArgs { login: Some(command), .. } => login::run(command, output),
+        McpArgs { guard: Some(options), .. } => guard(options, output),
+        // The parser of the arguments requires one of them.
+        McpArgs { login: None, guard: None } => {
+            Err(InputError("there is no command; see `flowgate mcp --help`".to_owned()))
+        }
+    }
+}
+
+/// Runs the guard: creates the monitor and the proxy, and runs the session until the client or the server ends. Returns
+/// 0 if the client closed the connection, 1 if the server ended or a side stopped reading.
+fn guard(options: &McpGuardArgs, output: &mut Console) -> Result<u8, InputError> {
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let predicates = options.answering.predicates(&policy, &name)?;
@@ -120,7 +134,7 @@ fn open_watch_log(path: &Path) -> Result<WatchLog, InputError> {
 
 /// Reads the stored pins (approved tools) of the server. A file that does not exist is an error, unless `--accept-new`
 /// creates it.
-fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
+fn read_pins(path: &Path, options: &McpGuardArgs) -> Result<Pins, InputError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Pins::from_file_text(&text, &options.name)
             .map_err(|error| InputError(format!("{}: {error}", path.display()))),
@@ -236,7 +250,7 @@ impl StdioProxy {
     /// (`notes`) were not printed. `max_line` is the maximum number of bytes of a line. Returns the exit code.
     async fn run_session(
         mut self,
-        options: &McpArgs,
+        options: &McpGuardArgs,
         max_line: usize,
         output: &mut Console,
     ) -> Result<u8, InputError> {

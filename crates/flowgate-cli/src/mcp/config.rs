@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use flowgate::json::{self, Numbers};
+use flowgate_oauth::{ClientCredentials, ClientSecret, RegisteredClient, SecureUrl};
 use serde_json::{Map, Value};
 
-use super::oauth::{OAuthSpec, is_confidential};
+use super::oauth::{OAuthSpec, describe, has_authorization};
 
 /// The name of a server, and how to start or reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,8 +76,7 @@ impl McpServerSpec {
                     true => String::new(),
                     false => format!(" (with the headers {})", names.join(", ")),
                 };
-                let oauth =
-                    oauth.as_ref().map(|oauth| format!(" (with tokens of {})", quoted(&oauth.issuer)));
+                let oauth = oauth.as_ref().map(|oauth| format!(" ({})", describe(oauth)));
                 format!("{}{headers}{}", crate::escaping::line(url), oauth.unwrap_or_default())
             }
         }
@@ -91,6 +91,9 @@ fn is_secret_name(name: &str) -> bool {
 
 /// Advice about the form of the configuration, for error messages.
 const FORM: &str = r#"write {"mcpServers": {"NAME": {"command": "...", "args": [...]}}}, or {"url": "..."} for a remote server"#;
+
+/// Advice about the form of `oauth`, for error messages.
+const OAUTH_FORM: &str = r#"write {"issuer": "https://...", "clientId": "...", "clientSecret": "${NAME}", "scopes": []}, or {} to log in with `flowgate mcp login`"#;
 
 /// Reads the servers from the text of the configuration, without those that it disables. Relative paths start at
 /// `folder`; `environment` returns the values of environment variables.
@@ -126,6 +129,29 @@ pub(crate) fn read(
         specs.push(read_entry(name, entry, folder, environment).map_err(at)?);
     }
     Ok(specs)
+}
+
+/// Reads one server from the text of the configuration; the other entries may have mistakes. The other arguments are
+/// those of [`read`].
+///
+/// # Errors
+/// If there is no such server, or its entry cannot be used. The message has advice.
+pub(crate) fn read_named(
+    text: &str,
+    name: &str,
+    folder: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<McpServerSpec, String> {
+    let value =
+        json::parse(text, Numbers::Any).map_err(|error| format!("the file is not valid JSON: {error}"))?;
+    let servers = value.get("mcpServers").and_then(Value::as_object);
+    let servers = servers.ok_or_else(|| format!("the configuration has no `mcpServers`; {FORM}"))?;
+    let shown = crate::escaping::excerpt(name, 40);
+    let entry = servers.get(name).ok_or_else(|| {
+        let known: Vec<String> = servers.keys().map(|name| crate::escaping::excerpt(name, 40)).collect();
+        format!("there is no server `{shown}`; the servers are: {}", known.join(", "))
+    })?;
+    read_entry(name, entry, folder, environment).map_err(|problem| format!("the server `{shown}`: {problem}"))
 }
 
 /// Reads the entry of one server. `name` is what the returned server is called. The other arguments are those of
@@ -199,10 +225,15 @@ impl ServerFields<'_> {
                     );
                 }
                 let (headers, oauth) = (self.map("headers")?, self.oauth()?);
-                let has_key = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-                if oauth.is_some() && has_key {
+                if oauth.is_some() && has_authorization(&headers) {
                     return Err(
                         "the entry has both `oauth` and a header `Authorization`; leave one out".to_owned()
+                    );
+                }
+                if oauth.is_some() && SecureUrl::parse(&url).is_none() {
+                    return Err(
+                        "others could read its tokens at its `url`; write one that begins with https://"
+                            .to_owned(),
                     );
                 }
                 Ok(ServerTransport::Url { url, headers, oauth })
@@ -210,38 +241,71 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Reads the object `oauth`, which says how the tokens for a server are obtained. `None` if there is none.
+    /// Reads the object `oauth`, which says how the tokens for a server are obtained. `None` if there is none. With a
+    /// secret and without `grant`, they are obtained by client credentials; otherwise a person logs in.
     fn oauth(&self) -> Result<Option<OAuthSpec>, String> {
-        const FORM: &str =
-            r#"write {"issuer": "https://...", "clientId": "...", "clientSecret": "${NAME}", "scopes": []}"#;
         let entry = match self.entry.get("oauth") {
             None | Some(Value::Null) => return Ok(None),
             Some(entry) => {
-                entry.as_object().ok_or_else(|| format!("its `oauth` is not an object; {FORM}"))?
+                entry.as_object().ok_or_else(|| format!("its `oauth` is not an object; {OAUTH_FORM}"))?
             }
         };
-        let known = ["issuer", "clientId", "clientSecret", "scopes"];
+        let known = ["issuer", "clientId", "clientSecret", "scopes", "grant", "callbackPort"];
         if let Some(unknown) = entry.keys().find(|key| !known.contains(&key.as_str())) {
             let unknown = crate::escaping::excerpt(unknown, 40);
-            return Err(format!("its `oauth` has the field `{unknown}`, which is unknown; {FORM}"));
+            return Err(format!("its `oauth` has the field `{unknown}`, which is unknown; {OAUTH_FORM}"));
         }
         let fields = ServerFields { entry, environment: self.environment };
-        let required = |key: &str| {
-            let text = fields.text(key)?.filter(|text| !text.is_empty());
-            text.ok_or_else(|| format!("its `oauth` has no `{key}`; {FORM}"))
-        };
-        let issuer = required("issuer")?;
-        let is_usable = issuer.parse::<::http::Uri>().is_ok_and(|uri| {
-            is_confidential(&uri)
-                && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
-        });
-        if !is_usable {
-            return Err(
+        let text = |key: &str| fields.text(key).map(|text| text.filter(|text| !text.is_empty()));
+        let missing = |key: &str| format!("its `oauth` has no `{key}`; {OAUTH_FORM}");
+        let issuer = text("issuer")?.map(|issuer| {
+            SecureUrl::parse(&issuer).ok_or_else(|| {
                 "the `issuer` in its `oauth` is not a URL of HTTPS; write https:// with a host".to_owned()
-            );
+            })
+        });
+        let issuer = issuer.transpose()?;
+        let (client_id, secret) = (text("clientId")?, text("clientSecret")?.map(ClientSecret::new));
+        let scopes = fields.list("scopes")?;
+        let has_login = match text("grant")?.as_deref() {
+            None => secret.is_none(),
+            Some("authorization_code") => true,
+            Some("client_credentials") => false,
+            Some(_) => {
+                return Err(
+                    "the `grant` in its `oauth` is unknown; write `authorization_code` or `client_credentials`"
+                        .to_owned(),
+                );
+            }
+        };
+        if has_login {
+            let port = fields.port()?;
+            let client = match (client_id, secret) {
+                (None, Some(_)) => return Err(missing("clientId")),
+                (Some(_), Some(_)) if issuer.is_none() => return Err(missing("issuer")),
+                (id, secret) => id.map(|id| RegisteredClient { id, secret }),
+            };
+            return Ok(Some(OAuthSpec::Login { issuer, client, scopes, port }));
         }
-        let (client_id, client_secret) = (required("clientId")?, required("clientSecret")?);
-        Ok(Some(OAuthSpec { issuer, client_id, client_secret, scopes: fields.list("scopes")? }))
+        if entry.contains_key("callbackPort") {
+            return Err("its `oauth` has a `callbackPort`, which is for logins only; leave it out".to_owned());
+        }
+        Ok(Some(OAuthSpec::ClientCredentials(ClientCredentials {
+            issuer: issuer.ok_or_else(|| missing("issuer"))?,
+            client_id: client_id.ok_or_else(|| missing("clientId"))?,
+            client_secret: secret.ok_or_else(|| missing("clientSecret"))?,
+            scopes,
+        })))
+    }
+
+    /// Reads the port of this machine for the outcome of a login; 0, which is any free one, if there is none.
+    fn port(&self) -> Result<u16, String> {
+        let port = match self.entry.get("callbackPort") {
+            None | Some(Value::Null) => return Ok(0),
+            Some(port) => port.as_u64().and_then(|port| u16::try_from(port).ok()),
+        };
+        port.filter(|port| *port > 0).ok_or_else(|| {
+            "the `callbackPort` in its `oauth` is not a port; write a number from 1 to 65535".to_owned()
+        })
     }
 
     /// Returns the string at `key` with its variables replaced; `None` if there is no such field, or it is null.
@@ -345,7 +409,24 @@ mod tests {
         check(
             r#"{"mcpServers": {"web": {"url": "https://x.org/mcp", "oauth": {"issuer": "https://id.example", "clientId": "c",
                 "clientSecret": "${TOKEN}", "scopes": ["read"]}}}}"#,
-            r#"web Url { url: "https://x.org/mcp", headers: [], oauth: Some(OAuthSpec { issuer: "https://id.example", client_id: "c", scopes: ["read"], .. }) }"#,
+            r#"web Url { url: "https://x.org/mcp", headers: [], oauth: Some(ClientCredentials(ClientCredentials { issuer: "https://id.example", client_id: "c", client_secret: ClientSecret(..), scopes: ["read"] })) }"#,
+        );
+        let login = |oauth: &str, shown: &str| {
+            check(
+                &format!(r#"{{"mcpServers": {{"web": {{"url": "https://x.org/mcp", "oauth": {oauth}}}}}}}"#),
+                &format!(
+                    r#"web Url {{ url: "https://x.org/mcp", headers: [], oauth: Some(Login {{ {shown} }}) }}"#
+                ),
+            );
+        };
+        login("{}", "issuer: None, client: None, scopes: [], port: 0");
+        login(
+            r#"{"clientId": "c", "scopes": ["read"], "callbackPort": 8080}"#,
+            r#"issuer: None, client: Some(RegisteredClient { id: "c", secret: None }), scopes: ["read"], port: 8080"#,
+        );
+        login(
+            r#"{"issuer": "https://id.example", "clientId": "c", "clientSecret": "${TOKEN}", "grant": "authorization_code"}"#,
+            r#"issuer: Some("https://id.example"), client: Some(RegisteredClient { id: "c", secret: Some(ClientSecret(..)) }), scopes: [], port: 0"#,
         );
         check(r#"{"mcpServers": {}}"#, "");
     }
@@ -426,6 +507,39 @@ mod tests {
                 "its `url` is not a URL of HTTP without a user name; write http:// or https:// with a host, and keys \
                 in `headers`"
                     .to_owned(),
+            ),
+            (
+                r#"{"url": "http://x.org", "oauth": {}}"#,
+                "others could read its tokens at its `url`; write one that begins with https://".to_owned(),
+            ),
+            (
+                r#"{"url": "https://x.org", "oauth": {"clientSecret": "s", "grant": "authorization_code"}}"#,
+                format!("its `oauth` has no `clientId`; {OAUTH_FORM}"),
+            ),
+            (
+                r#"{"url": "https://x.org", "oauth": {"clientId": "c", "clientSecret": "s", "grant": "authorization_code"}}"#,
+                format!("its `oauth` has no `issuer`; {OAUTH_FORM}"),
+            ),
+            (
+                r#"{"url": "https://x.org", "oauth": {"clientId": "c", "grant": "client_credentials"}}"#,
+                format!("its `oauth` has no `issuer`; {OAUTH_FORM}"),
+            ),
+            (
+                r#"{"url": "https://x.org", "oauth": {"grant": "password"}}"#,
+                "the `grant` in its `oauth` is unknown; write `authorization_code` or `client_credentials`"
+                    .to_owned(),
+            ),
+            (
+                r#"{"url": "https://x.org", "oauth": {"callbackPort": 65536}}"#,
+                "the `callbackPort` in its `oauth` is not a port; write a number from 1 to 65535".to_owned(),
+            ),
+            (
+                r#"{"url": "https://x.org", "oauth": {"issuer": "https://id.example", "clientId": "c", "clientSecret": "s", "callbackPort": 1}}"#,
+                "its `oauth` has a `callbackPort`, which is for logins only; leave it out".to_owned(),
+            ),
+            (
+                r#"{"url": "https://x.org", "oauth": {"secret": 1}}"#,
+                format!("its `oauth` has the field `secret`, which is unknown; {OAUTH_FORM}"),
             ),
             (
                 r#"{"type": "sse", "url": "http://x"}"#,

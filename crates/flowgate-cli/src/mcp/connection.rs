@@ -112,8 +112,26 @@ impl StderrTail {
 /// a URL.
 ///
 /// # Errors
-/// Returns the reason why it cannot be used: the rest of a sentence that begins with `the server NAME`.
+/// Returns the reason why it cannot be used, with advice: the rest of a sentence that begins with `the server NAME`.
 pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpConnection, String> {
+    let mut client = McpHttpClient::new(limits);
+    let tokens = spec.tokens().map_err(|why| format!("cannot be used: {why}"))?;
+    if let Some(tokens) = tokens {
+        // The error has advice about the tokens of its own.
+        client.authenticate(tokens).await.map_err(|why| format!("cannot be used: {why}"))?;
+    }
+    open_with(&spec, client, limits).await.map_err(|why| format!("{why}; {}", spec.advice()))
+}
+
+/// Opens the connection. `client` sends the requests to a server at a URL, with its tokens.
+///
+/// # Errors
+/// As for [`open`], without advice.
+async fn open_with(
+    spec: &McpServerSpec,
+    client: McpHttpClient,
+    limits: CallLimits,
+) -> Result<McpConnection, String> {
     let stderr_tail = StderrTail::default();
     let served = match &spec.transport {
         ServerTransport::Command { .. } => {
@@ -137,18 +155,13 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
             // `identity()` is what Flowgate states about itself to the server.
             identity().serve(transport).await
         }
-        ServerTransport::Url { url, headers, oauth } => {
+        ServerTransport::Url { url, headers, oauth: _ } => {
             let headers: Result<_, String> =
                 headers.iter().map(|(name, value)| header(name, value)).collect();
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers?)
                 // An event has the answer as JSON, which is longer than its text.
                 .max_sse_event_size(limits.answer.saturating_mul(2));
-            let mut client = McpHttpClient::new(limits);
-            if let Some(oauth) = oauth {
-                let connected = client.authenticate(oauth, url).await;
-                connected.map_err(|why| format!("cannot be used: {why}"))?;
-            }
             identity().serve(StreamableHttpClientTransport::with_client(client, config)).await
         }
     };

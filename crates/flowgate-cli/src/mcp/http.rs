@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
 use flowgate_lm::sse::EventSplitter;
+use flowgate_oauth::{BearerToken, TokenSource};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, unfold};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, ServerJsonRpcMessage};
@@ -20,10 +21,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::Sse;
 
-use tokio::sync::Mutex;
-
 use super::CallLimits;
-use super::oauth::{OAuthSpec, TokenSource};
 
 /// The header with the identifier of the MCP session.
 const SESSION_HEADER: &str = "mcp-session-id";
@@ -70,7 +68,7 @@ pub(super) struct McpHttpClient {
     agent: ureq::Agent,
     limits: CallLimits,
     /// The tokens for the server, if it is behind OAuth.
-    tokens: Option<Arc<Mutex<TokenSource>>>,
+    tokens: Option<TokenSource>,
 }
 
 /// Parses a header of the configuration. Its value, which may be a key, is marked as sensitive.
@@ -116,26 +114,25 @@ impl McpHttpClient {
         Self { agent: ureq::Agent::new_with_config(config), limits, tokens: None }
     }
 
-    /// Obtains the first token for the server at `url`, and sends one with each request from then on.
+    /// Obtains the first token for the server, and sends one with each request from then on.
     ///
     /// # Errors
-    /// If there is none: a clause for an error message to the user.
-    pub(super) async fn authenticate(&mut self, oauth: &OAuthSpec, url: &str) -> Result<(), String> {
-        let tokens = TokenSource::connect(oauth, url, self.agent.clone()).await?;
-        self.tokens = Some(Arc::new(Mutex::new(tokens)));
+    /// If there is none: a clause with advice for an error message to the user.
+    pub(super) async fn authenticate(&mut self, tokens: TokenSource) -> Result<(), String> {
+        tokens.token().await.map_err(|error| error.to_string())?;
+        self.tokens = Some(tokens);
         Ok(())
     }
 
     /// Returns the token for the next request; another one than `rejected`, if that is given. `None` if the server is
     /// not behind OAuth.
-    async fn token(&self, rejected: Option<&str>) -> Result<Option<String>, HttpTransportError> {
+    async fn token(&self, rejected: Option<&BearerToken>) -> Result<Option<BearerToken>, HttpTransportError> {
         let Some(tokens) = &self.tokens else { return Ok(None) };
-        let mut tokens = tokens.lock().await;
         let token = match rejected {
             None => tokens.token().await,
             Some(rejected) => tokens.token_after(rejected).await,
         };
-        token.map(Some).map_err(transport_error)
+        token.map(Some).map_err(|error| transport_error(error.to_string()))
     }
 
     /// Sends a message to a server, and returns the answer: a message, or a stream of events. Blocks. `headers` are the
@@ -152,7 +149,7 @@ impl McpHttpClient {
         message: &ClientJsonRpcMessage,
         headers: &CustomHeaders,
         session: Option<&str>,
-        token: Option<&str>,
+        token: Option<&BearerToken>,
     ) -> Result<StreamableHttpPostResponse, HttpTransportError> {
         let body = serde_json::to_vec(message)?;
         let mut request = self.agent.post(uri).header("content-type", "application/json");
@@ -164,7 +161,7 @@ impl McpHttpClient {
             request = request.header(SESSION_HEADER, session);
         }
         if let Some(token) = token {
-            request = request.header("authorization", format!("Bearer {token}"));
+            request = request.header("authorization", token.authorization());
         }
         let response = request.send(&body[..]).map_err(|error| transport_error(describe_failure(&error)))?;
         let status = response.status().as_u16();
@@ -188,7 +185,7 @@ impl McpHttpClient {
             }
             401 | 403 => {
                 return Err(transport_error(format!(
-                    "the server requires authentication (HTTP status {status}); add a key to `headers`, or `oauth`"
+                    "the server requires authentication (HTTP status {status}); add a key to `headers`, or `oauth`, or log in with `flowgate mcp login`"
                 )));
             }
             300..=399 => {
@@ -317,18 +314,18 @@ impl StreamableHttpClient for McpHttpClient {
         _: Option<String>,
         custom_headers: CustomHeaders,
     ) -> Result<StreamableHttpPostResponse, HttpTransportError> {
-        let post = |token: Option<String>| {
+        let post = |token: Option<BearerToken>| {
             let (client, uri, message) = (self.clone(), Arc::clone(&uri), message.clone());
             let (headers, session) = (custom_headers.clone(), session_id.clone());
             tokio::task::spawn_blocking(move || {
-                client.post(&uri, &message, &headers, session.as_deref(), token.as_deref())
+                client.post(&uri, &message, &headers, session.as_deref(), token.as_ref())
             })
         };
         let token = self.token(None).await?;
         match post(token.clone()).await? {
             // The server has not run the request. A token can be revoked before it expires.
             Err(StreamableHttpError::Client(error)) if error.is_unauthorized => {
-                let token = self.token(token.as_deref()).await?;
+                let token = self.token(token.as_ref()).await?;
                 post(token).await?
             }
             answer => answer,
@@ -351,7 +348,7 @@ impl StreamableHttpClient for McpHttpClient {
                 request = request.header(name, value);
             }
             if let Some(token) = token {
-                request = request.header("authorization", format!("Bearer {token}"));
+                request = request.header("authorization", token.authorization());
             }
             request.call().map_err(|error| transport_error(describe_failure(&error))).map(drop)
         };

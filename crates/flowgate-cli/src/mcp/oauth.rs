@@ -1,199 +1,126 @@
-//! Obtains access tokens for remote MCP servers behind OAuth, for `http`: by client credentials, without a person.
-//! `rmcp` implements the protocol; the HTTP client of `http` sends the requests.
-//!
-//! The configuration names the issuer. What the server says about its issuer is ignored: a server that names an issuer
-//! itself, as MCP permits, could name one that collects secrets.
+//! Says how a server behind OAuth gets its access tokens, for `config`, `http` and the logins of `flowgate mcp`. The
+//! crate `flowgate-oauth` obtains, stores and refreshes them.
 
-use std::fmt;
-use std::io::Read as _;
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use rmcp::transport::auth::{
-    AuthError, AuthorizationManager, ClientCredentialsConfig, OAuthHttpClient, OAuthHttpClientError,
-    OAuthHttpClientFuture, OAuthHttpRequest,
+use flowgate_oauth::{
+    ClientCredentials, LoginSettings, RegisteredClient, SecureUrl, TokenFile, TokenSource, agent,
 };
+use ureq::tls::TlsConfig;
 
+use super::config::{McpServerSpec, ServerTransport};
 use crate::escaping;
-
-/// The largest answer of an issuer, in bytes.
-const MAX_ANSWER: u64 = 256 << 10;
+use crate::state_folder::state_folder;
 
 /// How the tokens for a server are obtained: the section `oauth` of its configuration.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct OAuthSpec {
-    /// The URL of the issuer, which identifies it.
-    pub(super) issuer: String,
-    pub(super) client_id: String,
-    pub(super) client_secret: String,
-    pub(super) scopes: Vec<String>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum OAuthSpec {
+    /// Without a person.
+    ClientCredentials(ClientCredentials),
+    /// A person logs in with `flowgate mcp login`.
+    Login {
+        /// The issuer; without it, the server names one.
+        issuer: Option<SecureUrl>,
+        /// The client at the issuer; without it, Flowgate registers itself.
+        client: Option<RegisteredClient>,
+        scopes: Vec<String>,
+        /// The port of this machine for the outcome; 0 is any free one.
+        port: u16,
+    },
 }
 
-impl fmt::Debug for OAuthSpec {
-    /// Writes everything but the secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { issuer, client_id, client_secret: _, scopes } = self;
-        f.debug_struct("OAuthSpec")
-            .field("issuer", issuer)
-            .field("client_id", client_id)
-            .field("scopes", scopes)
-            .finish_non_exhaustive()
+impl OAuthSpec {
+    /// Returns how a person logs in to a server whose configuration does not mention OAuth.
+    fn unconfigured_login() -> Self {
+        Self::Login { issuer: None, client: None, scopes: Vec::new(), port: 0 }
     }
 }
 
-/// Returns whether requests, which can contain the client's secret, may be sent to `url`: by HTTPS, or on this machine.
-pub(super) fn is_confidential(url: &::http::Uri) -> bool {
-    match url.scheme_str() {
-        Some("https") => true,
-        Some("http") => matches!(url.host(), Some("127.0.0.1" | "localhost" | "[::1]")),
-        _ => false,
-    }
-}
-
-/// The tokens for one server.
-pub(super) struct TokenSource {
-    manager: AuthorizationManager,
-    credentials: ClientCredentialsConfig,
-    /// The URL of the issuer, cut and escaped for error messages.
-    issuer: String,
-}
-
-impl TokenSource {
-    /// Reads the metadata of the issuer and obtains the first token. `resource` is the URL of the server: the tokens
-    /// are requested for this server only.
+impl McpServerSpec {
+    /// Returns how a person logs in to the server, and the file for the tokens of the login.
     ///
     /// # Errors
-    /// If the issuer cannot be reached, if its metadata names another issuer than the configured one, or if it gives no
-    /// token: a clause for an error message to the user.
-    pub(super) async fn connect(
-        spec: &OAuthSpec,
-        resource: &str,
-        agent: ureq::Agent,
-    ) -> Result<Self, String> {
-        let shown = escaping::excerpt(&spec.issuer, 100);
-        let failed = |error: &AuthError| describe(&shown, error);
-        let client = Arc::new(IssuerClient { agent });
-        let mut manager = AuthorizationManager::new_with_oauth_http_client(&*spec.issuer, client)
-            .await
-            .map_err(|error| failed(&error))?;
-        let resolution = manager.resolve_metadata().await.map_err(|error| failed(&error))?;
-        let stated = resolution.metadata.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
-        // Without metadata, `rmcp` would guess the addresses.
-        if !resolution.source.is_discovered() || stated != Some(spec.issuer.trim_end_matches('/')) {
-            return Err(format!(
-                "there is no metadata of the issuer {shown} that names it; check the `issuer` in `oauth`"
-            ));
-        }
-        manager.set_metadata(resolution.metadata);
-        let credentials = ClientCredentialsConfig::ClientSecret {
-            client_id: spec.client_id.clone(),
-            client_secret: spec.client_secret.clone(),
-            scopes: spec.scopes.clone(),
-            resource: Some(resource.to_owned()),
+    /// If nobody can log in to it: a clause about the server, with advice.
+    pub(crate) fn login(&self) -> Result<(LoginSettings, TokenFile), String> {
+        let ServerTransport::Url { url, headers, oauth } = &self.transport else {
+            return Err(
+                "is started by a command, so nobody logs in to it; give it its key in `env`".to_owned()
+            );
         };
-        manager.validate_client_credentials_metadata(&credentials).map_err(|error| failed(&error))?;
-        manager.configure_client_credentials(&credentials).map_err(|error| failed(&error))?;
-        let mut source = Self { manager, credentials, issuer: shown };
-        source.obtain().await?;
-        Ok(source)
+        if has_authorization(headers) {
+            return Err(
+                "has a key in its header `Authorization`; remove the header, and log in again".to_owned()
+            );
+        }
+        let server = SecureUrl::parse(url).ok_or(
+            "has a `url` at which others could read its tokens; write one that begins with https://",
+        )?;
+        let file = token_file(&self.name, &server).ok_or_else(|| {
+            "has no file for its tokens, since there is no folder for it; set HOME or XDG_STATE_HOME"
+                .to_owned()
+        })?;
+        match oauth.clone().unwrap_or_else(OAuthSpec::unconfigured_login) {
+            OAuthSpec::ClientCredentials(_) => Err(
+                "gets its tokens by client credentials, without a person; write \"grant\": \"authorization_code\" in its `oauth` to log in"
+                    .to_owned(),
+            ),
+            OAuthSpec::Login { issuer, client, scopes, port } => {
+                Ok((LoginSettings { server, issuer, client, scopes, port }, file))
+            }
+        }
     }
 
-    /// Returns the token for the next request: the last one, or another one if that is about to expire.
+    /// Returns the source of the tokens for the server; `None` if requests to it have none. A server whose
+    /// configuration mentions neither OAuth nor a key has those of a login, if a person has logged in.
     ///
     /// # Errors
-    /// As for [`connect`](Self::connect).
-    pub(super) async fn token(&mut self) -> Result<String, String> {
-        match self.manager.get_access_token().await {
-            Ok(token) => Ok(token),
-            Err(_) => self.obtain().await,
+    /// If a person has to log in first, but the file of the login cannot be named: a clause for an error message.
+    pub(super) fn tokens(&self) -> Result<Option<TokenSource>, String> {
+        let ServerTransport::Url { url, headers, oauth } = &self.transport else { return Ok(None) };
+        let server = SecureUrl::parse(url);
+        match (oauth, server) {
+            (Some(OAuthSpec::ClientCredentials(credentials)), Some(server)) => {
+                Ok(Some(TokenSource::with_client_credentials(
+                    credentials.clone(),
+                    server,
+                    agent(TlsConfig::default()),
+                )))
+            }
+            (Some(OAuthSpec::Login { issuer, .. }), Some(server)) => {
+                let file = token_file(&self.name, &server)
+                    .ok_or("there is no folder with the tokens of logins; set HOME or XDG_STATE_HOME")?;
+                let agent = agent(TlsConfig::default());
+                Ok(Some(TokenSource::with_login(file, issuer.clone(), server, agent)))
+            }
+            // `config` has checked that a server with `oauth` has such an address.
+            (Some(_), None) => Err("others could read its tokens at its `url`".to_owned()),
+            (None, Some(server)) if !has_authorization(headers) => {
+                let file = token_file(&self.name, &server).filter(|file| file.path().exists());
+                Ok(file.map(|file| TokenSource::with_login(file, None, server, agent(TlsConfig::default()))))
+            }
+            (None, _) => Ok(None),
         }
-    }
-
-    /// Returns another token than `rejected`, which the server has not accepted.
-    ///
-    /// # Errors
-    /// As for [`connect`](Self::connect).
-    pub(super) async fn token_after(&mut self, rejected: &str) -> Result<String, String> {
-        // Another request may have obtained one meanwhile.
-        match self.manager.get_access_token().await {
-            Ok(token) if token != rejected => Ok(token),
-            _ => self.obtain().await,
-        }
-    }
-
-    /// Obtains a token from the issuer.
-    async fn obtain(&mut self) -> Result<String, String> {
-        let obtained = self.manager.exchange_client_credentials(&self.credentials).await;
-        obtained.map_err(|error| describe(&self.issuer, &error))?;
-        self.manager.get_access_token().await.map_err(|error| describe(&self.issuer, &error))
     }
 }
 
-/// Returns why an issuer gives no token.
-fn describe(issuer: &str, error: &AuthError) -> String {
-    format!(
-        "the issuer {issuer} gives no token: {}; check `oauth`",
-        escaping::excerpt(&error.to_string(), 200)
-    )
+/// Returns whether the configured headers have a key.
+pub(super) fn has_authorization(headers: &[(String, String)]) -> bool {
+    headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
 }
 
-/// The HTTP client through which `rmcp` communicates with issuers. It follows no redirect.
-struct IssuerClient {
-    agent: ureq::Agent,
-}
-
-impl IssuerClient {
-    /// Sends a request, and returns the answer. Blocks.
-    ///
-    /// # Errors
-    /// If there is no answer, if the answer is too large, or if the address is not [confidential](is_confidential).
-    fn send(
-        agent: &ureq::Agent,
-        request: ::http::Request<Vec<u8>>,
-    ) -> Result<::http::Response<Vec<u8>>, OAuthHttpClientError> {
-        if !is_confidential(request.uri()) {
-            return Err("an address in the issuer's metadata is not one of HTTPS".into());
+/// Returns what obtaining the tokens means, for a line about the server.
+pub(super) fn describe(oauth: &OAuthSpec) -> String {
+    match oauth {
+        OAuthSpec::ClientCredentials(ClientCredentials { issuer, .. })
+        | OAuthSpec::Login { issuer: Some(issuer), .. } => {
+            format!("with tokens of {}", escaping::line(issuer.as_str()))
         }
-        let answer = match request.body().is_empty() {
-            true => agent.run(request.map(|_| ()))?,
-            false => agent.run(request)?,
-        };
-        let (head, body) = answer.into_parts();
-        let mut bytes = Vec::new();
-        // One byte more, by which an answer that is too large is noticed.
-        body.into_reader().take(MAX_ANSWER + 1).read_to_end(&mut bytes)?;
-        if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_ANSWER {
-            return Err("the answer of the issuer is too large".into());
-        }
-        Ok(::http::Response::from_parts(head, bytes))
+        OAuthSpec::Login { issuer: None, .. } => "with tokens of a login".to_owned(),
     }
 }
 
-impl OAuthHttpClient for IssuerClient {
-    fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
-        let agent = self.agent.clone();
-        Box::pin(
-            async move { tokio::task::spawn_blocking(move || Self::send(&agent, request.request)).await? },
-        )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_are_sent_by_https_or_on_this_machine() {
-        for (url, expected) in [
-            ("https://issuer.example/token", true),
-            ("http://127.0.0.1:80/token", true),
-            ("http://localhost/token", true),
-            ("http://[::1]/token", true),
-            ("http://issuer.example/token", false),
-            ("http://127.0.0.1.example/token", false),
-            ("http://localhost.example/token", false),
-            ("ftp://localhost/token", false),
-        ] {
-            assert_eq!(is_confidential(&url.parse().unwrap()), expected, "{url}");
-        }
-    }
+/// Returns the file with the tokens of a login; `None` if there is no folder for such files.
+fn token_file(name: &str, server: &SecureUrl) -> Option<TokenFile> {
+    let folder: PathBuf = state_folder()?.join("mcp-logins");
+    TokenFile::of_server(&folder, name, server)
 }

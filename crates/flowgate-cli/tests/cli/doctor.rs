@@ -318,6 +318,31 @@ mod gateway {
         assert!(said.contains("upstreams.m cannot be reached: there is no connection"), "{said}");
     }
 
+    /// With `--online`, the issuer of an MCP server is asked for a token; without its secret, it is not asked.
+    #[test]
+    fn servers_behind_oauth() {
+        let folder = folder("doctor-oauth");
+        std::fs::copy(POLICY, folder.join("p.flow")).unwrap();
+        std::fs::write(
+            folder.join("gateway.toml"),
+            "[mcp.web]\nurl = \"http://127.0.0.1:1/mcp\"\noauth = { issuer = \"http://127.0.0.1:1\", client-id = \"c\", client-secret-from = \"WEB_SECRET\" }\n\
+             [clients.a]\nkey-from = \"AGENT_KEY\"\nmcp = [\"web\"]\npolicy = \"p.flow\"\n[store]\nurl = \"memory\"\n",
+        )
+        .unwrap();
+        let keys = [("AGENT_KEY", "0123456789abcdef"), ("WEB_SECRET", "s3cret")];
+        let asked = "mcp.web: the issuer http://127.0.0.1:1 gives no token: no connection can be established; check `oauth`";
+        let missing = "mcp.web.oauth.client-secret-from: the variable WEB_SECRET is not set";
+        for (keys, more, expected) in [
+            (&keys[..], &["--online"][..], [true, false]),
+            (&keys[..], &[], [false, false]),
+            (&keys[..1], &["--online"], [false, true]),
+        ] {
+            let (_, said) = doctor(&folder, keys, more);
+            assert_eq!([asked, missing].map(|part| said.contains(part)), expected, "{more:?}\n{said}");
+            assert!(!said.contains("s3cret"), "{said}");
+        }
+    }
+
     /// A running gateway, killed on drop.
     struct RunningGateway(std::process::Child);
 

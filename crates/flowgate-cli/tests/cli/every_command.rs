@@ -236,6 +236,8 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("doctor", "--policy", vec!["--policy", "MISSING"]),
         ("doctor", "--file", vec!["--file", "MISSING"]),
         ("doctor", "--request", vec!["--policy", POLICY, "--request", "MISSING"]),
+        ("mcp login", "--config", vec!["web", "--config", "MISSING"]),
+        ("mcp logout", "--config", vec!["web", "--config", "MISSING"]),
         ("mcp", "--policy", vec!["--policy", "MISSING", "--", "true"]),
         ("mcp", "--stores", vec!["--policy", POLICY, "--stores", "MISSING", "--", "true"]),
         ("mcp", "--session", vec!["--policy", POLICY, "--session", "MISSING", "--", "true"]),

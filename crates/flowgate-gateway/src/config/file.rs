@@ -231,6 +231,21 @@ pub(super) struct ServerSpec {
     pub(super) ca_file: Option<PathBuf>,
     pub(super) prefix: Option<String>,
     pub(super) tools: Option<String>,
+    pub(super) oauth: Option<ServerOAuthSpec>,
+}
+
+/// A section `[mcp.NAME.oauth]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct ServerOAuthSpec {
+    pub(super) issuer: Option<String>,
+    pub(super) client_id: Option<String>,
+    pub(super) client_secret_from: Option<String>,
+    pub(super) client_secret_file: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) scopes: Vec<String>,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) token_file: Option<PathBuf>,
 }
 
 /// The API of an upstream, by the name of its wire form.

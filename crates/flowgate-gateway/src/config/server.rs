@@ -1,10 +1,13 @@
 //! Reads the sections `[mcp.*]`, one for each MCP server. `config` calls it for the configuration file.
 
 use flowgate::trace::Tool;
+use flowgate_oauth::{ClientCredentials, ClientSecret, SecureUrl, TokenFile, TokenSource, agent};
 
 use super::ConfigReader;
-use super::file::ServerSpec;
+use super::file::{ServerOAuthSpec, ServerSpec};
+use crate::mcp_proxy::server_credential::ServerCredential;
 use crate::mcp_proxy::upstream::McpServerClient;
+use crate::ureq_tls::tls_config;
 
 /// An MCP server.
 #[derive(Debug)]
@@ -18,6 +21,24 @@ pub struct McpServer {
     /// Whether people approve its tools before any of them is on offer; otherwise those of the first list that a
     /// tenant receives count as approved.
     pub approves_first: bool,
+}
+
+impl McpServer {
+    /// Asks the issuer of the server for a token, to learn whether it gives one. `None` if the server is not behind
+    /// OAuth. Blocks.
+    ///
+    /// # Errors
+    /// Why there is no token, with advice for the operator.
+    pub fn check_token(&self) -> Option<Result<(), String>> {
+        let tokens = self.upstream.tokens()?.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Some(match runtime {
+            Ok(runtime) => runtime.block_on(tokens.token()).map(drop).map_err(|error| error.to_string()),
+            Err(error) => {
+                Err(format!("the threads for the request cannot be started: {error}; end other programs"))
+            }
+        })
+    }
 }
 
 impl ConfigReader<'_> {
@@ -47,7 +68,18 @@ impl ConfigReader<'_> {
             return Err("the key contains characters that an HTTP header cannot contain, such as a line break: check the key".to_owned());
         }
         let authorities = self.authorities(&spec.url, spec.ca_file.as_deref())?;
-        let upstream = McpServerClient::new(&spec.url, key, &authorities);
+        let credential = match (key, spec.oauth) {
+            (Some(_), Some(_)) => {
+                return Err("the section has both a key and `oauth`: remove one of them".to_owned());
+            }
+            (None, Some(oauth)) => {
+                let tokens = self.tokens(&spec.url, oauth).map_err(|why| format!("oauth: {why}"))?;
+                ServerCredential::Tokens(tokens)
+            }
+            (Some(key), None) => ServerCredential::Key(key),
+            (None, None) => ServerCredential::None,
+        };
+        let upstream = McpServerClient::new(&spec.url, credential, &authorities);
         // Without the setting, the tools of the first list of a server count as approved; only changes need an
         // approval.
         let approves_first = match spec.tools.as_deref() {
@@ -61,6 +93,52 @@ impl ConfigReader<'_> {
         };
         let (name, prefix) = (name.to_owned(), spec.prefix.filter(|prefix| !prefix.is_empty()));
         Ok(McpServer { name, upstream, prefix, approves_first })
+    }
+
+    /// Reads how the tokens for the server at `url` are obtained: by client credentials, or from the file of a login.
+    ///
+    /// # Errors
+    /// The first problem of the section, as a message for the operator.
+    fn tokens(&self, url: &str, spec: ServerOAuthSpec) -> Result<TokenSource, String> {
+        let server = SecureUrl::parse(url).ok_or(
+            "others could read the tokens at the `url` of the server: write one that begins with https://",
+        )?;
+        let issuer = spec.issuer.as_deref().map(|issuer| {
+            SecureUrl::parse(issuer)
+                .ok_or("others could read the secret at `issuer`: write an address that begins with https://")
+        });
+        let issuer = issuer.transpose()?;
+        let authorities = self.authorities_of(
+            "issuer",
+            spec.issuer.as_deref().unwrap_or_default(),
+            spec.ca_file.as_deref(),
+        )?;
+        let agent = agent(tls_config(&authorities));
+        let secret = self.key_named(
+            ("client-secret-from", spec.client_secret_from.as_deref()),
+            ("client-secret-file", spec.client_secret_file.as_deref()),
+        )?;
+        if let Some(file) = spec.token_file {
+            if spec.client_id.is_some() || secret.is_some() || !spec.scopes.is_empty() {
+                return Err(
+                    "the section has a `token-file`, which has the client and the scopes of the login: remove `client-id`, the secret and `scopes`"
+                        .to_owned(),
+                );
+            }
+            let file = TokenFile::at(self.folder.join(file));
+            file.check(&server, issuer.as_ref()).map_err(|error| format!("token-file: {error}"))?;
+            return Ok(TokenSource::with_login(file, issuer, server, agent));
+        }
+        let missing = |setting: &str| {
+            format!("the section has no `{setting}`: write it, or the `token-file` of a login")
+        };
+        let credentials = ClientCredentials {
+            issuer: issuer.ok_or_else(|| missing("issuer"))?,
+            client_id: spec.client_id.ok_or_else(|| missing("client-id"))?,
+            client_secret: ClientSecret::new(secret.ok_or_else(|| missing("client-secret-from"))?),
+            scopes: spec.scopes,
+        };
+        Ok(TokenSource::with_client_credentials(credentials, server, agent))
     }
 }
 

@@ -296,6 +296,41 @@ fn problems_of_mcp_servers_are_named() {
         &with("[mcp.flowgate]\nurl = \"http://web\"\n"),
         "mcp.flowgate: this name is reserved for the gateway itself: give the server another name",
     );
+    let oauth =
+        |url: &str, oauth: &str| with(&format!("[mcp.web]\nurl = \"{url}\"\noauth = {{ {oauth} }}\n"));
+    let whole = "issuer = \"https://id.example\", client-id = \"c\", client-secret-from = \"KEY\"";
+    for (text, expected) in [
+        (
+            oauth("http://web", whole),
+            "oauth: others could read the tokens at the `url` of the server: write one that begins with https://",
+        ),
+        (
+            oauth("https://web", "issuer = \"http://id.example\""),
+            "oauth: others could read the secret at `issuer`: write an address that begins with https://",
+        ),
+        (
+            oauth("https://web", ""),
+            "oauth: the section has no `issuer`: write it, or the `token-file` of a login",
+        ),
+        (
+            oauth("https://web", "issuer = \"https://id.example\""),
+            "oauth: the section has no `client-id`: write it, or the `token-file` of a login",
+        ),
+        (
+            oauth("https://web", "issuer = \"https://id.example\", client-id = \"c\""),
+            "oauth: the section has no `client-secret-from`: write it, or the `token-file` of a login",
+        ),
+        (
+            oauth("https://web", &format!("{whole}, token-file = \"t.json\"")),
+            "oauth: the section has a `token-file`, which has the client and the scopes of the login: remove `client-id`, the secret and `scopes`",
+        ),
+        (
+            oauth("https://web", whole) + "key-from = \"KEY\"\n",
+            "the section has both a key and `oauth`: remove one of them",
+        ),
+    ] {
+        check(&text, &format!("mcp.web: {expected}"));
+    }
     check(
         &with("[mcp.web]\nurl = \"http://web\"\ntools = \"all\"\n"),
         "mcp.web: `tools` is neither \"first\" (the tools of the first list are on offer) nor \"approved\" \

@@ -35,13 +35,18 @@ impl Drop for OpenRequestPlace {
 pub(super) struct ServerAnswerBytes {
     response: reqwest::Response,
     /// The place of the request, held until the answer is dropped.
-    _place: OpenRequestPlace,
+    place: OpenRequestPlace,
 }
 
 impl ServerAnswerBytes {
     /// Wraps an answer whose head has arrived; it holds `place` until it is dropped.
     pub(super) fn new(response: reqwest::Response, place: OpenRequestPlace) -> Self {
-        Self { response, _place: place }
+        Self { response, place }
+    }
+
+    /// Gives up the answer, and returns the place of its request.
+    pub(super) fn into_place(self) -> OpenRequestPlace {
+        self.place
     }
 
     /// Returns a header of the answer; `None` if it is absent, or has characters other than visible ASCII.

@@ -10,12 +10,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use flowgate_lm::remote::{Authorities, is_tls_failure};
+use flowgate_oauth::TokenSource;
 use reqwest::RequestBuilder;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::answer_bytes::{OpenRequestPlace, ServerAnswerBytes};
 use super::event_stream::EventStream;
+use super::server_credential::{Authorization, ServerCredential};
 use super::stop_signal::StopSignal;
 
 /// The header with the id of an MCP session. Only client and server use it; no decision of the gateway depends on it.
@@ -48,7 +50,7 @@ pub(crate) struct McpServerClient {
     /// Created by the first request; `None` if it cannot be created.
     client: Arc<OnceLock<Option<reqwest::Client>>>,
     url: String,
-    key: Option<String>,
+    credential: ServerCredential,
     /// The number of open requests.
     open: Arc<AtomicUsize>,
     /// The number of open listening streams.
@@ -57,7 +59,7 @@ pub(crate) struct McpServerClient {
 
 impl fmt::Debug for McpServerClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the key.
+        // Without the credential.
         f.debug_struct("McpServerClient").field("url", &self.url).finish_non_exhaustive()
     }
 }
@@ -93,17 +95,22 @@ enum ServerRequestKind {
 }
 
 impl McpServerClient {
-    /// Creates a client for the server at an address, with the key that the gateway holds for it and the authorities
-    /// that must certify it.
-    pub(crate) fn new(url: &str, key: Option<String>, authorities: &Authorities) -> Self {
+    /// Creates a client for the server at an address, with the credential that the gateway holds for it and the
+    /// authorities that must certify it.
+    pub(crate) fn new(url: &str, credential: ServerCredential, authorities: &Authorities) -> Self {
         Self {
             authorities: authorities.clone(),
             client: Arc::default(),
             url: url.to_owned(),
-            key,
+            credential,
             open: Arc::default(),
             listened: Arc::default(),
         }
+    }
+
+    /// Returns the source of the tokens for the server; `None` if the server is not behind OAuth.
+    pub(crate) fn tokens(&self) -> Option<&TokenSource> {
+        self.credential.tokens()
     }
 
     /// Sends a message with `headers`, and waits for the answer until `stop` ends the wait. The server receives the
@@ -122,7 +129,7 @@ impl McpServerClient {
         let request = self.with_headers(request, "application/json, text/event-stream", headers);
         // A message that was judged as sent is sent even if the client disconnects before: a separate task sends it.
         let (answer_sender, answer) = oneshot::channel();
-        tokio::spawn(deliver(request, place, answer_sender));
+        tokio::spawn(deliver(request, self.credential.clone(), place, answer_sender));
         // A task that ends without an answer counts as a server that cannot be reached.
         let bytes = stop.wait_for(answer).await?.unwrap_or(Err(UNREACHABLE))?;
         // Only for a request with a session, the status 404 means that the session is unknown.
@@ -147,7 +154,7 @@ impl McpServerClient {
         if let Some(since) = since {
             request = request.header("last-event-id", since);
         }
-        let bytes = stop.wait_for(send(request, place)).await??;
+        let bytes = stop.wait_for(send_authorized(request, &self.credential, place)).await??;
         // Only for a request with a session, the status 404 means that the session is unknown.
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         read_answer(bytes, ServerRequestKind::Stream, has_session, stop).await
@@ -156,15 +163,13 @@ impl McpServerClient {
     /// Asks the server to end the MCP session with this id.
     pub(super) async fn end(&self, session: &str) {
         let Ok(client) = self.client() else { return };
-        let mut request = client.delete(&self.url).header(SESSION, session);
-        if let Some(key) = &self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
+        let request = client.delete(&self.url).header(SESSION, session);
         // A failure is harmless: the server keeps a session that is not used any more.
-        let _ = request.send().await;
+        let Ok(authorization) = self.credential.authorization(None).await else { return };
+        let _ = with_authorization(request, authorization.as_ref()).send().await;
     }
 
-    /// Adds the accepted media types, the key of the gateway and `headers` to a request.
+    /// Adds the accepted media types and `headers` to a request.
     fn with_headers(
         &self,
         request: RequestBuilder,
@@ -172,10 +177,7 @@ impl McpServerClient {
         headers: &[(String, String)],
     ) -> RequestBuilder {
         // Asks the server to label its answers; its labels can only raise those of the policy.
-        let mut request = request.header("accept", accept).header("x-mcp-features", "ifc_labels");
-        if let Some(key) = &self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
+        let request = request.header("accept", accept).header("x-mcp-features", "ifc_labels");
         headers.iter().fold(request, |request, (name, value)| request.header(name, value))
     }
 
@@ -215,6 +217,38 @@ fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
         .ok_or("too many requests to this MCP server are in progress: try again after some are answered")
 }
 
+/// Adds the credential of the gateway to a request.
+fn with_authorization(request: RequestBuilder, authorization: Option<&Authorization>) -> RequestBuilder {
+    match authorization {
+        Some(authorization) => request.header("authorization", authorization.header()),
+        None => request,
+    }
+}
+
+/// Sends a request with the credential of the gateway, and returns the answer when it begins. If the server rejects a
+/// token, which may have been revoked before it expired, sends the request once more with another one: a server that
+/// answers with the status 401 has not acted on it.
+///
+/// # Errors
+/// Why there is no answer, without text of the server or of its issuer.
+async fn send_authorized(
+    request: RequestBuilder,
+    credential: &ServerCredential,
+    place: OpenRequestPlace,
+) -> Result<ServerAnswerBytes, &'static str> {
+    let again = credential.tokens().and_then(|_| request.try_clone());
+    let authorization = credential.authorization(None).await?;
+    let answer = send(with_authorization(request, authorization.as_ref()), place).await?;
+    match again.filter(|_| answer.status() == 401) {
+        None => Ok(answer),
+        Some(again) => {
+            let place = answer.into_place();
+            let authorization = credential.authorization(authorization.as_ref()).await?;
+            send(with_authorization(again, authorization.as_ref()), place).await
+        }
+    }
+}
+
 /// Sends a request, and returns the answer when it begins. The answer holds `place` until it is dropped.
 ///
 /// # Errors
@@ -237,6 +271,7 @@ async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<Server
 /// [`ABANDONED_TIMEOUT`] to reach its server; after that, it is dropped.
 async fn deliver(
     request: RequestBuilder,
+    credential: ServerCredential,
     place: OpenRequestPlace,
     mut answer: oneshot::Sender<Result<ServerAnswerBytes, &'static str>>,
 ) {
@@ -245,7 +280,7 @@ async fn deliver(
         sleep(ABANDONED_TIMEOUT).await;
     };
     let sent = tokio::select! {
-        sent = send(request, place) => sent,
+        sent = send_authorized(request, &credential, place) => sent,
         () = is_abandoned => return,
     };
     // An answer that is no longer awaited is dropped, and its connection ends.
@@ -285,8 +320,8 @@ async fn read_answer(
         }
         401 | 403 => {
             return Err(
-                "the MCP server rejected the key of the gateway (401 or 403): check its `key-from` or \
-                `key-file` in [mcp]",
+                "the MCP server rejected the key or the token of the gateway (401 or 403): check its \
+                `key-from`, `key-file` or `oauth` in [mcp]",
             );
         }
         // An HTTP error may still have an answer in its body.
@@ -331,7 +366,7 @@ mod tests {
     async fn a_message_reaches_its_server_after_its_client_disconnected() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        let client = McpServerClient::new(&url, None, &Authorities::default());
+        let client = McpServerClient::new(&url, ServerCredential::None, &Authorities::default());
         let mut stop = StopSignal::default();
         stop.cancelled.cancel();
         let sent = client.send("the message".to_owned(), &[], &mut stop).await;
@@ -347,7 +382,7 @@ mod tests {
     async fn an_abandoned_listening_stream_releases_its_place() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        let client = McpServerClient::new(&url, None, &Authorities::default());
+        let client = McpServerClient::new(&url, ServerCredential::None, &Authorities::default());
         let mut stop = StopSignal::default();
         stop.closing.cancel();
         let heard = client.listen(None, &[], &mut stop).await;

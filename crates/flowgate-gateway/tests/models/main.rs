@@ -63,6 +63,7 @@ mod servers_attacked;
 mod servers_failing;
 mod servers_input_required;
 mod servers_listening;
+mod servers_oauth;
 mod servers_polled;
 mod slow_connections;
 mod stale_approvals;

@@ -1,7 +1,9 @@
 //! Examines a configuration of the gateway, for `flowgate doctor --config`: whether the environment variables that it
 //! names are set, whether others can read its key files, whether its policies are valid, and what they hide from the
-//! models of clients. Adds what it finds to the findings that `doctor` prints.
+//! models of clients; with `--online`, also whether the models' servers answer, and the issuers of MCP servers give
+//! tokens. Adds what it finds to the findings that `doctor` prints.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -18,9 +20,9 @@ use crate::gateway_client::trusted_in;
 use crate::input::{InputError, read_short_text};
 
 /// The settings whose value is the name of an environment variable.
-const VARIABLES: [&str; 3] = ["key-from", "url-from", "webhook-secret-from"];
+const VARIABLES: [&str; 4] = ["key-from", "url-from", "webhook-secret-from", "client-secret-from"];
 /// The settings whose value is the path of a file with a key; `tls.key` is another one.
-const SECRET_FILES: [&str; 2] = ["key-file", "webhook-secret-file"];
+const SECRET_FILES: [&str; 4] = ["key-file", "webhook-secret-file", "client-secret-file", "token-file"];
 
 /// Examines the configuration at `path`, its policies with a sample request if one is given, and, if `is_online`, the
 /// models' servers.
@@ -67,6 +69,10 @@ pub(super) fn examine(
             }
             for client in &config.clients {
                 examine_client(client, folder, request, findings);
+            }
+            // A substitute for a secret must not be sent.
+            if is_online && missing.is_empty() {
+                examine_tokens(&config.clients, &name, findings);
             }
         }
     }
@@ -149,6 +155,19 @@ fn examine_client(
     if let Some(request) = request {
         // Without watch mode, this is the client's own policy.
         request.examine(&client.policy, &path.display().to_string(), findings);
+    }
+}
+
+/// Asks the issuers of the MCP servers of all clients for a token each. `name` is the file of the configuration.
+fn examine_tokens(clients: &[ClientSettings], name: &str, findings: &mut Findings) {
+    let servers = clients.iter().flat_map(|client| &client.servers);
+    let by_name: BTreeMap<&str, _> = servers.map(|server| (server.name.as_str(), server)).collect();
+    for (server, settings) in by_name {
+        match settings.check_token() {
+            None => {}
+            Some(Ok(())) => findings.right(format!("mcp.{server}: its issuer gives a token")),
+            Some(Err(why)) => findings.wrong(format!("{name}: mcp.{server}: {why}")),
+        }
     }
 }
 

@@ -1,0 +1,163 @@
+//! Runs `flowgate mcp login` and `flowgate mcp logout`: a person logs in at a remote server behind OAuth, and removes the
+//! tokens again. The crate `flowgate-oauth` implements the login; this module shows the address, opens the browser, and
+//! reads what the person pastes.
+
+use std::io::{BufRead as _, IsTerminal as _, Read as _, stderr, stdin};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use flowgate_oauth::{Login, TokenFile, agent};
+use ureq::tls::TlsConfig;
+
+use crate::args::{McpLoginCommand, McpServerArgs};
+use crate::escaping;
+use crate::input::{InputError, read_short_text};
+use crate::mcp::{self, AsyncRuntime, McpServerSpec};
+use crate::output::Console;
+
+/// The longest line that is read, in bytes: an address with the outcome of a login.
+const MAX_LINE: u64 = 16 << 10;
+/// The time limit for finding the issuer and registering there.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(120);
+/// The time limit for the login; `flowgate-oauth` has a shorter one.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// What the task of a login tells the person.
+enum LoginMessage {
+    Note(String),
+    /// The login has ended; the text says why it failed, if it did.
+    Ended(Result<(), String>),
+}
+
+/// Runs a command for logins, and returns its exit code.
+pub(super) fn run(command: &McpLoginCommand, output: &mut Console) -> Result<u8, InputError> {
+    match command {
+        McpLoginCommand::Login { server, no_browser } => log_in(server, !no_browser, output),
+        McpLoginCommand::Logout(server) => log_out(server, output),
+    }
+}
+
+/// Returns the server in the file of the options.
+fn read_server(options: &McpServerArgs) -> Result<McpServerSpec, InputError> {
+    let path = options.config.as_path();
+    let text = read_short_text(path)?;
+    let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_path_buf));
+    let environment = |name: &str| std::env::var(name).ok();
+    mcp::read_named(&text, &options.name, &folder.unwrap_or_default(), &environment)
+        .map_err(|problem| InputError(format!("{}: {problem}", path.display())))
+}
+
+/// Returns the error that nobody can log in to the server.
+fn no_login(options: &McpServerArgs, why: &str) -> InputError {
+    let name = escaping::excerpt(&options.name, 40);
+    InputError(format!("{}: the server `{name}` {why}", options.config.display()))
+}
+
+/// Starts the threads for asynchronous work.
+fn start_runtime() -> Result<AsyncRuntime, InputError> {
+    AsyncRuntime::start().map_err(|error| {
+        InputError(format!(
+            "the threads for asynchronous work cannot be started: {error}; end other programs and try again"
+        ))
+    })
+}
+
+/// Logs the person in. Returns 1 if the login failed.
+fn log_in(options: &McpServerArgs, opens_browser: bool, output: &mut Console) -> Result<u8, InputError> {
+    let (settings, file) = read_server(options)?.login().map_err(|why| no_login(options, &why))?;
+    let runtime = start_runtime()?;
+    let begun = runtime.spawn(Login::begin(settings, agent(TlsConfig::default())));
+    let failed = |output: &mut Console, why: &str| {
+        output.error(&format!("nobody is logged in to {}: {why}", escaping::excerpt(&options.name, 40)));
+        Ok(1)
+    };
+    let login = match begun.wait(BEGIN_TIMEOUT, &|| false) {
+        Ok(Ok(login)) => login,
+        Ok(Err(error)) => return failed(output, &error.to_string()),
+        Err(_) => return failed(output, "the issuer did not answer in time; try again"),
+    };
+    output.note(&format!("to log in at {}, open this address in a browser:", login.issuer()));
+    output.line(login.address());
+    output.note("if the browser cannot show its last page, paste the address of that page here");
+    if opens_browser && stderr().is_terminal() {
+        open_browser(login.address());
+    }
+    let messages = complete(login, file.clone(), &runtime);
+    loop {
+        match messages.recv_timeout(LOGIN_TIMEOUT) {
+            Ok(LoginMessage::Note(note)) => output.note(&note),
+            Ok(LoginMessage::Ended(Ok(()))) => break,
+            Ok(LoginMessage::Ended(Err(why))) => return failed(output, &why),
+            Err(_) => return failed(output, "the login ended; try again"),
+        }
+    }
+    output.note(&format!("the tokens are in {}, which only you can read", file.path().display()));
+    output.line(&format!("logged in to {}", escaping::excerpt(&options.name, 40)));
+    Ok(0)
+}
+
+/// Waits for the outcome of a login, on the thread of `runtime`. The returned value receives what the person is told.
+fn complete(login: Login, file: TokenFile, runtime: &AsyncRuntime) -> Receiver<LoginMessage> {
+    let (sender, messages) = channel();
+    let (pasted_sender, pasted) = tokio::sync::mpsc::channel(1);
+    std::thread::spawn(move || read_lines(&pasted_sender));
+    let notes: Sender<LoginMessage> = sender.clone();
+    // The task runs to its end without the returned value.
+    runtime.spawn(async move {
+        // Sending fails only if the program ends.
+        let note = move |note: &str| drop(notes.send(LoginMessage::Note(note.to_owned())));
+        let ended = login.complete(&file, pasted, &note).await;
+        let _ = sender.send(LoginMessage::Ended(ended.map_err(|error| error.to_string())));
+    });
+    messages
+}
+
+/// Reads the lines that the person pastes, until the end of the input or of the login. A longer line ends it as well.
+fn read_lines(lines: &tokio::sync::mpsc::Sender<String>) {
+    let mut input = stdin().lock();
+    loop {
+        let mut line = String::new();
+        let read = input.by_ref().take(MAX_LINE).read_line(&mut line);
+        let is_whole = read.is_ok() && line.ends_with('\n');
+        if !line.trim().is_empty() && lines.blocking_send(line).is_err() || !is_whole {
+            return;
+        }
+    }
+}
+
+/// Opens an address in the browser of the person, if there is one. The address was checked to be one of HTTPS, and
+/// reaches the program as one argument, without a shell. A failure is ignored: the person has the address.
+fn open_browser(address: &str) {
+    let has_display = || {
+        ["DISPLAY", "WAYLAND_DISPLAY"]
+            .iter()
+            .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+    };
+    let (program, arguments): (&str, &[&str]) = match std::env::consts::OS {
+        "macos" => ("open", &[]),
+        "windows" => ("rundll32", &["url.dll,FileProtocolHandler"]),
+        _ if has_display() => ("xdg-open", &[]),
+        _ => return,
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).arg(address);
+    let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+}
+
+/// Removes the tokens of a login.
+fn log_out(options: &McpServerArgs, output: &mut Console) -> Result<u8, InputError> {
+    let (_, file) = read_server(options)?.login().map_err(|why| no_login(options, &why))?;
+    let runtime = start_runtime()?;
+    let removing = file.clone();
+    let removed = runtime.spawn(async move { removing.remove().await });
+    let removed = removed.wait(BEGIN_TIMEOUT, &|| false);
+    let removed = removed.map_err(|_| InputError("the tokens are still in use; try again".to_owned()))?;
+    let name = escaping::excerpt(&options.name, 40);
+    match removed.map_err(|error| InputError(error.to_string()))? {
+        true => output.line(&format!("logged out of {name}")),
+        false => output.line(&format!("nobody was logged in to {name}")),
+    }
+    Ok(0)
+}

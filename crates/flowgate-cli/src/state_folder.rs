@@ -1,0 +1,13 @@
+//! Says where programs of the user keep files that are neither configuration nor caches: `flowgate hook` keeps its
+//! sessions there, and `flowgate mcp login` its tokens.
+
+use std::path::PathBuf;
+
+/// Returns the folder of Flowgate in the one in which programs of the user keep their state (`XDG_STATE_HOME`, or
+/// `.local/state` in `HOME`). A variable without an absolute path counts as not set. `None` if neither is set.
+pub(crate) fn state_folder() -> Option<PathBuf> {
+    let folder_in = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state =
+        folder_in("XDG_STATE_HOME").or_else(|| folder_in("HOME").map(|home| home.join(".local/state")));
+    Some(state?.join("flowgate"))
+}

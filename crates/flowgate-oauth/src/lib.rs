@@ -1,0 +1,46 @@
+//! Access tokens for MCP servers behind OAuth. `rmcp` implements the protocol; this crate decides where secrets may be
+//! sent, stores the tokens of logins, and shares tokens between requests.
+//!
+//! A server's tokens come from an *issuer*, an OAuth authorization server, in one of two ways:
+//!
+//! * by client credentials ([`ClientCredentials`]): without a person, with a secret of the configuration;
+//! * by a login ([`Login`]): a person logs in at the issuer in a browser, and the tokens are kept in a [`TokenFile`].
+//!
+//! Both give a [`TokenSource`], from which the requests to the server take their token.
+//!
+//! No redirect is followed and no proxy is used. A secret is sent only by HTTPS or on this machine ([`SecureUrl`]). What
+//! a server says about its issuer counts only during a login, which a person sees; later, tokens come only from the
+//! issuer of the configuration or of the login.
+//!
+//! * `secure_url`: addresses to which secrets may be sent.
+//! * `issuer_client`: the HTTP client for requests to issuers.
+//! * `discovery`: reads the metadata of an issuer.
+//! * `bearer_token`: tokens that fit into a header.
+//! * `token_source`: tokens for requests, renewed in time.
+//! * `client_credentials`: the settings of client credentials.
+//! * `login`: the authorization code flow; `redirect` receives its outcome.
+//! * `token_file`: the file with the tokens of a login.
+//! * `error`: why there is no token.
+
+mod bearer_token;
+mod client_credentials;
+mod discovery;
+mod error;
+mod issuer_client;
+mod login;
+mod redirect;
+mod secure_url;
+mod token_file;
+mod token_source;
+
+#[cfg(test)]
+mod issuer_double;
+
+pub use bearer_token::BearerToken;
+pub use client_credentials::{ClientCredentials, ClientSecret};
+pub use error::{TokenError, TokenFailure};
+pub use issuer_client::agent;
+pub use login::{Login, LoginError, LoginSettings, RegisteredClient};
+pub use secure_url::SecureUrl;
+pub use token_file::{TokenFile, TokenFileError};
+pub use token_source::TokenSource;

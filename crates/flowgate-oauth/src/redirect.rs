@@ -1,0 +1,172 @@
+//! Receives the outcome of a login: the issuer sends the browser to an address on this machine. Everything that can
+//! reach that address can send a request to it, so only one with the right `state` has an effect (`login`).
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+/// The path of the address.
+const PATH: &str = "/callback";
+/// The longest head of a request, in bytes.
+const MAX_HEAD: usize = 16 << 10;
+/// The time limit for the head of a request, and for the answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The most connections at a time; browsers open some that they do not use.
+const MAX_CONNECTIONS: usize = 16;
+
+/// Listens on an address of this machine.
+pub(crate) struct RedirectListener {
+    port: u16,
+    requests: mpsc::Receiver<RedirectRequest>,
+    task: AbortHandle,
+}
+
+impl Drop for RedirectListener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A request of the browser, which waits for an answer.
+pub(crate) struct RedirectRequest {
+    /// The query of the address.
+    pub(crate) query: String,
+    stream: TcpStream,
+}
+
+impl RedirectListener {
+    /// Listens on this port of 127.0.0.1; 0 is any free one.
+    ///
+    /// # Errors
+    /// If the port is not free.
+    pub(crate) async fn bind(port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+        let port = listener.local_addr()?.port();
+        let (sender, requests) = mpsc::channel(1);
+        let task = tokio::spawn(async move {
+            let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+            loop {
+                let Ok((stream, _)) = listener.accept().await else {
+                    // The system has no socket left; a connection may end.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                };
+                // A connection beyond the limit is closed.
+                let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+                let sender = sender.clone();
+                tokio::spawn(async move {
+                    if let Ok(Some(request)) = timeout(TIMEOUT, receive(stream, port)).await {
+                        // Fails if the login has ended.
+                        let _ = sender.send(request).await;
+                    }
+                    drop(place);
+                });
+            }
+        });
+        Ok(Self { port, requests, task: task.abort_handle() })
+    }
+
+    /// Returns the address to which the issuer sends the browser.
+    pub(crate) fn address(&self) -> String {
+        format!("http://127.0.0.1:{}{PATH}", self.port)
+    }
+
+    /// Returns the query of an address to which the issuer has sent the browser, as a person copies it from there;
+    /// `None` if it is another address.
+    pub(crate) fn query_of<'a>(&self, address: &'a str) -> Option<&'a str> {
+        address.trim().strip_prefix(&self.address())?.strip_prefix('?')
+    }
+
+    /// Waits for the next request. `None` if the listener has ended.
+    pub(crate) async fn next(&mut self) -> Option<RedirectRequest> {
+        self.requests.recv().await
+    }
+}
+
+/// Reads the head of a request; `None` if the request is for another address, or cannot be read.
+async fn receive(mut stream: TcpStream, port: u16) -> Option<RedirectRequest> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        if head.len() > MAX_HEAD || stream.read_buf(&mut head).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let text = String::from_utf8(head).ok()?;
+    match query_of_head(&text, port).map(str::to_owned) {
+        Some(query) => Some(RedirectRequest { query, stream }),
+        None => {
+            answer(&mut stream, "404 Not Found", "This address is for the outcome of a login only.").await;
+            None
+        }
+    }
+}
+
+/// Returns the query of a request for the address; `None` if it is another request, or names another host, as one of a
+/// web page does whose name leads to this machine.
+fn query_of_head(head: &str, port: u16) -> Option<&str> {
+    let mut lines = head.lines();
+    let mut words = lines.next()?.split(' ');
+    let (method, target) = (words.next()?, words.next()?);
+    let hosts: Vec<&str> = lines
+        .filter_map(|line| line.split_once(':'))
+        .filter(|(name, _)| name.eq_ignore_ascii_case("host"))
+        .map(|(_, value)| value.trim())
+        .collect();
+    let is_own = hosts == [format!("127.0.0.1:{port}")];
+    let query = target.strip_prefix(PATH)?.strip_prefix('?')?;
+    (method == "GET" && is_own).then_some(query)
+}
+
+/// Sends a page with one sentence, and closes the connection. A failure is ignored: the page has no effect.
+async fn answer(stream: &mut TcpStream, status: &str, sentence: &str) {
+    let page = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Flowgate</title></head><body><p>{sentence}</p></body></html>"
+    );
+    let reply = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {}\r\ncache-control: no-store\r\n\
+         content-security-policy: default-src 'none'; frame-ancestors 'none'\r\nreferrer-policy: no-referrer\r\n\
+         x-content-type-options: nosniff\r\nconnection: close\r\n\r\n{page}",
+        page.len()
+    );
+    let sent = async {
+        stream.write_all(reply.as_bytes()).await?;
+        stream.shutdown().await
+    };
+    let _ = timeout(TIMEOUT, sent).await;
+}
+
+impl RedirectRequest {
+    /// Tells the browser how the login has ended. `sentence` is fixed text.
+    pub(crate) async fn answer(mut self, is_done: bool, sentence: &'static str) {
+        answer(&mut self.stream, if is_done { "200 OK" } else { "400 Bad Request" }, sentence).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_requests_for_the_address_are_read() {
+        let check = |head: &str, expected: Option<&str>| {
+            assert_eq!(query_of_head(head, 80), expected, "{head:?}");
+        };
+        let host = "Host: 127.0.0.1:80";
+        check(&format!("GET /callback?code=1&state=2 HTTP/1.1\r\n{host}\r\n\r\n"), Some("code=1&state=2"));
+        check(&format!("POST /callback?code=1 HTTP/1.1\r\n{host}\r\n\r\n"), None);
+        check(&format!("GET /favicon.ico HTTP/1.1\r\n{host}\r\n\r\n"), None);
+        check(&format!("GET /callbacks?code=1 HTTP/1.1\r\n{host}\r\n\r\n"), None);
+        check(&format!("GET /callback HTTP/1.1\r\n{host}\r\n\r\n"), None);
+        check("GET /callback?code=1 HTTP/1.1\r\nhost: evil.example:80\r\n\r\n", None);
+        check(&format!("GET /callback?code=1 HTTP/1.1\r\n{host}\r\nhost: evil.example\r\n\r\n"), None);
+        check("GET /callback?code=1 HTTP/1.1\r\n\r\n", None);
+        check("", None);
+        check("\r\n\r\n", None);
+    }
+}

@@ -1,0 +1,236 @@
+//! Gives the requests to a server their tokens ([`TokenSource`]): the last one, or another one if that is about to
+//! expire or the server has rejected it. All requests to a server share a source, and wait for the same token.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rmcp::transport::auth::{AuthError, AuthorizationManager, ClientCredentialsConfig};
+use tokio::sync::Mutex;
+
+use crate::bearer_token::BearerToken;
+use crate::client_credentials::ClientCredentials;
+use crate::discovery::{error, failed, listed, metadata_of};
+use crate::error::{TokenError, TokenFailure};
+use crate::issuer_client::IssuerClient;
+use crate::secure_url::SecureUrl;
+use crate::token_file::{StoredLogin, TokenFile};
+
+/// The tokens for one server. Clones share them.
+#[derive(Clone)]
+pub struct TokenSource(Arc<Source>);
+
+struct Source {
+    grant: Grant,
+    /// The server for which the tokens are: they are requested for it only.
+    server: SecureUrl,
+    agent: ureq::Agent,
+    /// The number of attempts to obtain a token that have ended.
+    attempts: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// How tokens are obtained.
+enum Grant {
+    ClientCredentials(ClientCredentials),
+    /// The file with the tokens of a login, and the issuer that the configuration names, if it does.
+    Login(TokenFile, Option<SecureUrl>),
+}
+
+/// What is known of the issuer.
+#[derive(Default)]
+struct State {
+    /// `None` before the first token, and after a failure.
+    connected: Option<Connected>,
+    /// The failure of the last attempt, and its number.
+    failure: Option<(u64, TokenError)>,
+}
+
+/// The state of `rmcp` for an issuer whose metadata is known.
+struct Connected {
+    manager: AuthorizationManager,
+    client: IssuerClient,
+    issuer: SecureUrl,
+}
+
+impl fmt::Debug for TokenSource {
+    /// Writes how tokens are obtained, without a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.grant {
+            Grant::ClientCredentials(credentials) => f.debug_tuple("TokenSource").field(credentials).finish(),
+            Grant::Login(file, _) => f.debug_tuple("TokenSource").field(file).finish(),
+        }
+    }
+}
+
+impl TokenSource {
+    /// Creates a source for a server by client credentials. The first token is obtained when it is needed.
+    #[must_use]
+    pub fn with_client_credentials(
+        credentials: ClientCredentials,
+        server: SecureUrl,
+        agent: ureq::Agent,
+    ) -> Self {
+        Self::new(Grant::ClientCredentials(credentials), server, agent)
+    }
+
+    /// Creates a source for a server from the tokens of a login, which the file has. They are refreshed in the file. If
+    /// `issuer` is given, the login must have been there.
+    #[must_use]
+    pub fn with_login(
+        file: TokenFile,
+        issuer: Option<SecureUrl>,
+        server: SecureUrl,
+        agent: ureq::Agent,
+    ) -> Self {
+        Self::new(Grant::Login(file, issuer), server, agent)
+    }
+
+    fn new(grant: Grant, server: SecureUrl, agent: ureq::Agent) -> Self {
+        Self(Arc::new(Source { grant, server, agent, attempts: AtomicU64::new(0), state: Mutex::default() }))
+    }
+
+    /// Returns the token for the next request: the last one, or another one if that is about to expire.
+    ///
+    /// # Errors
+    /// If the issuer gives no token, or the login has ended.
+    pub async fn token(&self) -> Result<BearerToken, TokenError> {
+        self.token_other_than(None).await
+    }
+
+    /// Returns another token than `rejected`, which the server has not accepted.
+    ///
+    /// # Errors
+    /// As for [`token`](Self::token).
+    pub async fn token_after(&self, rejected: &BearerToken) -> Result<BearerToken, TokenError> {
+        self.token_other_than(Some(rejected.clone())).await
+    }
+
+    /// Returns another token than `rejected`, if that is given. Callers that wait while an attempt fails share its
+    /// failure: otherwise each of them would wait for an issuer that does not answer.
+    async fn token_other_than(&self, rejected: Option<BearerToken>) -> Result<BearerToken, TokenError> {
+        let ended = self.0.attempts.load(Ordering::Acquire);
+        let source = Arc::clone(&self.0);
+        // A task of its own: if the caller stops waiting while the issuer replaces a refresh token, the new one must
+        // reach the file.
+        let task = tokio::spawn(async move {
+            let mut state = source.state.lock().await;
+            if let Some((number, failure)) = &state.failure
+                && *number > ended
+            {
+                return Err(failure.clone());
+            }
+            let token = source.obtain(&mut state.connected, rejected.as_ref()).await;
+            let number = source.attempts.fetch_add(1, Ordering::AcqRel) + 1;
+            state.failure = token.as_ref().err().map(|failure| (number, failure.clone()));
+            if token.is_err() {
+                // The issuer may have changed its addresses, and a person may have logged in again.
+                state.connected = None;
+            }
+            token
+        });
+        // The task ends early only if the runtime ends.
+        task.await.unwrap_or_else(|_| Err(error(self.0.issuer(), TokenFailure::Interrupted)))
+    }
+}
+
+impl Source {
+    /// Returns the address for errors that occur before the issuer is known.
+    fn issuer(&self) -> &SecureUrl {
+        match &self.grant {
+            Grant::ClientCredentials(credentials) => &credentials.issuer,
+            Grant::Login(..) => &self.server,
+        }
+    }
+
+    /// Returns a token other than `rejected`.
+    async fn obtain(
+        &self,
+        connected: &mut Option<Connected>,
+        rejected: Option<&BearerToken>,
+    ) -> Result<BearerToken, TokenError> {
+        let connected = match connected {
+            Some(connected) => connected,
+            None => connected.insert(match &self.grant {
+                Grant::ClientCredentials(credentials) => self.connect(credentials).await?,
+                Grant::Login(file, issuer) => self.open(file, issuer.as_ref()).await?,
+            }),
+        };
+        // A failure that an earlier request has left behind is not that of this one.
+        connected.client.take_failure();
+        let manager = &connected.manager;
+        // For a login, this refreshes a token that is about to expire.
+        let answer = match (&self.grant, manager.get_access_token().await) {
+            (_, Ok(last)) if rejected.is_none_or(|rejected| !rejected.is(&last)) => {
+                return BearerToken::parse(&last).ok_or_else(|| connected.unusable());
+            }
+            (Grant::ClientCredentials(credentials), _) => {
+                manager.exchange_client_credentials(&self.config(credentials)).await
+            }
+            (Grant::Login(..), Ok(_)) => manager.refresh_token().await,
+            (Grant::Login(..), Err(problem)) => Err(problem),
+        };
+        let answer = answer.map_err(|problem| connected.failed(&problem))?;
+        BearerToken::of(&answer).ok_or_else(|| connected.unusable())
+    }
+
+    /// Reads the metadata of the issuer, and checks that it supports client credentials.
+    async fn connect(&self, credentials: &ClientCredentials) -> Result<Connected, TokenError> {
+        let issuer = &credentials.issuer;
+        let client = IssuerClient::new(self.agent.clone(), issuer.is_local());
+        let metadata = metadata_of(issuer, &client).await?;
+        let methods = listed(&metadata, "token_endpoint_auth_methods_supported");
+        let is_supported = methods.is_none_or(|methods| {
+            methods.contains(&"client_secret_post") || methods.contains(&"client_secret_basic")
+        });
+        if !is_supported {
+            return Err(error(issuer, TokenFailure::NoMethod));
+        }
+        let mut manager = crate::discovery::manager(issuer, &client).await?;
+        manager.set_metadata(metadata);
+        let configured = manager.configure_client_credentials(&self.config(credentials));
+        configured.map_err(|problem| failed(issuer, &client, &problem))?;
+        Ok(Connected { manager, client, issuer: issuer.clone() })
+    }
+
+    /// Reads the tokens of a login. The metadata of the issuer was read when the person logged in.
+    async fn open(&self, file: &TokenFile, issuer: Option<&SecureUrl>) -> Result<Connected, TokenError> {
+        let stored = file.read().and_then(|login| login.for_server(&self.server, issuer, file));
+        let login: StoredLogin =
+            stored.map_err(|why| error(&self.server, TokenFailure::File(why.to_string())))?;
+        let client = IssuerClient::new(self.agent.clone(), login.issuer.is_local());
+        let mut manager = crate::discovery::manager(&login.resource, &client).await?;
+        manager.set_metadata(login.metadata());
+        let configured = manager.configure_client(login.client());
+        configured.map_err(|problem| failed(&login.issuer, &client, &problem))?;
+        manager.set_credential_store(file.store(&login));
+        Ok(Connected { manager, client, issuer: login.issuer })
+    }
+
+    fn config(&self, credentials: &ClientCredentials) -> ClientCredentialsConfig {
+        ClientCredentialsConfig::ClientSecret {
+            client_id: credentials.client_id.clone(),
+            client_secret: credentials.client_secret.expose().to_owned(),
+            scopes: credentials.scopes.clone(),
+            resource: Some(self.server.as_str().to_owned()),
+        }
+    }
+}
+
+impl Connected {
+    /// Returns the error about the issuer for one of `rmcp`.
+    fn failed(&self, problem: &AuthError) -> TokenError {
+        match problem {
+            AuthError::TokenRefreshRejected(_) => error(&self.issuer, TokenFailure::LoginEnded),
+            problem => failed(&self.issuer, &self.client, problem),
+        }
+    }
+
+    /// Returns the error about an answer without a token that a request can carry.
+    fn unusable(&self) -> TokenError {
+        error(&self.issuer, TokenFailure::Unusable)
+    }
+}
+
+#[cfg(test)]
+mod tests;
