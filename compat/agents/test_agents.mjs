@@ -254,6 +254,21 @@ for (const name of ["Claude Code", "Codex", "Codex with an unknown model", "Gemi
   });
 }
 
+test("the calls that a policy reads in a program are those that the program makes", async () => {
+  const rows = JSON.parse(fs.readFileSync(path.join(FLOWGATE_ROOT, "crates/flowgate-detect/tests/tool_scripts.json"), "utf8")).filter(({ calls }) => calls);
+  assert.ok(rows.length > 25);
+  const AsyncFunction = (async () => {}).constructor;
+  for (const { script, calls } of rows) {
+    const made = [];
+    const called = (name) => async (argument = {}) => {
+      made.push([name, argument]);
+      return { output: "x", exit_code: 0 };
+    };
+    await new AsyncFunction("tools", "text", `"use strict";${script}`)(new Proxy({}, { get: (_, name) => called(name) }), () => {});
+    assert.deepEqual(made, calls, script);
+  }
+});
+
 test("a shape has the names and types of fields, and no text", () => {
   const shape = {};
   const text = "Ann's password is 1234";

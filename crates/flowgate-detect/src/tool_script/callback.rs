@@ -45,7 +45,8 @@ impl Reader<'_> {
 
     /// Reads a function `(ITEM, INDEX) => BODY` that is called with an item, and returns its result.
     fn arrow_function(&mut self, item: &Operand) -> Result<Operand> {
-        if self.is_at_name("async") {
+        let is_async = self.is_at_name("async");
+        if is_async {
             self.advance()?;
             if self.follows_break {
                 return Err(UnreadReason::Syntax);
@@ -75,7 +76,9 @@ impl Reader<'_> {
             self.block()?;
             return Ok(Operand::Computed);
         }
-        self.expression()
+        let value = self.expression()?;
+        // What an asynchronous function returns is not the value itself.
+        Ok(if is_async { Operand::Computed } else { value })
     }
 
     /// Joins a list of texts by a text, if all are known.

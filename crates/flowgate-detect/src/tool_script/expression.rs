@@ -27,9 +27,16 @@ const OPERATORS: [(&str, u8); 17] = [
     ("**", 6),
 ];
 
-/// Fails for a property that leads from a value to a function or to another object's properties.
+/// Properties that lead from a value to functions that run code or call others, and methods that change a list. Even a
+/// method that is only named could be called by a function that it is given to, such as `JSON.stringify`.
+const FOREIGN_PROPERTIES: [&str; 14] = [
+    "apply", "bind", "call", "constructor", "copyWithin", "fill", "pop", "prototype", "push", "reverse", "shift", "sort",
+    "splice", "unshift",
+];
+
+/// Fails for a property that could have an effect.
 pub(super) fn check_property(name: &str) -> Result<()> {
-    let is_foreign = name.starts_with("__") || matches!(name, "constructor" | "prototype" | "call" | "apply" | "bind");
+    let is_foreign = name.starts_with("__") || FOREIGN_PROPERTIES.contains(&name);
     if is_foreign { Err(UnreadReason::Name) } else { Ok(()) }
 }
 
@@ -76,6 +83,14 @@ impl<'a> Reader<'a> {
         match self.token {
             Token::Name("await") => {
                 self.advance()?;
+                if self.is_at_name("Promise") {
+                    let results = self.promise()?;
+                    // The properties after it are those of the promise, which is not followed.
+                    return match self.token {
+                        Token::Mark("." | "?." | "[" | "(") | Token::Template => self.properties_of(Operand::Computed),
+                        _ => Ok(results),
+                    };
+                }
                 self.nested(Self::unary)
             }
             Token::Mark("!") | Token::Name("typeof") => {
@@ -96,7 +111,12 @@ impl<'a> Reader<'a> {
 
     /// Reads a value, and the properties and methods after it.
     fn postfix(&mut self) -> Result<Operand> {
-        let mut value = self.primary()?;
+        let value = self.primary()?;
+        self.properties_of(value)
+    }
+
+    /// Reads the properties and methods after a value.
+    fn properties_of(&mut self, mut value: Operand) -> Result<Operand> {
         loop {
             if self.skip(".")? || self.skip("?.")? {
                 let name = self.any_name()?;
@@ -226,7 +246,7 @@ impl<'a> Reader<'a> {
             "undefined" => Ok(Operand::Computed),
             "tools" => self.tool_call(),
             "text" => self.arguments().map(|_| Operand::Computed),
-            "Promise" => self.promise(),
+            "Promise" => self.promise().map(|_| Operand::Computed),
             "JSON" => self.function_of(&["stringify", "parse"]),
             "Object" => self.function_of(&["keys", "values", "entries"]),
             "String" if self.skip(".")? => {
@@ -272,17 +292,21 @@ impl<'a> Reader<'a> {
         Ok(Operand::Computed)
     }
 
-    /// Reads `.all(LIST)` or `.allSettled(LIST)` after `Promise`: there are as many results as calls.
+    /// Reads `Promise.all(LIST)` or `Promise.allSettled(LIST)`, and returns what it is if it is awaited: as many results
+    /// as there are items.
     fn promise(&mut self) -> Result<Operand> {
+        if self.is_at_name("Promise") {
+            self.advance()?;
+        }
         self.expect(".")?;
         let name = self.any_name()?;
         let arguments = self.arguments()?;
         match (name, arguments.into_iter().next()) {
-            ("all", Some(list)) => Ok(list),
+            ("all", Some(list @ Operand::List(_))) => Ok(list),
             ("allSettled", Some(Operand::List(items))) => {
                 self.built(Operand::List(vec![Operand::Computed; items.len()]))
             }
-            ("allSettled", Some(_)) => Ok(Operand::Computed),
+            ("all" | "allSettled", Some(_)) => Ok(Operand::Computed),
             _ => Err(UnreadReason::Name),
         }
     }
