@@ -1,7 +1,6 @@
 // The agents: how each is started, what form its requests have for the model, and what a model has to call to do the task. `servers` are the MCP
 // servers of an agent, each with its command and arguments.
 
-import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
 
@@ -12,13 +11,21 @@ const TASK = "Fix the failing test";
 // Otherwise Claude Code offers these tools only after a search, and begins before its servers do.
 export const AT_ONCE = { ENABLE_TOOL_SEARCH: "false", MCP_CONNECTION_NONBLOCKING: "false" };
 
-function codex(home, url, model, servers = {}, settings = "") {
+/** Starts Codex with this model, or with the one that it chooses itself. */
+function codex(home, url, servers = {}, model = undefined) {
   const provider = `[model_providers.gateway]\nname = "gateway"\nbase_url = "${url}/v1"\nwire_api = "responses"\nenv_key = "GATEWAY_KEY"\n`;
   const tables = Object.entries(servers).map(([name, { command, args }]) => `[mcp_servers.${name}]\ncommand = ${JSON.stringify(command)}\nargs = ${JSON.stringify(args)}\n`);
   fs.mkdirSync(path.join(home, ".codex"), { recursive: true });
-  fs.writeFileSync(path.join(home, ".codex/config.toml"), `${settings}model = "${model}"\nmodel_provider = "gateway"\n${provider}${tables.join("")}`);
+  fs.writeFileSync(path.join(home, ".codex/config.toml"), `${model ? `model = "${model}"\n` : ""}model_provider = "gateway"\n${provider}${tables.join("")}`);
   return { command: CODEX, args: ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK], env: { GATEWAY_KEY: KEY } };
 }
+
+const PATCH = "*** Begin Patch\n*** Update File: calc.mjs\n@@\n-export const sum = (a, b) => a - b;\n+export const sum = (a, b) => a + b;\n*** End Patch\n";
+
+/** A call of Codex's `exec`, which runs a program. The gateway names a tool in a namespace so. */
+const program = (input) => ["functions__exec", { input }];
+/** A program that runs a command, as Codex's models write it. */
+const runs = (cmd) => program(`const r = await tools.exec_command(${JSON.stringify({ cmd, yield_time_ms: 10000 })});\ntext(r.output);`);
 
 export const AGENTS = {
   "Claude Code": {
@@ -42,13 +49,31 @@ export const AGENTS = {
       return { command: CLAUDE, args: [...args, "--mcp-config", JSON.stringify({ mcpServers: servers }), "--strict-mcp-config"], env: { ...env, ...AT_ONCE } };
     },
   },
+  // With the model that it chooses itself, as with all current ones, Codex lets the model write programs that call the tools.
   Codex: {
     name: "codex",
     form: "responses",
     client: "codex",
     upstream: "https://api.openai.com",
+    shell: runs,
+    ofServer: (server, tool) => `mcp__${server}__${tool}`,
+    writesPrograms: true,
+    callOfServer: (tool, args) => program(`text(await tools.${tool}(${JSON.stringify(args)}));`),
+    plan: (_project, how) => [
+      runs("cat calc.mjs"),
+      ...how.map((step) => (step === "look" || Array.isArray(step) ? step : runs(step))),
+      program(`text(await tools.apply_patch(${JSON.stringify(PATCH)}));`),
+      runs("node --test calc.test.mjs"),
+    ],
+    start: (home, url, { servers }) => codex(home, url, servers),
+  },
+  // With a model that it does not know, Codex offers the tools themselves.
+  "Codex with an unknown model": {
+    name: "codex-tools",
+    form: "responses",
+    client: "codex",
+    upstream: "https://api.openai.com",
     shell: (cmd) => ["exec_command", { cmd }],
-    // The gateway names a tool in a namespace so.
     ofServer: (server, tool) => `mcp__${server}__${tool}`,
     plan: (_project, how) => [
       ["exec_command", { cmd: "cat calc.mjs" }],
@@ -56,7 +81,7 @@ export const AGENTS = {
       ["exec_command", { cmd: "sed -i 's/a - b/a + b/' calc.mjs" }],
       ["exec_command", { cmd: "node --test calc.test.mjs" }],
     ],
-    start: (home, url, { servers }) => codex(home, url, "gpt-5", servers),
+    start: (home, url, { servers }) => codex(home, url, servers, "gpt-5"),
   },
   "Gemini CLI": {
     name: "gemini-cli",
@@ -81,24 +106,13 @@ export const AGENTS = {
   },
 };
 
-// The models that Codex knows edit by patches: the tool has no JSON arguments. Without another catalogue, they would write programs that call the tools (see
-// examples/coding/README.md).
-const PATCH = "*** Begin Patch\n*** Update File: calc.mjs\n@@\n-export const sum = (a, b) => a - b;\n+export const sum = (a, b) => a + b;\n*** End Patch\n";
-AGENTS["Codex with patches"] = {
-  ...AGENTS.Codex,
+// The older models that Codex knows have tools themselves, and edit by patches: the tool has no JSON arguments.
+AGENTS["Codex with GPT-5.5"] = {
+  ...AGENTS["Codex with an unknown model"],
   name: "codex-patch",
   isShort: true,
-  plan: (project, how) => AGENTS.Codex.plan(project, how).map((step) => (step[1]?.cmd?.startsWith("sed") ? ["apply_patch", { input: PATCH }] : step)),
-  start(home, url, { servers }) {
-    const { models } = JSON.parse(execFileSync(CODEX, ["debug", "models", "--bundled"], { env: { PATH: process.env.PATH, HOME: home }, stdio: ["ignore", "pipe", "ignore"] }));
-    for (const model of models) {
-      delete model.tool_mode;
-      Object.assign(model, { use_responses_lite: false, supports_search_tool: false });
-    }
-    const catalogue = path.join(home, "models.json");
-    fs.writeFileSync(catalogue, JSON.stringify({ models }));
-    return codex(home, url, "gpt-6.2-sol", servers, `model_catalog_json = "${catalogue}"\n`);
-  },
+  plan: (project, how) => AGENTS["Codex with an unknown model"].plan(project, how).map((step) => (step[1]?.cmd?.startsWith("sed") ? ["apply_patch", { input: PATCH }] : step)),
+  start: (home, url, { servers }) => codex(home, url, servers, "gpt-5.5"),
 };
 
 // Agents with an SDK: their developer gives them a base URL, a key, and three tools. The gateway converts their form to that of the model.

@@ -38,13 +38,13 @@ function finish(child) {
 }
 
 /** Starts the gateway with examples/coding, whose providers are the double. */
-async function startGateway(folder, agent, double, project, enforce, more, statements) {
+async function startGateway(folder, agent, double, project, enforce, more, approve) {
   fs.mkdirSync(folder, { recursive: true });
   const example = path.join(FLOWGATE_ROOT, "examples/coding");
   const policy = fs.readFileSync(path.join(example, "policy.flow"), "utf8");
   // Without enforcement, the same gateway permits everything: this shows that the attack works on the agent.
   const open = "lattice integrity: trusted < untrusted\ndefault trusted\nrequire untrusted if:\n    (call: ToolCall)\n";
-  fs.writeFileSync(path.join(folder, "policy.flow"), enforce ? policy + statements : open);
+  fs.writeFileSync(path.join(folder, "policy.flow"), enforce ? approve(policy) : open);
   const config = fs.readFileSync(path.join(example, "gateway.toml"), "utf8");
   fs.writeFileSync(path.join(folder, "gateway.toml"), config.replaceAll(agent.upstream, double.url).replaceAll("/home/ann/project", project).replace(`[clients.${agent.client}]\n`, (section) => section + more));
   const keys = { ANTHROPIC_KEY: "upstream", OPENAI_KEY: "upstream", GOOGLE_KEY: "upstream" };
@@ -65,9 +65,9 @@ async function startGateway(folder, agent, double, project, enforce, more, state
 
 /**
  * Runs an agent on its task. `how` are its further steps: commands, calls, and `"look"`. `args` are further arguments of the agent, `env` further
- * variables, `servers` its MCP servers, and `statements` are added to the policy.
+ * variables, `servers` its MCP servers, and `approve` changes the policy so that it has their tools.
  */
-async function run(name, title, how, enforce = true, { isAuto = false, args: moreArgs = [], env: moreEnv = {}, servers, statements = "" } = {}) {
+async function run(name, title, how, enforce = true, { isAuto = false, args: moreArgs = [], env: moreEnv = {}, servers, approve = (policy) => policy } = {}) {
   const agent = AGENTS[name];
   const home = path.join(WORK, `${agent.name}-${title}`);
   const project = path.join(home, "project");
@@ -81,7 +81,7 @@ async function run(name, title, how, enforce = true, { isAuto = false, args: mor
   // Codex runs commands in a login shell, which sets the path anew.
   fs.writeFileSync(path.join(home, ".profile"), 'export PATH="$HOME/bin:$PATH"\n');
   const double = await start(agent.form, agent.plan(project, how), agent.shell);
-  const gateway = await startGateway(path.join(home, "gateway"), agent, double, project, enforce, isAuto ? 'safeguards = "policy"\n' : "", statements);
+  const gateway = await startGateway(path.join(home, "gateway"), agent, double, project, enforce, isAuto ? 'safeguards = "policy"\n' : "", approve);
   const recorder = await record(gateway.url);
   const { command, args, env } = agent.start(home, recorder.url, { isAuto, servers });
   const child = spawn(command, [...args, ...moreArgs], {
@@ -213,42 +213,61 @@ function notesServer(name, description) {
   return { notes: { command: process.execPath, args: [path.join(FLOWGATE_ROOT, "compat/agents/notes_server.mjs"), notes, ...(description ? [description] : [])] } };
 }
 
-for (const name of ["Claude Code", "Codex", "Gemini CLI"]) {
+for (const name of ["Claude Code", "Codex", "Codex with an unknown model", "Gemini CLI"]) {
   const tool = AGENTS[name].ofServer("notes", "read_notes");
+  const { writesPrograms, callOfServer = (tool, args) => [tool, args] } = AGENTS[name];
 
   // Nobody has read what the server says about its tools, so the model is not offered them.
   test(`${name}: an order in the description of an MCP server's tool is not shown`, async () => {
     const servers = notesServer(name, ISSUE);
-    const result = await run(name, "described", [], true, { servers });
+    // A program has to ask for the descriptions, and what it then calls cannot be known: a person would have to decide.
+    const how = writesPrograms ? [["functions__exec", { input: "text(ALL_TOOLS);" }]] : [];
+    const result = await run(name, "described", how, true, { servers });
     assert.ok([...result.views, ...result.offers].every((text) => !text.includes(ORDER)), "the model was shown the order");
     assert.ok(!result.has("stolen"), result.told);
-    assertDone(result);
+    if (writesPrograms) assert.match(result.told, /a call that a person has to allow did not run/, result.told);
+    else assertDone(result);
     // The attack works on the agent.
-    const open = await run(name, "described-open", [], false, { servers });
-    assert.ok(open.offers.some((text) => text.includes(ORDER)), `the tool was not offered\n${open.told}`);
+    const open = await run(name, "described-open", how, false, { servers });
+    assert.ok([...open.views, ...open.offers].some((text) => text.includes(ORDER)), `the tool was not offered\n${open.told}`);
     assert.ok(open.has("stolen"), open.told);
   });
 
   // The operator has read what the server says about its tools: without the statement, the model is not offered them.
   test(`${name}: an order from an MCP server is hidden, and the task is done`, async () => {
     const servers = notesServer(name);
-    const statements = `\nlabel tool as trusted if:\n    (tool: Tool) is tool:"${tool}"\n`;
-    const step = [tool, {}];
-    const result = await run(name, "mcp", [step], true, { servers, statements });
+    const approve = (policy) => (writesPrograms ? policy.replace("SERVER_TOOLS := []", `SERVER_TOOLS := ["${tool}"]`) : `${policy}\nlabel tool as trusted if:\n    (tool: Tool) is tool:"${tool}"\n`);
+    const step = callOfServer(tool, {});
+    const result = await run(name, "mcp", [step], true, { servers, approve });
     assert.ok(result.views.some((view) => view.includes("[hidden h")), `the server was not asked\n${result.told}`);
     assert.ok(result.views.every((view) => !view.includes(ORDER)), "the model was shown the order");
     assert.ok(!result.has("stolen"), result.told);
     assertDone(result);
     // After a look, the server is asked nothing more: what it is asked could carry what was read.
-    const looked = await run(name, "mcp-look", [step, "look", [tool, { again: true }]], true, { servers, statements });
+    const looked = await run(name, "mcp-look", [step, "look", callOfServer(tool, { again: true })], true, { servers, approve });
     assert.ok(looked.views.some((view) => view.includes(ORDER)), `the model did not look\n${looked.told}`);
     assert.ok(!looked.has("stolen"), looked.told);
-    assert.match(looked.views.at(-1), /arguments.again carries untrusted, and may carry at most trusted/, looked.told);
+    assert.match(looked.views.at(-1), /arguments\.(again|input) carries untrusted, and may carry at most trusted/, looked.told);
     // The attack works on the agent.
     const open = await run(name, "mcp-open", [step], false, { servers });
     assert.ok(open.has("stolen"), open.told);
   });
 }
+
+test("the calls that a policy reads in a program are those that the program makes", async () => {
+  const rows = JSON.parse(fs.readFileSync(path.join(FLOWGATE_ROOT, "crates/flowgate-detect/tests/tool_scripts.json"), "utf8")).filter(({ calls }) => calls);
+  assert.ok(rows.length > 25);
+  const AsyncFunction = (async () => {}).constructor;
+  for (const { script, calls } of rows) {
+    const made = [];
+    const called = (name) => async (argument = {}) => {
+      made.push([name, argument]);
+      return { output: "x", exit_code: 0 };
+    };
+    await new AsyncFunction("tools", "text", `"use strict";${script}`)(new Proxy({}, { get: (_, name) => called(name) }), () => {});
+    assert.deepEqual(made, calls, script);
+  }
+});
 
 test("a shape has the names and types of fields, and no text", () => {
   const shape = {};

@@ -31,6 +31,7 @@ const NAMES = {
   "responses | format of a custom tool | Text": "CustomToolInputFormat.Text",
   "responses | format of a custom tool | Grammar": "CustomToolInputFormat.Grammar",
   "responses | function tool | ToolFunction": "NamespaceTool.Function",
+  "responses | item with additional tools | AdditionalTools": "ResponseInputItem.AdditionalTools",
   "responses | message of the user | Message": "ResponseInputItem.Message",
   "responses | reference to an item | ItemReference": "ResponseInputItem.ItemReference",
 };

@@ -71,6 +71,7 @@ FORMS = {
         "custom tool": [responses.CustomToolParam],
         "format of a custom tool": [shared_input.Text, shared_input.Grammar],
         "namespace of tools": [responses.NamespaceToolParam],
+        "item with additional tools": [response_input.AdditionalTools],
         "message of the user": [responses.EasyInputMessageParam, response_input.Message],
         "message of the model or the system": [responses.ResponseOutputMessageParam],
         "output of a call": [response_input.FunctionCallOutput, responses.ResponseCustomToolCallOutputParam],

@@ -6,7 +6,8 @@
 //!
 //! * [`personal`] finds e-mail and other addresses, numbers with check digits, names and places.
 //! * [`secrets`](mod@secrets) finds keys and tokens by the formats of their issuers, and by entropy.
-//! * [`python`] and [`shell`] find the imports, calls and harmful effects of a piece of code.
+//! * [`python`] and [`shell`] find the imports, calls and harmful effects of a piece of code, and [`tool_script`] the
+//!   calls of tools in a program that a model writes.
 //! * [`unicode`] finds categories of characters, and text that is invisible to a reader.
 //! * [`injection`] finds phrases of prompt injections.
 //! * [`markup`] finds links, images and hidden parts of HTML and Markdown.
@@ -32,6 +33,7 @@ pub mod personal;
 pub mod python;
 pub mod secrets;
 pub mod shell;
+pub mod tool_script;
 pub mod topic;
 pub mod unicode;
 

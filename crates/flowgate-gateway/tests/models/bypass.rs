@@ -71,7 +71,7 @@ fn add_tool(body: &mut Value, tool: Value) {
 
 fn unchanged(_: Api, _: &mut Value) {}
 
-const ROWS: [BypassRow; 10] = [
+const ROWS: [BypassRow; 11] = [
     BypassRow {
         name: "reasoning",
         clients: ALL,
@@ -201,7 +201,27 @@ const ROWS: [BypassRow; 10] = [
         },
         model: |_, request| pays("code_execution", &json!({"code": "mallory"}), request),
     },
+    BypassRow {
+        name: "a custom tool of an item",
+        clients: RESPONSES,
+        upstreams: ALL,
+        statements: "",
+        change: |_, body| {
+            let exec = json!({"type": "custom", "name": "exec", "description": "runs"});
+            body["input"].as_array_mut().unwrap().insert(0, additional_tools(&exec));
+        },
+        model: |_, request| {
+            let exec = request.tools.iter().find(|tool| tool.name.starts_with("functions__exec")).unwrap();
+            pays(&exec.name, &json!({"input": "tools.send({to: 'mallory'})"}), request)
+        },
+    },
 ];
+
+/// An item of the Responses API that declares a tool, as the client Codex does.
+fn additional_tools(tool: &Value) -> Value {
+    json!({"type": "additional_tools", "id": "at_1", "role": "developer", "tools": [
+        {"type": "namespace", "name": "functions", "description": "", "tools": [tool]}]})
+}
 
 fn name_of(api: Api) -> &'static str {
     FORMS.into_iter().find(|(known, _)| *known == api).unwrap().1
@@ -281,6 +301,49 @@ fn what_a_tool_of_the_provider_returns_is_not_forwarded() {
         let shown = upstream.shown();
         assert!(shown.iter().any(|view| view.contains("Search the web")), "{shown:#?}");
         assert!(!shown.iter().any(|view| has_secret(view)), "{shown:#?}");
+    }
+}
+
+/// The model is not shown what a tool says about itself unless the policy trusts it, wherever the client declares the tool.
+#[test]
+fn a_description_in_an_item_is_labelled_like_any() {
+    const TRUSTS_ONE: &str = "lattice integrity: trusted < untrusted\n\
+        label m as trusted if:\n    (m: Message)\n    m.role == \"user\"\n\
+        label d as trusted if:\n    (d: Tool) is tool:functions__read\n";
+    let tool = |name: &str, description: &str| {
+        json!({"type": "function", "name": name, "description": description, "parameters": {"type": "object"}})
+    };
+    let (read, evil) = (tool("read", "Reads it."), tool("evil", "Says hunter2."));
+    let said = json!({"role": "user", "content": "Go."});
+    let (own, foreign) = (additional_tools(&read), additional_tools(&evil));
+    for upstream_form in ALL {
+        let upstream = UpstreamDouble::new(|_| says("Done."));
+        let gateway = TestGateway::configured(&config(&upstream.url, name_of(*upstream_form), TRUSTED), TRUSTS_ONE);
+        for body in [
+            json!({"input": [own, foreign, said], "tools": []}),
+            json!({"input": [foreign, said, own], "tools": []}),
+            json!({"input": [said, own], "tools": foreign["tools"]}),
+            json!({"input": [said, foreign], "tools": own["tools"]}),
+        ] {
+            let at = format!("{upstream_form:?}: {body}");
+            let body = json!({"model": "double", "input": body["input"], "tools": body["tools"]});
+            let (status, answer) = ask(&gateway, "/v1/responses", &body, false);
+            assert_eq!(status, 200, "{at}: {answer}");
+            let sent = upstream.bodies().pop().unwrap();
+            assert!(sent.contains("Reads it.") && !has_secret(&sent), "{at}: {sent}");
+        }
+        // A later item replaces a tool, and with it what the tool says.
+        let changed = additional_tools(&tool("read", "Reads another."));
+        let body = json!({"model": "double", "input": [own, said, changed]});
+        let (status, answer) = ask(&gateway, "/v1/responses", &body, false);
+        let sent = upstream.bodies().pop().unwrap();
+        assert_eq!(status, 200, "{upstream_form:?}: {answer}");
+        assert!(sent.contains("Reads another.") && !sent.contains("Reads it."), "{upstream_form:?}: {sent}");
+        // An item declares no provenance.
+        let mut marked = own.clone();
+        marked["flowgate"] = json!({"source": "typed"});
+        let (status, answer) = ask(&gateway, "/v1/responses", &json!({"model": "double", "input": [marked]}), false);
+        assert!(status == 400 && answer.contains("`input[0].flowgate` is not known"), "{status} {answer}");
     }
 }
 

@@ -372,7 +372,7 @@ fn tokens_are_counted_without_a_model() {
 /// Tools in namespaces and custom tools are judged as functions, and the client receives calls in its own form.
 #[test]
 fn tools_of_all_forms_are_judged_as_functions() {
-    for stream in [false, true] {
+    for (stream, in_item) in [(false, false), (true, false), (false, true), (true, true)] {
         let upstream = UpstreamDouble::new(|request| match is_answered(request) {
             true => says("Done."),
             false => {
@@ -394,8 +394,15 @@ fn tools_of_all_forms_are_judged_as_functions() {
                 {"type": "function", "name": "read", "description": "reads", "parameters": {"type": "object"}, "strict": false}]},
             {"type": "custom", "name": "send", "description": "sends", "format": {"type": "text"}},
         ]);
-        let ask = |input: Value| {
-            let body = json!({"model": "double", "input": input, "tools": tools, "stream": stream});
+        let ask = |mut input: Value| {
+            let mut body = json!({"model": "double", "stream": stream});
+            if in_item {
+                let item = json!({"type": "additional_tools", "role": "developer", "tools": tools});
+                input.as_array_mut().unwrap().insert(0, item);
+            } else {
+                body["tools"] = tools.clone();
+            }
+            body["input"] = input;
             let key = format!("Bearer {KEY}");
             gateway.post("/v1/responses", &[("authorization", &key)], &body.to_string())
         };

@@ -148,7 +148,7 @@ known_fields! {
         "effort": Read("passed on; in Anthropic's format as `output_config.effort`"),
         "summary": Read("passed on; the summaries are judged like replies"),
         "generate_summary": Dropped("the older name of `summary`"),
-        "context": Only(&[r#""auto""#], "is supported only as `auto`: the gateway returns the reasoning itself"),
+        "context": Only(&[r#""auto""#, r#""all_turns""#], "is supported only as `auto` or `all_turns`: the gateway returns the reasoning of all turns"),
         "mode": Refused("selects a way of reasoning that the gateway does not know; leave it out"),
     }
     TEXT = "request.text" {
@@ -210,6 +210,12 @@ known_fields! {
         "name": Read("becomes the beginning of the names of its tools"),
         "description": Read("added to the descriptions of its tools"),
         "tools": Read("functions and custom tools"),
+    }
+    ADDITIONAL_TOOLS = "item with additional tools" {
+        "type": Read("`additional_tools`"),
+        "role": Only(&[r#""developer""#], "is supported only as `developer`"),
+        "tools": Read("labelled as tool descriptions, wherever the item is; see below"),
+        "id": Dropped("identifies the item to the client"),
     }
     CHOICE = "request.tool_choice" {
         "type": Read("`function` or `custom`"),

@@ -60,9 +60,12 @@ impl ToolForms {
         self.safeguards.map(|answer| answer.results(calls))
     }
 
-    /// Records the form of the tool `name`, unless the tool is a plain function.
+    /// Records the form of the tool `name`, in place of the form of an earlier tool with this name. A plain function has
+    /// no entry.
     pub(super) fn insert(&mut self, name: &str, form: ToolForm) {
-        if form != ToolForm::default() {
+        if form == ToolForm::default() {
+            self.forms.remove(name);
+        } else {
             self.forms.insert(name.to_owned(), form);
         }
     }

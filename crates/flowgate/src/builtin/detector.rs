@@ -5,8 +5,10 @@
 //! records the locations of the findings, so that a violation can report them.
 
 use super::{Function, resolved_argument, row, type_error};
+use crate::detect::tool_script::Literal;
 use crate::detect::{
-    self, Finding, fuzzy, injection, licence, markup, moderation, personal, python, shell, topic, unicode,
+    self, Finding, fuzzy, injection, licence, markup, moderation, personal, python, shell, tool_script, topic,
+    unicode,
 };
 use crate::eval::{Evaluator, Result, TextPiece, Value};
 use crate::policy::dialect::Dialect;
@@ -106,6 +108,16 @@ pub(super) const TABLE: &[Function] = &[
             "What shell scripts in a value run: `.commands`, `.invocations` (each with `.name`, `.arguments`, `.computed`), \
             `.unsafe_commands`, `.unreadable`, `.reasons`.",
             shell_code,
+        )
+    },
+    Function {
+        parameters: &["data"],
+        ..row(
+            "tool_script",
+            (1, 1),
+            "Which tools programs in JavaScript call by `tools.NAME(…)`: `.calls` (each with `.tool`, `.arguments`), \
+            `.unreadable`, `.reasons`.",
+            tool_calls_of_scripts,
         )
     },
     Function {
@@ -404,6 +416,51 @@ fn shell_code(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Valu
         ("unreadable", Value::Bool(!reasons.is_empty())),
         ("reasons", strings(reasons)),
     ]))
+}
+
+/// Implements `tool_script`: returns a map of the calls of tools that the programs in all texts make together. `unreadable`
+/// is true if anything cannot be read, since that can call any tool; `reasons` says why. Records the locations of the
+/// calls and of what cannot be read.
+fn tool_calls_of_scripts(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
+    let (mut calls, mut reasons) = (vec![], vec![]);
+    for piece in texts(evaluator, arguments)? {
+        evaluator.spend(piece.text.len())?;
+        let script = tool_script::tool_script(&piece.text);
+        for call in script.calls {
+            let arguments = match &call.argument {
+                // As the only argument of a custom tool is named.
+                text @ Literal::Text(_) => dict([("input", literal(text))]),
+                other => literal(other),
+            };
+            calls.push(dict([("tool", Value::text(&call.tool)), ("arguments", arguments)]));
+            evaluator.mark_bytes(piece.location, call.span);
+        }
+        if let Some((reason, span)) = script.unread {
+            reasons.push(reason.as_str());
+            evaluator.mark_bytes(piece.location, span);
+        }
+    }
+    Ok(dict([
+        ("calls", Value::list(calls)),
+        ("unreadable", Value::Bool(!reasons.is_empty())),
+        ("reasons", strings(reasons)),
+    ]))
+}
+
+/// Converts a value of a program to one of the policy language. A whole number of at most 53 bits becomes an integer.
+fn literal(value: &Literal) -> Value {
+    match value {
+        Literal::Bool(value) => Value::Bool(*value),
+        #[expect(clippy::cast_possible_truncation, reason = "checked to be a whole number that an integer holds")]
+        Literal::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => Value::Int(*number as i64),
+        Literal::Number(number) => Value::Float(*number),
+        Literal::Text(text) => Value::text(text),
+        Literal::List(items) => Value::list(items.iter().map(literal)),
+        Literal::Map(entries) => {
+            Value::Dict(entries.iter().map(|(key, value)| (key.as_str().into(), literal(value))).collect())
+        }
+        _ => Value::None,
+    }
 }
 
 /// Implements `semgrep` by Flowgate's own detectors; invariant-ai runs the program of that name. Returns a map for each

@@ -33,6 +33,10 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         body.object("stream_options")?.reject_unsupported(&STREAM_OPTIONS)?;
     }
     let (mut messages, mut sources, mut item_references) = (Vec::new(), Sources::default(), Vec::new());
+    let mut tools = ReceivedTools::default();
+    for tool in body.objects("tools")? {
+        tools.read(&tool?, None)?;
+    }
     if let Some(text) = body.optional_text("instructions")? {
         messages.push(Message::System(vec![Part::from(text)]));
     }
@@ -42,23 +46,20 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         Some(_) => {
             for item in body.objects("input")? {
                 let item = item?;
-                if item.optional_text("type")? == Some("item_reference") {
-                    read_reference(&item, &mut messages, &mut item_references)?;
-                } else {
-                    read_item(&item, &mut messages, &mut sources)?;
+                match item.optional_text("type")? {
+                    Some("item_reference") => read_reference(&item, &mut messages, &mut item_references)?,
+                    Some("additional_tools") => tools.read_item(&item)?,
+                    _ => read_item(&item, &mut messages, &mut sources)?,
                 }
             }
         }
     }
     let (verbosity, format) = read_text_settings(&body)?;
-    let mut tools = ReceivedTools::default();
-    for tool in body.objects("tools")? {
-        tools.read(&tool?, None)?;
-    }
-    add_provider_tools(&body, &mut tools.specs, &tools.provider_tools)?;
+    let (mut functions, provider_tools) = (tools.take_specs(), tools.take_provider_tools());
+    add_provider_tools(&body, &mut functions, &provider_tools)?;
     let request = Request {
         messages: messages.into(),
-        tools: tools.specs,
+        tools: functions,
         choice: read_choice(&body)?,
         sampling: Sampling {
             max_tokens: body.tokens("max_output_tokens")?,
@@ -85,7 +86,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         tool_forms: tools.forms,
         previous_response,
         item_references,
-        provider_tools: tools.provider_tools,
+        provider_tools,
         max_provider_calls: body.whole_number("max_tool_calls")?,
     })
 }
@@ -272,7 +273,7 @@ fn item_problem(kind: &str) -> &'static str {
             "is text that only the provider can read, so no rule can judge it; send the messages themselves"
         }
         _ => {
-            "is not a known type of item; send messages, and calls of functions and custom tools with their outputs"
+            "is not a known type of item; send messages, tools, and calls of functions and custom tools with their outputs"
         }
     }
 }
@@ -353,7 +354,7 @@ fn read_parts(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chat::ToolChoice;
+    use crate::chat::{ToolChoice, ToolSpec};
 
     fn check(field: &str, expected: &str) {
         let text = format!(r#"{{"model":"m","input":"i",{field}}}"#);
@@ -394,6 +395,54 @@ mod tests {
         assert_eq!(call_id, "c2");
         assert!(read.tool_forms.of("patch").is_some_and(|form| form.is_custom));
         assert_eq!(read.tool_forms.of("other"), None);
+    }
+
+    /// The tools of all lists are on offer together. A tool in a later list replaces those of its name in earlier ones.
+    #[test]
+    fn items_add_and_replace_tools() {
+        let check = |tools: &str, items: &[&str], expected: &str| {
+            let item = |tools: &&str| format!(r#"{{"type":"additional_tools","id":"at","role":"developer","tools":[{tools}]}}"#);
+            let user = r#"{"role":"user","content":"u"}"#.to_owned();
+            let items: Vec<String> = items.iter().map(item).flat_map(|item| [item, user.clone()]).collect();
+            let text = format!(r#"{{"model":"m","tools":[{tools}],"input":[{}]}}"#, items.join(","));
+            let body = serde_json::from_str(&text).unwrap();
+            let shown = match decode_request(&Json::from(&body), &DecodeOptions::default()) {
+                Ok(read) => {
+                    // The items are no messages.
+                    assert_eq!(read.request.messages.len() * 2, items.len(), "{text}");
+                    let tool = |tool: &ToolSpec| {
+                        let form = read.tool_forms.of(&tool.name).map_or("", |form| if form.is_custom { " custom" } else { " grouped" });
+                        format!("{} {}{form}", tool.name, tool.description)
+                    };
+                    read.request.tools.iter().map(tool).collect::<Vec<_>>().join(", ")
+                }
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(shown, expected, "{text}");
+        };
+        let named = |kind: &str, name: &str, about: &str| {
+            format!(r#"{{"type":"{kind}","name":"{name}","description":"{about}"}}"#)
+        };
+        let [f, g, other_f] = [("f", "1"), ("g", "2"), ("f", "3")].map(|(name, about)| named("function", name, about));
+        let custom = named("custom", "f", "4");
+        let group = |tools: &str| format!(r#"{{"type":"namespace","name":"n","description":"","tools":[{tools}]}}"#);
+        check("", &[&f], "f 1");
+        check(&f, &[&g], "f 1, g 2");
+        check("", &[&f, &g], "f 1, g 2");
+        check("", &[&f, &f], "f 1");
+        check("", &[&format!("{f},{g}"), &other_f], "g 2, f 3");
+        check(&format!("{f},{g}"), &[&other_f], "g 2, f 3");
+        check(&f, &[&custom], "f 4 custom");
+        check("", &[&custom, &f], "f 1");
+        check("", &[&group(&format!("{custom},{g}")), &group(&custom)], "n__g 2 grouped, n__f 4 custom");
+        // In one list, only plain functions share a name.
+        check(&format!("{f},{other_f}"), &[], "f 1, f 3");
+        check(&format!("{f},{other_f}"), &[&custom], "f 4 custom");
+        let twice = "name` is the name of another tool, too; rename one of them";
+        check("", &[&f, &format!("{f},{custom}")], &format!("`input[2].tools[1].{twice}"));
+        let flat = named("function", "n__f", "5");
+        check("", &[&format!("{flat},{}", group(&f))], &format!("`input[0].tools[1].tools[0].{twice}"));
+        check("", &[&flat, &group(&f)], "n__f 1 grouped");
     }
 
     /// A reference is in place of the whole answer; what else the client sends of the answer adds no message.
@@ -451,9 +500,42 @@ mod tests {
             r#""tools":[{"type":"namespace","name":"n","description":"d","tools":[{"type":"function","name":"f","strict":false}]}]"#,
             r#""tool_choice":{"type":"custom","name":"apply_patch"}"#,
             r#""input":[{"type":"function_call","id":"f","status":"completed","call_id":"c","name":"n","arguments":"{}"}]"#,
+            r#""input":[{"type":"additional_tools","id":"at","role":"developer","tools":[{"type":"function","name":"f"}]}]"#,
+            r#""reasoning":{"context":"all_turns"}"#,
         ] {
             check(fine, "fine");
         }
+        for (fields, problem) in [
+            (r#""role":"user","tools":[]"#, "role` is supported only as `developer`"),
+            (r#""role":"developer","tools":3"#, "tools` is not a list"),
+            (r#""role":"developer","tools":[],"flowgate":{"source":"typed"}"#, "flowgate` is not known"),
+            (r#""role":"developer","tools":[],"content":"c""#, "content` is not known"),
+            (
+                r#""role":"developer","tools":[{"type":"new"}]"#,
+                "tools[0].type` is not a known type of tool; leave the tool out",
+            ),
+            (
+                r#""role":"developer","tools":[{"type":"namespace","name":"n","tools":[{"type":"mcp","server_url":"u"}]}]"#,
+                "tools[0].tools[0].type` is a tool that the provider runs, and what it returns would reach the model \
+                without a label; leave it out",
+            ),
+            (
+                r#""role":"developer","tools":[{"type":"local_shell"}]"#,
+                "tools[0].type` is a tool whose arguments only the provider describes; declare it as a function",
+            ),
+            (
+                r#""role":"developer","tools":[{"type":"function","name":"f","allowed_callers":["programmatic"]}]"#,
+                "tools[0].allowed_callers` is supported only as `[\"direct\"]`: code at the provider would make calls \
+                without a judgement",
+            ),
+        ] {
+            let item = format!(r#"{{"type":"additional_tools",{fields}}}"#);
+            check(&format!(r#""input":[{item}]"#), &format!("`input[0].{problem}"));
+        }
+        check(
+            r#""reasoning":{"context":"current_turn"}"#,
+            "`reasoning.context` is supported only as `auto` or `all_turns`: the gateway returns the reasoning of all turns",
+        );
         check(r#""previous_response_id":"resp_1""#, "fine");
         check(r#""previous_response_id":1"#, "`previous_response_id` is not a string");
         for field in ["conversation", "prompt"] {
@@ -534,7 +616,7 @@ mod tests {
             ),
             (
                 "new",
-                "is not a known type of item; send messages, and calls of functions and custom tools with their outputs",
+                "is not a known type of item; send messages, tools, and calls of functions and custom tools with their outputs",
             ),
         ] {
             check(

@@ -1,15 +1,16 @@
-//! Decodes the tools of requests of OpenAI's Responses API (`tools`), and which of them the model may or must call
-//! (`tool_choice`). Records the forms of tools that are not plain functions ([`ToolForms`]). The decoder of requests
+//! Decodes the tools of requests of OpenAI's Responses API (`tools`, and items `additional_tools` of the input), and
+//! which of them the model may or must call (`tool_choice`). Records the forms of tools that are not plain functions ([`ToolForms`]). The decoder of requests
 //! ([`super::request_decoder`]) uses this file.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::super::fields::{ALLOWED_TOOLS, ObjectFields, UNKNOWN_TOOL, is_tool_type};
 use super::super::provider_tools::{accepted, provider_tool_problem};
 use super::super::tool_forms::{ToolForm, custom_schema, qualified_name};
 use super::super::{ToolForms, WireError};
 use super::provider_tools::PROVIDER_TOOLS as TOOL_FORMS;
-use super::{CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPACE, OF_PROVIDER};
+use super::{ADDITIONAL_TOOLS, CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPACE, OF_PROVIDER};
 use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 use crate::json::Json;
 
@@ -36,19 +37,42 @@ const PROVIDER_TOOLS: [&str; 8] = [
 const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_patch"];
 
 /// The tools of a request that were decoded so far, with their forms.
+///
+/// A request declares tools in lists: first in its field `tools`, then in each item `additional_tools`. All of them are
+/// on offer during the whole request, wherever the item is. A tool in a later list replaces those of the same name in
+/// earlier lists, as the client Codex declares a tool again whose description has changed.
 #[derive(Default)]
 pub(super) struct ReceivedTools {
-    /// The tools as functions, in order.
-    pub(super) specs: Vec<ToolSpec>,
+    /// The tools as functions, in order; `None` in place of a tool that a later list replaces.
+    specs: Vec<Option<ToolSpec>>,
     /// The forms of the tools that the client did not declare as plain functions.
     pub(super) forms: ToolForms,
-    /// The tools of the provider that the server runs. They are not among `specs`.
-    pub(super) provider_tools: Vec<ProviderToolUse>,
-    /// The qualified names of the tools.
-    names: HashSet<String>,
+    /// The tools of the provider that the server runs, each with the list that declares it. They are not among `specs`.
+    provider_tools: Vec<(usize, ProviderToolUse)>,
+    /// For each qualified name, the list that declares it last, and the indices of its tools in `specs`.
+    names: HashMap<String, (usize, Vec<usize>)>,
+    /// The number of lists before the one that is being decoded.
+    list: usize,
 }
 
 impl ReceivedTools {
+    /// Decodes an item with additional tools, and adds its tools.
+    pub(super) fn read_item(&mut self, item: &ObjectFields<'_>) -> Result<(), WireError> {
+        item.reject_unsupported(&ADDITIONAL_TOOLS)?;
+        self.list += 1;
+        item.objects("tools")?.try_for_each(|tool| self.read(&tool?, None))
+    }
+
+    /// Returns the tools as functions, in order.
+    pub(super) fn take_specs(&mut self) -> Vec<ToolSpec> {
+        std::mem::take(&mut self.specs).into_iter().flatten().collect()
+    }
+
+    /// Returns the tools of the provider.
+    pub(super) fn take_provider_tools(&mut self) -> Vec<ProviderToolUse> {
+        std::mem::take(&mut self.provider_tools).into_iter().map(|(_, tool)| tool).collect()
+    }
+
     /// Decodes a tool and adds it as a function with JSON arguments. If the client declared it otherwise (custom, or in
     /// a namespace), also records that form, so that calls are sent back in it. For a namespace, adds the tools in it;
     /// a namespace in a namespace is an error. `namespace` is the name and the description of the namespace that
@@ -72,7 +96,11 @@ impl ReceivedTools {
                 return tool.objects("tools")?.try_for_each(|inner| self.read(&inner?, Some(about)));
             }
             _ => {
-                self.provider_tools.extend(read_provider_tool(tool, kind)?);
+                if let Some(used) = read_provider_tool(tool, kind)? {
+                    let list = self.list;
+                    self.provider_tools.retain(|(earlier, known)| *earlier == list || known.tool != used.tool);
+                    self.provider_tools.push((list, used));
+                }
                 return Ok(());
             }
         };
@@ -83,16 +111,32 @@ impl ReceivedTools {
         };
         let name =
             namespace.map_or_else(|| name.to_owned(), |(namespace, _)| qualified_name(namespace, name));
-        // Two plain functions may share a name: their calls are sent back in the same form. If one of the two has
-        // another form, the form of a call would be unknown.
-        if !self.names.insert(name.clone()) && (form != ToolForm::default() || self.forms.of(&name).is_some())
-        {
-            return tool.field_error("name", "is the name of another tool, too; rename one of them");
+        let index = self.specs.len();
+        match self.names.entry(name.clone()) {
+            Entry::Vacant(place) => {
+                place.insert((self.list, vec![index]));
+            }
+            // Two plain functions of a list may share a name: their calls are sent back in the same form. If one of the
+            // two has another form, the form of a call would be unknown.
+            Entry::Occupied(mut place) if place.get().0 == self.list => {
+                if form != ToolForm::default() || self.forms.of(&name).is_some() {
+                    return tool.field_error("name", "is the name of another tool, too; rename one of them");
+                }
+                place.get_mut().1.push(index);
+            }
+            Entry::Occupied(mut place) => {
+                let (_, replaced) = place.insert((self.list, vec![index]));
+                for earlier in replaced {
+                    if let Some(spec) = self.specs.get_mut(earlier) {
+                        *spec = None;
+                    }
+                }
+            }
         }
         self.forms.insert(&name, form);
         let about = namespace.map(|(_, about)| about).filter(|about| !about.is_empty());
         let description = about.map_or(description.clone(), |about| format!("{about}\n\n{description}"));
-        self.specs.push(ToolSpec { name, description, parameters: parameters.into() });
+        self.specs.push(Some(ToolSpec { name, description, parameters: parameters.into() }));
         Ok(())
     }
 }

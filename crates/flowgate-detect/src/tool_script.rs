@@ -1,0 +1,96 @@
+//! Reads programs in JavaScript by which a model calls tools: which tools with which arguments, or that this cannot be
+//! read.
+//!
+//! Some agents (Codex in its code mode) offer the model one tool, whose argument is a program, and the program calls the
+//! other tools: `text((await tools.exec_command({cmd: "ls"})).output)`. A policy that judges only the program judges
+//! nothing: the program must be read as JavaScript reads it. This module reads a part of the language in which that is
+//! certain, and everything else counts as not read:
+//!
+//! * declarations, blocks, `if`, `for (const x of …)`, `await`, arrow functions as callbacks of `map` and similar;
+//! * texts with escapes, templates, `String.raw`, lists and maps whose keys are written out;
+//! * `tools.NAME(…)`, `text(…)`, `Promise.all`, `JSON.stringify` and a few more functions without other effects.
+//!
+//! The arguments of a tool must be known from the program alone, and whether a tool is called must not depend on what a
+//! tool has returned: a program that decides by a foreign text is not read. Then every call that the program can make is
+//! in [`ToolScript::calls`], and what the program prints depends on nothing but the results of these calls.
+//!
+//! Not read are, among others: assignments, `while`, `try`, functions with names, regular expressions, spreads, properties
+//! with computed names, and functions that keep or find something (`store`, `load`, `notify`, `ALL_TOOLS`). The rows of
+//! `tests/tool_scripts.json` are also run by Node, in `compat/agents`. Policies call this module by the function
+//! `tool_script`.
+
+mod callback;
+mod expression;
+mod lexer;
+mod operand;
+mod reader;
+
+use std::ops::Range;
+
+pub use operand::Literal;
+use reader::Reader;
+
+/// A call of a tool in a program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScriptCall {
+    /// The name of the tool, as the program has it.
+    pub tool: String,
+    /// The argument; an empty map if there is none.
+    pub argument: Literal,
+    /// The bytes of the call's name.
+    pub span: Range<usize>,
+}
+
+/// Why a program is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnreadReason {
+    /// It exceeds a limit on length, depth or work.
+    Limit,
+    /// It is no program, or a part of the language that is not read.
+    Syntax,
+    /// It uses a name or a function that is not known.
+    Name,
+    /// The argument of a tool is computed from what a tool has returned.
+    Arguments,
+    /// Whether a tool is called depends on what a tool has returned.
+    Condition,
+}
+
+impl UnreadReason {
+    /// Returns the name of the reason, such as `limit`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::Syntax => "syntax",
+            Self::Name => "name",
+            Self::Arguments => "arguments",
+            Self::Condition => "condition",
+        }
+    }
+}
+
+/// What a program calls.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ToolScript {
+    /// The calls in the order of the program, up to the place that is not read. If everything was read, these are all.
+    pub calls: Vec<ScriptCall>,
+    /// Why, and from which place on, the program is not read; `None` if all of it was.
+    pub unread: Option<(UnreadReason, Range<usize>)>,
+}
+
+/// Reads a program.
+///
+/// ```
+/// use flowgate_detect::tool_script::tool_script;
+///
+/// let script = tool_script("const r = await tools.exec_command({cmd: 'ls'}); text(r.output);");
+/// assert_eq!(script.calls.first().unwrap().tool, "exec_command");
+/// assert_eq!(script.unread, None);
+/// assert!(tool_script("eval('tools.exec_command(x)')").unread.is_some());
+/// ```
+#[must_use]
+pub fn tool_script(text: &str) -> ToolScript {
+    Reader::new(text).read()
+}

@@ -1,0 +1,97 @@
+//! Reads methods of values, and the functions that some of them call.
+
+use super::UnreadReason;
+use super::lexer::Token;
+use super::operand::Operand;
+use super::reader::{Reader, Result};
+
+/// Methods that only compute a value from others, and change nothing.
+const PURE_METHODS: [&str; 27] = [
+    "at", "concat", "endsWith", "entries", "flat", "includes", "indexOf", "join", "keys", "lastIndexOf", "match", "padEnd",
+    "padStart", "repeat", "replace", "replaceAll", "slice", "split", "startsWith", "substring", "toFixed", "toLowerCase",
+    "toString", "toUpperCase", "trim", "trimEnd", "trimStart",
+];
+/// Methods that call a function for each item of a list.
+const PER_ITEM_METHODS: [&str; 4] = ["filter", "flatMap", "forEach", "map"];
+/// Methods that call a function for some items of a list, or when there is a result.
+const SOMETIMES_METHODS: [&str; 5] = ["every", "find", "findIndex", "some", "then"];
+
+impl Reader<'_> {
+    /// Reads the arguments of the method `name` of a value, and returns its result. The reader is at the parenthesis.
+    pub(super) fn method(&mut self, value: &Operand, name: &str) -> Result<Operand> {
+        if PURE_METHODS.contains(&name) {
+            let arguments = self.arguments()?;
+            return if name == "join" { self.join(value, &arguments) } else { Ok(Operand::Computed) };
+        }
+        let is_per_item = PER_ITEM_METHODS.contains(&name);
+        if !is_per_item && !SOMETIMES_METHODS.contains(&name) {
+            return Err(UnreadReason::Name);
+        }
+        let begin = self.previous_end_after("(")?;
+        let mut results = Vec::new();
+        let items = if is_per_item { value.clone() } else { Operand::Computed };
+        self.spend(items.size())?;
+        let is_list = matches!(&items, Operand::List(items) if !items.is_empty());
+        self.each(items, |reader, item| {
+            reader.return_to(begin)?;
+            let result = reader.in_function(|reader| reader.scoped(|reader| reader.arrow_function(&item)))?;
+            results.push(result);
+            Ok(())
+        })?;
+        self.skip(",")?;
+        self.expect(")")?;
+        if is_list && name == "map" { self.built(Operand::List(results)) } else { Ok(Operand::Computed) }
+    }
+
+    /// Reads a function `(ITEM, INDEX) => BODY` that is called with an item, and returns its result.
+    fn arrow_function(&mut self, item: &Operand) -> Result<Operand> {
+        let is_async = self.is_at_name("async");
+        if is_async {
+            self.advance()?;
+            if self.follows_break {
+                return Err(UnreadReason::Syntax);
+            }
+        }
+        if self.skip("(")? {
+            let values = [item, &Operand::Computed];
+            let mut values = values.into_iter();
+            while !self.is_at(")") {
+                let pattern = self.pattern()?;
+                self.declare(&pattern, values.next().ok_or(UnreadReason::Syntax)?)?;
+                if !self.is_at(")") {
+                    self.expect(",")?;
+                }
+            }
+            self.advance()?;
+        } else {
+            let Token::Name(_) = self.token else { return Err(UnreadReason::Syntax) };
+            let pattern = self.pattern()?;
+            self.declare(&pattern, item)?;
+        }
+        if self.follows_break {
+            return Err(UnreadReason::Syntax);
+        }
+        self.expect("=>")?;
+        if self.is_at("{") {
+            self.block()?;
+            return Ok(Operand::Computed);
+        }
+        let value = self.expression()?;
+        // What an asynchronous function returns is not the value itself.
+        Ok(if is_async { Operand::Computed } else { value })
+    }
+
+    /// Joins a list of texts by a text, if all are known.
+    fn join(&mut self, list: &Operand, arguments: &[Operand]) -> Result<Operand> {
+        let (Operand::List(items), [Operand::Text(separator)]) = (list, arguments) else {
+            return Ok(Operand::Computed);
+        };
+        let text = |item: &Operand| if let Operand::Text(text) = item { Some(text.clone()) } else { None };
+        let Some(texts) = items.iter().map(text).collect::<Option<Vec<String>>>() else {
+            return Ok(Operand::Computed);
+        };
+        self.spend(texts.iter().map(|text| text.len() + separator.len()).sum())?;
+        Ok(Operand::Text(texts.join(separator)))
+    }
+}
+

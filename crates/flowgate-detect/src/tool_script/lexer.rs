@@ -1,0 +1,235 @@
+//! Divides a program into tokens as JavaScript does, as far as the program is read. The reader asks for one token after
+//! the other, since only it knows where a template continues.
+
+use super::UnreadReason;
+
+/// The marks that the language knows, longest first, so that none is read as two. Those that no reader expects are listed
+/// for this reason alone. `/=` and regular expressions are no tokens here: a `/` is a division.
+const MARKS: [&str; 53] = [
+    ">>>=", "...", "===", "!==", "**=", "<<=", ">>=", ">>>", "&&=", "||=", "??=", "=>", "==", "!=", "<=", ">=", "&&", "||",
+    "??", "?.", "++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<", ">>", "**", "{", "}", "(", ")", "[", "]",
+    ";", ",", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", "=", ".",
+];
+
+/// A token.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Token<'a> {
+    /// A name or a reserved word.
+    Name(&'a str),
+    Number(f64),
+    Text(String),
+    /// One of [`MARKS`].
+    Mark(&'static str),
+    /// The beginning of a template, whose pieces [`Lexer::template_piece`] reads.
+    Template,
+    /// The end of the program.
+    End,
+}
+
+/// A piece of the text of a template.
+pub(super) struct TemplatePiece {
+    /// The text with its escapes replaced, or as it is written.
+    pub(super) text: String,
+    /// Whether the template ends after it; otherwise an expression follows.
+    pub(super) is_last: bool,
+}
+
+/// The tokens of a program from a place on.
+#[derive(Debug, Clone)]
+pub(super) struct Lexer<'a> {
+    text: &'a str,
+    /// The byte at which the next token, or the space before it, begins.
+    pub(super) at: usize,
+}
+
+type Result<T> = std::result::Result<T, UnreadReason>;
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let next = self.peek()?;
+        self.at += next.len_utf8();
+        Some(next)
+    }
+
+    /// Skips spaces and comments. Returns whether there was a line break.
+    pub(super) fn skip_space(&mut self) -> Result<bool> {
+        let mut has_break = false;
+        loop {
+            let rest = self.rest();
+            if let Some(comment) = rest.strip_prefix("//") {
+                self.at += 2 + comment.find(is_line_break).unwrap_or(comment.len());
+            } else if let Some(comment) = rest.strip_prefix("/*") {
+                let end = comment.find("*/").ok_or(UnreadReason::Syntax)?;
+                has_break |= comment.get(..end).unwrap_or_default().contains(is_line_break);
+                self.at += end + 4;
+            } else {
+                match self.peek() {
+                    Some(' ' | '\t') => self.at += 1,
+                    Some(c) if is_line_break(c) => {
+                        has_break = true;
+                        self.at += c.len_utf8();
+                    }
+                    _ => return Ok(has_break),
+                }
+            }
+        }
+    }
+
+    /// Reads the token that begins here, after the space.
+    pub(super) fn token(&mut self) -> Result<Token<'a>> {
+        let rest = self.rest();
+        match self.peek() {
+            None => Ok(Token::End),
+            Some(quote @ ('"' | '\'')) => {
+                self.at += 1;
+                self.quoted(quote).map(Token::Text)
+            }
+            Some('`') => {
+                self.at += 1;
+                Ok(Token::Template)
+            }
+            Some('0'..='9') => self.number(),
+            Some(c) if is_name_part(c) => {
+                let length = rest.find(|c| !is_name_part(c)).unwrap_or(rest.len());
+                self.at += length;
+                Ok(Token::Name(rest.get(..length).unwrap_or_default()))
+            }
+            Some(_) => {
+                let mark = MARKS.into_iter().find(|mark| rest.starts_with(mark)).ok_or(UnreadReason::Syntax)?;
+                self.at += mark.len();
+                Ok(Token::Mark(mark))
+            }
+        }
+    }
+
+    /// Reads a decimal number without an exponent.
+    fn number(&mut self) -> Result<Token<'a>> {
+        let rest = self.rest();
+        let length = rest.find(|c| !is_name_part(c) && c != '.').unwrap_or(rest.len());
+        let written = rest.get(..length).unwrap_or_default();
+        let (whole, fraction) = written.split_once('.').unwrap_or((written, "0"));
+        let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        let has_plain_form = is_digits(whole) && is_digits(fraction) && (whole == "0" || !whole.starts_with('0'));
+        if !has_plain_form {
+            return Err(UnreadReason::Syntax);
+        }
+        self.at += length;
+        written.parse().map(Token::Number).map_err(|_| UnreadReason::Syntax)
+    }
+
+    /// Reads the rest of a text that ends with `quote`.
+    fn quoted(&mut self, quote: char) -> Result<String> {
+        let mut text = String::new();
+        loop {
+            match self.take().ok_or(UnreadReason::Syntax)? {
+                c if c == quote => return Ok(text),
+                '\\' => text.extend(self.escape()?),
+                '\n' | '\r' => return Err(UnreadReason::Syntax),
+                c => text.push(c),
+            }
+        }
+    }
+
+    /// Reads the text of a template up to the next expression or its end. With `raw`, escapes stay as they are written.
+    pub(super) fn template_piece(&mut self, raw: bool) -> Result<TemplatePiece> {
+        let mut text = String::new();
+        loop {
+            match self.take().ok_or(UnreadReason::Syntax)? {
+                '`' => return Ok(TemplatePiece { text, is_last: true }),
+                '$' if self.peek() == Some('{') => {
+                    self.at += 1;
+                    return Ok(TemplatePiece { text, is_last: false });
+                }
+                // An escaped backquote does not end a raw template, either.
+                '\\' if raw => {
+                    text.push('\\');
+                    match self.take().ok_or(UnreadReason::Syntax)? {
+                        '\r' => return Err(UnreadReason::Syntax),
+                        c => text.push(c),
+                    }
+                }
+                '\\' => text.extend(self.escape()?),
+                // In a template, every line break is one `\n`.
+                '\r' => {
+                    if self.peek() == Some('\n') {
+                        self.at += 1;
+                    }
+                    text.push('\n');
+                }
+                c => text.push(c),
+            }
+        }
+    }
+
+    /// Reads an escape after its backslash. Returns its character; `None` for a line break, which is left out.
+    fn escape(&mut self) -> Result<Option<char>> {
+        Ok(Some(match self.take().ok_or(UnreadReason::Syntax)? {
+            'n' => '\n',
+            't' => '\t',
+            'r' => '\r',
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'v' => '\u{b}',
+            '0' if !self.peek().is_some_and(|c| c.is_ascii_digit()) => '\0',
+            'x' => char::from_u32(self.hexadecimal(2)?).ok_or(UnreadReason::Syntax)?,
+            'u' => return self.unicode_escape().map(Some),
+            '\n' => return Ok(None),
+            // `\1` is an error. Other characters have no meaning of their own.
+            c if c == ' ' || c.is_ascii_graphic() && !c.is_ascii_digit() => c,
+            _ => return Err(UnreadReason::Syntax),
+        }))
+    }
+
+    /// Reads the code of an escape `\u`: four digits, two times four for a pair, or any number in braces.
+    fn unicode_escape(&mut self) -> Result<char> {
+        if self.peek() == Some('{') {
+            self.at += 1;
+            let rest = self.rest();
+            let length = rest.find('}').filter(|length| (1..=6).contains(length)).ok_or(UnreadReason::Syntax)?;
+            let code = self.hexadecimal(length)?;
+            self.at += 1;
+            return char::from_u32(code).ok_or(UnreadReason::Syntax);
+        }
+        let first = self.hexadecimal(4)?;
+        if !(0xd800..0xdc00).contains(&first) {
+            return char::from_u32(first).ok_or(UnreadReason::Syntax);
+        }
+        if !self.rest().starts_with("\\u") {
+            return Err(UnreadReason::Syntax);
+        }
+        self.at += 2;
+        let second = self.hexadecimal(4)?;
+        let low = second.checked_sub(0xdc00).filter(|low| *low < 0x400).ok_or(UnreadReason::Syntax)?;
+        char::from_u32(0x1_0000 + ((first - 0xd800) << 10) + low).ok_or(UnreadReason::Syntax)
+    }
+
+    /// Reads a number of so many hexadecimal digits.
+    fn hexadecimal(&mut self, length: usize) -> Result<u32> {
+        let is_digits = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let digits = self.rest().get(..length).filter(is_digits).ok_or(UnreadReason::Syntax)?;
+        self.at += length;
+        u32::from_str_radix(digits, 16).map_err(|_| UnreadReason::Syntax)
+    }
+}
+
+/// Returns whether a character ends a line in JavaScript.
+fn is_line_break(c: char) -> bool {
+    matches!(c, '\n' | '\r' | '\u{2028}' | '\u{2029}')
+}
+
+/// Returns whether a character can be in a name. Names with other characters are not read.
+fn is_name_part(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '$'
+}
