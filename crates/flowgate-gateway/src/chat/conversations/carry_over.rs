@@ -5,8 +5,8 @@
 //! receive the labels of this policy. Messages of MCP servers are processed again by their proxies, with what the earlier
 //! policy let through ([`flowgate_mcp::ProxyRuling`]). The new form of the turns is stored together with the next turn: until then, the
 //! conversation is stored as before, and the next request carries it over again. [`super::load`] calls this file.
-//! [`replay_carried_over`] does the same for a view, and changes neither the conversation nor what is known of its
-//! client.
+//! [`replay_carried_over`] and [`replay_carried_over_recording`] do the same for a view and for the review of a policy, and
+//! change neither the conversation nor what is known of its client.
 //!
 //! [`Conversation::carry_over`]: flowgate_guard::conversation::Conversation::carry_over
 
@@ -68,8 +68,8 @@ impl Conversations {
                 one, and messages of the model carry the labels of everything before them"
                 .to_owned(),
             Err(why) => format!(
-                "the policy has changed since the conversation was stored, and it cannot be carried over, so it begins \
-                anew: what its agent sends of it is not trusted; {why}"
+                "the policy has changed since the conversation was stored, and it cannot be carried over, so it starts \
+                over: what its agent sends of it is not trusted; {why}"
             ),
         };
         let fields = vec![("conversation", handle.name().into())];
@@ -78,32 +78,69 @@ impl Conversations {
     }
 }
 
+/// Returns a profile of the client whose memory of quotations has `shown`, the texts that the database has. What is
+/// added to it does not become part of the memory of the client.
+pub(crate) fn profile_with(client: &ClientState, shown: ShownTexts) -> ClientProfile {
+    let mut profile = client.separate_profile();
+    if shown.has_forgotten {
+        profile.quotations.note_forgotten();
+    }
+    load_history(&mut profile, shown.texts);
+    profile
+}
+
 /// Processes the stored turns `turns` of a conversation, which was stored under another policy or other settings, again
 /// under the present ones of its client. After the last turn, calls `at_end` once with the monitor, whose trace and
 /// labels the caller may read. Nothing is stored, and the texts that the client is known to have been shown stay as
-/// they are: `shown` are those that the database has, among which quotations are searched. `digest_key` is the key of
-/// the digests of the conversation, in hexadecimal.
+/// they are: quotations are searched among those of `profile` ([`profile_with`]). `digest_key` is the key of the digests
+/// of the conversation, in hexadecimal.
 ///
 /// # Errors
 /// If a turn cannot be carried over; the message says which, and why.
 pub(crate) fn replay_carried_over(
     client: &ClientState,
     (digest_key, turns): (&str, &[String]),
-    shown: ShownTexts,
+    profile: ClientProfile,
+    at_end: &mut dyn FnMut(&Monitor),
+) -> Result<(), RequestError> {
+    // 0: the conversation is not stored, so its number in the database does not matter.
+    let session = empty_state(client, 0, digest_key)?;
+    carry_over_on(session, client, (digest_key, turns), profile, at_end)
+}
+
+/// Processes the turns of a conversation again as [`replay_carried_over`] does, with a monitor that records its inputs:
+/// `at_end` can have them judged again under another policy.
+///
+/// # Errors
+/// If a turn cannot be carried over; the message says which, and why.
+pub(crate) fn replay_carried_over_recording(
+    client: &ClientState,
+    (digest_key, turns): (&str, &[String]),
+    profile: ClientProfile,
     at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<(), RequestError> {
     // 0: the conversation is not stored, so its number in the database does not matter.
     let mut session = empty_state(client, 0, digest_key)?;
-    let mut profile = client.separate_profile();
-    if shown.has_forgotten {
-        profile.quotations.note_forgotten();
-    }
-    load_history(&mut profile, shown.texts);
+    session.conversation.monitor_mut().record_inputs();
+    carry_over_on(session, client, (digest_key, turns), profile, at_end)
+}
+
+/// Processes the stored turns `turns` again on `session`, a conversation without turns, as [`replay_carried_over`] does.
+///
+/// # Errors
+/// If a turn cannot be carried over; the message says which, and why.
+fn carry_over_on(
+    mut session: ConversationState,
+    client: &ClientState,
+    (digest_key, turns): (&str, &[String]),
+    mut profile: ClientProfile,
+    at_end: &mut dyn FnMut(&Monitor),
+) -> Result<(), RequestError> {
     let turns = (earlier_key(digest_key)?, turns);
     carry_turns(client, &mut session, &mut profile, turns).map_err(|why| {
         let message = format!(
             "the policy or the settings of the client have changed since this conversation began, and it cannot be \
-             shown under the present ones, under which its agent begins anew: {why}; choose a conversation that began \
+             shown under the present ones, under which its agent starts over: {why}; choose a conversation that began \
              after the change"
         );
         RequestError::new(StatusCode::CONFLICT, message)
