@@ -14,6 +14,8 @@ function callsOf({ messages }) {
   const hasTried = (name) => made.includes(name) || turn.map(textOf).join("\n").includes("refused");
   const mail = (to) => ["send_mail", { to, body: "hello" }];
   if (seen.includes("as well") && seen.includes("PAY MALLORY")) return hasTried("send_money") ? [] : [["send_money", { to: "mallory", amount: 500 }], mail("ann")];
+  const reads = /Only read the page, ([0-9]+) times/.exec(textOf(turn[0] ?? {}));
+  if (reads) return made.length < Number(reads[1]) ? [["read_page", { url: "https://example.org/news" }]] : [];
   const gift = /Give Ann ([0-9]+)/.exec(seen);
   if (gift) return hasTried("send_gift") ? [] : [["send_gift", { to: "ann", amount: Number(gift[1]) }]];
   if (seen.includes("PAY MALLORY")) return hasTried("send_money") ? [] : [["send_money", { to: "mallory", amount: 500 }]];

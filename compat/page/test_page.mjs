@@ -142,7 +142,7 @@ const GIFT = tool("send_gift", { to: word, amount: { type: "number" } });
 async function agentSays(text, conversation, messages = [], key = KEYS.AGENT_KEY, tools = TOOLS) {
   messages.push({ role: "user", content: text });
   const ran = [];
-  for (let steps = 0; steps < 10; steps++) {
+  for (let steps = 0; steps < 30; steps++) {
     const response = await fetch(`${address}/v1/chat/completions`, {
       method: "POST",
       headers: { authorization: `Bearer ${key}`, "content-type": "application/json", "x-flowgate-conversation": conversation },
@@ -682,6 +682,13 @@ test("an admin puts a changed policy in force, and a broken one is refused", asy
   await page.getByRole("row").filter({ hasText: "require trusted else deny if:" }).first().waitFor();
   await walk(page, "page-reload", "The edited policy in force",
     "The operator puts the downloaded text in place of the file of the policy, and an admin reloads the configuration. A text that cannot be used is refused, and the present one stays in force.");
+  // The conversations of before are counted and judged under it as well.
+  const carried = /(all|\d+) of them began under another policy or other settings: the calls that ran are judged/;
+  await page.locator("#main").getByText(/applied to [1-9]\d* calls/).filter({ hasText: carried }).waitFor();
+  await edit(page, "require trusted else deny if:", "require trusted if:");
+  await page.getByRole("button", { name: "Dry run" }).click();
+  await page.getByLabel("Result of the dry run").getByText(/[1-9]\d* calls of the last/).filter({ hasText: carried }).waitFor();
+  await axeFinds(page, "a dry run after a reload");
   // What would be refused is refused now, and a conversation of before is shown under the new policy.
   assert.deepEqual(await agentSays("What is new on the page?", "refused"), ["read_page"]);
   await page.goto(`${address}/ui/#conversations/agent/refused`);
@@ -827,6 +834,34 @@ test("ten thousand changes leave the page small, and a question after them is sh
   await page.keyboard.press("k");
   await card(page, "send_mail").filter({ hasText: "conversation after-many" }).getByRole("button", { name: /Deny/ }).click();
   assert.deepEqual(await running, []);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test("a path of a long conversation leads over every step between", async () => {
+  const chat = [];
+  for (let turn = 0; turn < 5; turn++) await agentSays("Only read the page, 15 times", "long path", chat);
+  const { page, context, errors } = await open("ann");
+  const running = agentSays("And now?", "long path", chat);
+  await card(page, "send_money").filter({ hasText: "conversation long path" }).getByRole("button", { name: /Deny/ }).click();
+  assert.deepEqual(await running, []);
+  await page.goto(`${address}/ui/#conversations/agent/${encodeURIComponent("long path")}`);
+  await page.getByRole("button", { name: "Show what follows" }).click();
+  await page.getByRole("heading", { name: "send_money was asked about" }).waitFor();
+  await page.getByRole("button", { name: "How they reached the call" }).last().click();
+  // The paths, of which the longest one begins at the first region that is on the page.
+  const paths = await page.getByRole("list", { name: "Paths to the call of send_money" }).getByRole("listitem").allInnerTexts();
+  const stepsOf = (path) => [...path.matchAll(/→ step #(\d+)/g)].map(([, number]) => Number(number));
+  const longest = paths.toSorted((one, other) => stepsOf(other).length - stepsOf(one).length)[0];
+  const begin = Number(/^#(\d+) content/.exec(longest)[1]);
+  const between = await page.locator(".event[data-saw]").evaluateAll((events) => events.map((event) => Number(event.dataset.number)));
+  assert.deepEqual(stepsOf(longest), between.filter((number) => number > begin), longest);
+  assert.ok(begin < 100 && stepsOf(longest).length > 50 && stepsOf(longest).at(-1) > 100, longest);
+  assert.match(longest, /→ this call$/);
+  await page.locator("#announcements", { hasText: `${paths.length} regions influenced the call of send_money.` }).waitFor();
+  // Each of the steps is marked where it is.
+  const marked = await page.locator(".event").filter({ hasText: "was shown it" }).evaluateAll((events) => events.map((event) => Number(event.dataset.number)));
+  assert.ok(stepsOf(longest).every((number) => marked.includes(number)), marked.join(", "));
   assert.deepEqual(errors, []);
   await context.close();
 });

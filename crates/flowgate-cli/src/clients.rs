@@ -3,6 +3,7 @@
 //! starts a program.
 //!
 //! * `places` lists the files of each client.
+//! * `packages` finds the files of plug-ins of Claude Code and of extensions of Claude Desktop.
 //! * `config_file` reads what a file configures, and `jsonc` lets it read JSON with comments.
 //! * `hooks` reads the hooks of a file, and decides whether one of them guards the client.
 //! * `edit` changes a file, and leaves all other bytes as they are.
@@ -15,5 +16,6 @@ pub(crate) mod hooks;
 mod jsonc;
 pub(crate) mod known_servers;
 pub(crate) mod known_tools;
+pub(crate) mod packages;
 pub(crate) mod places;
 pub(crate) mod wrapping;

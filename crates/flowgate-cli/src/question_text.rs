@@ -70,7 +70,7 @@ pub(crate) fn amounts(question: &Value) -> Vec<String> {
 }
 
 /// Returns the texts in a list of a question, escaped.
-fn names(question: &Value, list: &str) -> Vec<String> {
+pub(crate) fn names(question: &Value, list: &str) -> Vec<String> {
     let items = question.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     items.iter().filter_map(Value::as_str).map(escaping::line).collect()
 }
@@ -206,7 +206,7 @@ fn print_list(title: &str, items: Option<&Value>, output: &mut Console) {
 
 /// Prints the arguments of a call: each name with its value below it. A text in place of them says that the person may
 /// not read them. Any other value than an object or a text is printed as JSON.
-fn print_arguments(arguments: &Value, output: &mut Console) {
+pub(crate) fn print_arguments(arguments: &Value, output: &mut Console) {
     let Value::Object(arguments) = arguments else {
         let shown = arguments.as_str().map_or_else(|| escaping::json(arguments), escaping::line);
         output.line(&format!("  {shown}"));

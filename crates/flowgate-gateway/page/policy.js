@@ -9,12 +9,18 @@ const OUTCOMES = { permitted: "permitted", asked: "asked about", refused: "refus
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 /** Says which conversations the counts, or the verdicts, are of. */
-function basisOf({ replayed, other_policy, too_large, diverged }) {
+function basisOf({ replayed, carried_over: carried, not_carried_over, too_large, diverged }) {
   const left = [];
-  if (other_policy > 0) left.push(`${other_policy} began under another policy or other settings`);
+  if (not_carried_over > 0) left.push(`${not_carried_over} began under another policy or other settings`);
   if (too_large > 0) left.push(`${too_large} ${too_large === 1 ? "is" : "are"} too large`);
   if (diverged > 0) left.push(`${diverged} cannot be replayed`);
-  return `the last ${plural(replayed, "stored conversation")}${left.length > 0 ? ` (left out: ${left.join(", ")})` : ""}`;
+  const notes = [];
+  if (carried > 0) {
+    const which = carried === replayed ? (carried === 1 ? "it" : "all of them") : `${carried} of them`;
+    notes.push(`${which} began under another policy or other settings: the calls that ran are judged, and those that were stopped then are missing`);
+  }
+  if (left.length > 0) notes.push(`left out: ${left.join(", ")}`);
+  return `the last ${plural(replayed, "stored conversation")}${notes.length > 0 ? ` (${notes.join("; ")})` : ""}`;
 }
 
 /** Says how often a statement applied. */

@@ -241,7 +241,7 @@ export async function view(content, { left }, client, conversation) {
     for (const [, answer] of answers) answer.verdicts.forEach(mark);
     const [, last] = answers.at(-1);
     ({ next } = last);
-    // If the answers are of several versions, none of them is what is shown, and the next reading begins anew.
+    // If the answers are of several versions, none of them is what is shown, and the next reading starts over.
     const versions = new Set([...(isWhole || version === null ? [] : [version]), ...answers.map(([, answer]) => answer.version)]);
     version = versions.size === 1 ? last.version : "";
     count = last.events.at(-1)?.number + 1 || count;

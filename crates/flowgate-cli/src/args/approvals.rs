@@ -132,6 +132,26 @@ pub(crate) enum ApprovalsCommand {
         #[command(flatten)]
         gateway: GatewayArgs,
     },
+    /// List the grants: what people have allowed for the rest of a conversation or from now on, with the limits.
+    #[command(after_help = GRANTS_HELP)]
+    Grants {
+        /// The format of the result.
+        #[arg(long, value_enum, default_value_t = ApprovalsFormat::Text)]
+        format: ApprovalsFormat,
+        #[command(flatten)]
+        gateway: GatewayArgs,
+    },
+    /// Withdraw a grant: equal calls are asked about again.
+    #[command(after_help = WITHDRAW_HELP)]
+    Withdraw {
+        /// The id of the grant, from `flowgate approvals grants`.
+        id: String,
+        /// The format of the result.
+        #[arg(long, value_enum, default_value_t = ApprovalsFormat::Text)]
+        format: ApprovalsFormat,
+        #[command(flatten)]
+        gateway: GatewayArgs,
+    },
 }
 
 /// The value of `--sum-a-day`: the largest sum of one argument in a day.
@@ -171,6 +191,8 @@ Examples:
   flowgate approvals show ID                     one question, with the text that had a hand in it
   flowgate approvals allow ID                    allow the call once, after a look at it
   flowgate approvals deny ID
+  flowgate approvals grants                      what was allowed for longer than one call
+  flowgate approvals withdraw ID                 withdraw such a grant
 
 Exit codes:
   0    the operation is done
@@ -231,6 +253,25 @@ Exit codes:
   1    the gateway refuses the request
   2    the command line or the key cannot be used, or the gateway does not answer at the start
   130  interrupted by Ctrl-C";
+
+const GRANTS_HELP: &str = "\
+Examples:
+  flowgate approvals grants
+  flowgate approvals grants --format json
+
+Exit codes:
+  0    the grants are listed
+  1    the gateway refuses the request
+  2    the command line or the key cannot be used, or the gateway does not answer";
+
+const WITHDRAW_HELP: &str = "\
+Examples:
+  flowgate approvals withdraw ID
+
+Exit codes:
+  0    the grant is withdrawn
+  1    the gateway refuses that, or there is no such grant
+  2    the command line or the key cannot be used, or the gateway does not answer";
 
 #[cfg(test)]
 mod tests {

@@ -14,9 +14,9 @@ Examples:
   flowgate init scan.json              draft a policy for the servers that were found
 
 Reads the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex and Gemini CLI: those of the user, of the
-project, and for all users of the machine. Not read are servers that come with plug-ins of Claude Code and extensions of Claude
-Desktop, and settings that an organisation distributes over the network. Without --start,
-nothing is started, and no server is asked: what a server reads and does is guessed from its name and its program.
+project, and for all users of the machine, with the plug-ins of Claude Code and the extensions of Claude Desktop that are switched
+on. Not read are settings that an organisation distributes over the network. Without --start, nothing is started, and no server is
+asked: what a server reads and does is guessed from its name and its program.
 
 With --start, each server is started if you say yes to its command line or address, its tools are listed, and it is ended
 again. What a tool does is judged as `flowgate init` does it, by its name, its arguments and its annotations. A server
@@ -31,7 +31,8 @@ the calls guards nothing, and one of a project guards only what the client does 
 
 Exit codes:
   0    no combination can leak or be steered, or Flowgate guards it
-  1    a combination can leak or be steered, as far as names or tools say
+  1    a combination can leak or be steered, as far as names or tools say; or a file, a plug-in or an extension could not be read, so
+       its servers are not known
   2    the command line cannot be used, there is no home folder, or there is no terminal to ask at
   130  Ctrl-C stopped the servers";
 

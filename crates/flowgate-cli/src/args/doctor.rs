@@ -9,8 +9,11 @@ Examples:
   flowgate doctor --config gateway.toml --online             also whether the models' servers answer, and issuers give tokens
   flowgate doctor --policy mail.flow --request request.json  which parts of a request the lowest step is not shown, and the
                                                              statement that would show them
-  flowgate doctor --client claude-desktop                    the MCP servers and hooks of a client, and the policies that guard them
+  flowgate doctor --client claude-code                       the MCP servers and hooks of a client, for the user, in this folder's
+                                                             project and for all users, and the policies that guard them
   flowgate doctor --file .mcp.json                           those of a file
+
+The servers of plug-ins of Claude Code and of extensions of Claude Desktop are listed by `flowgate scan`, not examined here.
 
 Nothing is started, and without --online nothing is asked over the network. No key is printed.
 
@@ -50,6 +53,9 @@ pub(crate) struct DoctorOptions {
     /// The home folder, for --client [default: that of this user].
     #[arg(long, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
+    /// The folder of a project with its own configurations, for --client [default: this folder].
+    #[arg(long, value_name = "DIR", requires = "client")]
+    pub(crate) project: Option<PathBuf>,
     /// Ask the models' servers whether they answer, without a key, and the issuers of MCP servers for a token.
     #[cfg(feature = "gateway")]
     #[arg(long, requires = "config")]

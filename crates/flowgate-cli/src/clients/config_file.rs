@@ -25,8 +25,10 @@ pub(crate) enum ConfigText {
 pub(crate) struct ConfiguredServer {
     /// Its name.
     pub(crate) name: String,
-    /// The keys from the root of the file to its table, without its name.
+    /// The keys from the root of the file to the table in which its entry is.
     pub(crate) section: Vec<String>,
+    /// The key of its entry there: its name, except in the manifest of an extension of Claude Desktop.
+    pub(crate) key: String,
     /// How it is reached.
     pub(crate) transport: ConfiguredTransport,
     /// Whether it is switched off.
@@ -77,6 +79,12 @@ impl ConfigText {
     pub(crate) fn servers(&self) -> Vec<ConfiguredServer> {
         let root = self.to_value();
         let mut servers = Vec::new();
+        if let Some(server) = extension_server(&root) {
+            return vec![server];
+        }
+        if is_bare_list(&root) {
+            collect_servers(&root, &[], &[], &mut servers);
+        }
         for section in SECTIONS {
             collect_servers(&root, section, &[], &mut servers);
         }
@@ -102,27 +110,60 @@ impl ConfigText {
 fn collect_servers(root: &Value, section: &[&str], above: &[&str], servers: &mut Vec<ConfiguredServer>) {
     let table = section.iter().try_fold(root, |value, key| value.get(*key)).and_then(Value::as_object);
     for (name, entry) in table.into_iter().flatten() {
-        let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-        let args = entry.get("args").and_then(Value::as_array).into_iter().flatten();
-        let args: Option<Vec<String>> = args.map(|arg| arg.as_str().map(str::to_owned)).collect();
-        let url = ["url", "httpUrl", "serverUrl"].into_iter().find_map(text);
-        // A server with both a command and an address, or with an argument that is not a text, has no known
-        // form.
-        let transport = match (text("command"), args, url) {
-            (Some(command), Some(args), None) => {
-                ConfiguredTransport::Command(std::iter::once(command).chain(args).collect())
-            }
-            (None, _, Some(url)) => ConfiguredTransport::Url(url),
-            _ => ConfiguredTransport::Unknown,
-        };
         let flag = |key: &str| entry.get(key).and_then(Value::as_bool);
         servers.push(ConfiguredServer {
             name: name.clone(),
             section: above.iter().chain(section).map(|key| (*key).to_owned()).collect(),
-            transport,
+            key: name.clone(),
+            transport: transport_of(&|key| entry.get(key)),
             is_disabled: flag("disabled") == Some(true) || flag("enabled") == Some(false),
         });
     }
+}
+
+/// Returns how a server is reached. `field` returns a field of its entry.
+fn transport_of<'v>(field: &dyn Fn(&str) -> Option<&'v Value>) -> ConfiguredTransport {
+    let text = |key: &str| field(key).and_then(Value::as_str).map(str::to_owned);
+    let args = field("args").and_then(Value::as_array).into_iter().flatten();
+    let args: Option<Vec<String>> = args.map(|arg| arg.as_str().map(str::to_owned)).collect();
+    let url = ["url", "httpUrl", "serverUrl"].into_iter().find_map(text);
+    // A server with both a command and an address, or with an argument that is not a text, has no known form.
+    match (text("command"), args, url) {
+        (Some(command), Some(args), None) => {
+            ConfiguredTransport::Command(std::iter::once(command).chain(args).collect())
+        }
+        (None, _, Some(url)) => ConfiguredTransport::Url(url),
+        _ => ConfiguredTransport::Unknown,
+    }
+}
+
+/// Returns the server of an extension of Claude Desktop; `None` if `root` is not the manifest of one. What the manifest
+/// has for this operating system takes the place of its general fields.
+fn extension_server(root: &Value) -> Option<ConfiguredServer> {
+    let entry = root.get("server")?.get("mcp_config")?;
+    entry.as_object()?;
+    let system = match std::env::consts::OS {
+        "macos" => "darwin",
+        "windows" => "win32",
+        other => other,
+    };
+    let own = entry.get("platform_overrides").and_then(|systems| systems.get(system));
+    let transport = transport_of(&|key| own.and_then(|own| own.get(key)).or_else(|| entry.get(key)));
+    let name = root.get("name").and_then(Value::as_str).unwrap_or_default();
+    Some(ConfiguredServer {
+        name: name.to_owned(),
+        section: vec!["server".to_owned()],
+        key: "mcp_config".to_owned(),
+        transport,
+        is_disabled: false,
+    })
+}
+
+/// Returns whether a file has nothing but servers, each with a command or an address: the form that the `.mcp.json` of a
+/// plug-in of Claude Code may have.
+fn is_bare_list(root: &Value) -> bool {
+    let is_server = |entry: &Value| transport_of(&|key| entry.get(key)) != ConfiguredTransport::Unknown;
+    root.as_object().is_some_and(|entries| !entries.is_empty() && entries.values().all(is_server))
 }
 
 /// Converts a table of TOML to a JSON value; dates become texts.
@@ -184,7 +225,7 @@ impl ConfiguredServer {
     /// mcp`, and with its address under the usual key. `root` is the whole content of its file.
     pub(crate) fn usual_entry(&self, root: &Value) -> Value {
         let table = self.section.iter().try_fold(root, |value, key| value.get(key));
-        let mut entry = table.and_then(|table| table.get(&self.name)).cloned().unwrap_or_default();
+        let mut entry = table.and_then(|table| table.get(&self.key)).cloned().unwrap_or_default();
         let Some(fields) = entry.as_object_mut() else { return entry };
         match (&self.transport, self.own_command().and_then(<[String]>::split_first)) {
             (ConfiguredTransport::Url(url), _) => {
@@ -204,7 +245,7 @@ impl ConfiguredServer {
 /// object.
 pub(crate) fn json_entry<'n>(root: &'n LocatedNode, server: &ConfiguredServer) -> Option<&'n LocatedNode> {
     let table = server.section.iter().try_fold(root, |node, key| node.get(key))?;
-    table.get(&server.name).filter(|entry| matches!(entry.kind, LocatedNodeKind::Map(_)))
+    table.get(&server.key).filter(|entry| matches!(entry.kind, LocatedNodeKind::Map(_)))
 }
 
 #[cfg(test)]
@@ -244,12 +285,26 @@ mod tests {
                 r#"mcpServers/a Url("https://x") false"#.to_owned(),
             ),
             (r#"{"mcpServers": {"a": {"command": 3}}}"#, "mcpServers/a Unknown false".to_owned()),
+            // The file of a plug-in, and the manifest of an extension.
+            (r#"{"a": {"command": "npx", "args": ["-y", "x"]}}"#, format!("/a {command} false")),
+            (
+                r#"{"name": "a", "server": {"type": "node", "mcp_config": {"command": "npx", "args": ["-y", "x"]}}}"#,
+                format!("server/a {command} false"),
+            ),
+            (
+                r#"{"name": "a", "server": {"mcp_config": {"command": "other", "platform_overrides": {"OS": {"command": "npx", "args": ["-y", "x"]}}}}}"#,
+                format!("server/a {command} false"),
+            ),
         ] {
+            let os = std::env::consts::OS.replace("macos", "darwin").replace("windows", "win32");
+            let text = &text.replace("\"OS\"", &format!("\"{os}\""));
             assert_eq!(shown(text, false), [expected], "{text}");
         }
         let codex = "# mine\n[mcp_servers.a]\ncommand = \"npx\"\nargs = [\"-y\", \"x\"]\nenabled = false\n";
         assert_eq!(shown(codex, true), [format!("mcp_servers/a {command} true")]);
-        assert_eq!(shown("{}", false), Vec::<String>::new());
+        for other in ["{}", r#"{"a": {"command": "x"}, "b": 1}"#, r#"{"server": {"mcp_config": 1}}"#] {
+            assert_eq!(shown(other, false), Vec::<String>::new(), "{other}");
+        }
         assert_eq!(shown(r#"{"mcpServers": []}"#, false), Vec::<String>::new());
     }
 

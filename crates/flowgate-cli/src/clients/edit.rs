@@ -176,7 +176,7 @@ fn toml_with_commands(
     let mut changed = document.clone();
     for (server, command) in changes {
         let mut table: &mut dyn toml_edit::TableLike = changed.as_table_mut();
-        for key in server.section.iter().chain([&server.name]) {
+        for key in server.section.iter().chain([&server.key]) {
             table = table.get_mut(key)?.as_table_like_mut()?;
         }
         let (program, arguments) = command.split_first()?;

@@ -33,6 +33,8 @@ pub(crate) struct ConfiguredHook {
     is_conditional: bool,
     /// Whether the client does not wait for it.
     is_in_background: bool,
+    /// Whether a field says that the client stops the call if the hook fails.
+    blocks_on_failure: bool,
 }
 
 /// What a hook does for the protection of a client.
@@ -91,6 +93,7 @@ pub(crate) fn hooks_of(root: &Value) -> Vec<ConfiguredHook> {
             matcher: None,
             is_conditional: false,
             is_in_background: false,
+            blocks_on_failure: false,
         };
         collect_hooks(hooks, 1, &around, &mut found);
     }
@@ -120,6 +123,9 @@ fn collect_hooks(value: &Value, depth: usize, around: &ConfiguredHook, found: &m
             }
             here.is_conditional |= fields.get("if").is_some_and(|condition| !condition.is_null());
             here.is_in_background |= fields.get("async").is_some_and(|flag| flag.as_bool() != Some(false));
+            // The fields of Claude Code and of Cursor.
+            here.blocks_on_failure |= fields.get("onFailure").and_then(Value::as_str) == Some("block")
+                || fields.get("failClosed") == Some(&Value::Bool(true));
             for (key, value) in fields {
                 match value {
                     Value::String(command) if matches!(key.as_str(), "command" | "url") => {
@@ -143,6 +149,14 @@ impl ConfiguredHook {
             false => None,
         };
         words.unwrap_or_else(|| self.command.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// Returns whether the client continues with the call if the hook cannot run: its program is missing, for example.
+    /// Clients take the exit code 2 for a refusal, and any other failure for none, unless a field of the hook says
+    /// otherwise.
+    pub(crate) fn fails_open(&self) -> bool {
+        let without_spaces: String = self.command.split_whitespace().collect();
+        !self.blocks_on_failure && !without_spaces.ends_with("||exit2")
     }
 
     /// Returns what the hook does for a client whose calls `of_client` judges.
@@ -264,6 +278,23 @@ mod tests {
             json!({"preToolUse": [{"command": cursor, "matcher": "Shell"}]}),
             "judges only the tools that match `Shell`",
         );
+    }
+
+    #[test]
+    fn a_hook_can_fail_open() {
+        for (hook, expected) in [
+            (json!({"command": "flowgate hook --policy p.flow"}), true),
+            (json!({"command": "flowgate hook --policy p.flow || exit 2"}), false),
+            (json!({"command": "flowgate hook --policy p.flow ||  exit 2 "}), false),
+            (json!({"command": "flowgate hook --policy p.flow || exit 1"}), true),
+            (json!({"command": "flowgate hook --policy p.flow", "onFailure": "block"}), false),
+            (json!({"command": "flowgate hook --policy p.flow", "onFailure": "continue"}), true),
+            (json!({"command": "flowgate hook --policy p.flow", "failClosed": true}), false),
+            (json!({"command": "flowgate hook --policy p.flow", "failClosed": false}), true),
+        ] {
+            let found = hooks_of(&json!({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}));
+            assert_eq!(found.first().map(ConfiguredHook::fails_open), Some(expected), "{hook}");
+        }
     }
 
     #[test]

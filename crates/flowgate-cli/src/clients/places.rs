@@ -2,8 +2,8 @@
 //! folder, in a project, and for all users of a machine. `flowgate scan` and `flowgate doctor` read these files;
 //! `flowgate wrap` and `unwrap` change those of the home folder.
 //!
-//! Not listed are servers that a client does not write into a file of its own: those of plug-ins of Claude Code, of
-//! extensions of Claude Desktop, and of administration over the network.
+//! The files of plug-ins of Claude Code and of extensions of Claude Desktop are found by `packages`. Not listed are servers
+//! that an administration configures over the network.
 
 use std::path::{Path, PathBuf};
 
@@ -181,7 +181,7 @@ pub(crate) fn existing_files(folders: SearchedFolders<'_>) -> Vec<ClientFile> {
     let mut files: Vec<ClientFile> = Vec::new();
     for client in &CLIENTS {
         let of_user = client.home_files(folders.home).into_iter().map(|path| (path, FileScope::User));
-        let of_project = client.project.iter().map(|name| (folders.project.join(name), FileScope::Project));
+        let of_project = client.project_files(folders.project).map(|path| (path, FileScope::Project));
         let of_system = folders.root.into_iter().flat_map(|root| client.system_files(root));
         let of_system = of_system.map(|path| (path, FileScope::System));
         for (path, scope) in of_user.chain(of_project).chain(of_system) {
@@ -197,6 +197,11 @@ impl McpClient {
     /// Returns the paths of the client's files in a home folder, on all operating systems; they need not exist.
     pub(crate) fn home_files(&self, home: &Path) -> Vec<PathBuf> {
         self.home.iter().flat_map(|name| expanded(home, name)).collect()
+    }
+
+    /// Returns the paths of the client's files in a project; they need not exist.
+    pub(crate) fn project_files(&self, project: &Path) -> impl Iterator<Item = PathBuf> {
+        self.project.iter().map(move |name| project.join(name))
     }
 
     /// Returns the paths of the client's files for all users, on all operating systems; they need not exist.

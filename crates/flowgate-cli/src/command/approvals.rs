@@ -7,8 +7,10 @@
 //!
 //! * `decisions` asks for the decision at the terminal, and sends it.
 //! * `watch` runs `flowgate approvals watch`, which shows questions as they are asked.
+//! * `grants` lists what was allowed for longer than one call, and withdraws it.
 
 mod decisions;
+mod grants;
 mod watch;
 
 use std::io::{IsTerminal as _, stdin, stdout};
@@ -53,6 +55,8 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
         }
         ApprovalsCommand::Deny { id, format, gateway } => deny(id, *format, gateway, output)?,
         ApprovalsCommand::Watch { format, gateway } => watch::run(*format, gateway, output)?,
+        ApprovalsCommand::Grants { format, gateway } => grants::list(*format, gateway, output)?,
+        ApprovalsCommand::Withdraw { id, format, gateway } => grants::withdraw(id, *format, gateway, output)?,
     };
     // The message of a gateway that refuses the request is printed, and the exit code is 1.
     done.or_else(|error| error.report(output))

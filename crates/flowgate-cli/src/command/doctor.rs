@@ -84,7 +84,9 @@ pub(crate) fn run(options: &DoctorOptions, output: &mut Console) -> Result<u8, I
     }
     let client = options.subject.client.as_deref();
     if client.is_some() || options.subject.file.is_some() {
-        servers::examine(client, options.subject.file.as_deref(), options.home.as_deref(), &mut findings)?;
+        let (file, home) = (options.subject.file.as_deref(), options.home.as_deref());
+        let project = options.project.as_deref().unwrap_or(Path::new("."));
+        servers::examine(client, file, (home, project), &mut findings)?;
     }
     for finding in &findings.0 {
         let mark = match finding.state {

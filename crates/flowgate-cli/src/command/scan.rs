@@ -20,8 +20,9 @@ use crate::clients::config_file::{ConfigText, ConfiguredServer, MAX_CONFIG};
 use crate::clients::hooks::{self, ConfiguredHook, HookEffect};
 use crate::clients::known_servers;
 use crate::clients::known_tools::GuessedTraits;
+use crate::clients::packages::{self, InstalledPackages, UnreadPackage};
 use crate::clients::places::{
-    ClientFile, FileScope, McpClient, SearchedFolders, existing_files, home_folder,
+    CLIENTS, ClientFile, FileScope, McpClient, SearchedFolders, existing_files, home_folder,
 };
 use crate::input::{InputError, bounded_text};
 use crate::output::Console;
@@ -118,13 +119,16 @@ struct ScanResult {
     clients: Vec<&'static McpClient>,
     combinations: Vec<(&'static McpClient, Combination)>,
     bypasses: Vec<(&'static McpClient, Bypass)>,
+    /// What could not be read, so that its servers and hooks are not known.
+    unread: Vec<UnreadPackage>,
     /// Whether servers were to be started.
     has_started: bool,
 }
 
 /// Runs `flowgate scan`: guesses what the servers of each client can do together. Returns 1 if a text of a stranger (an
-/// untrusted party) can make a client leak private data or act, otherwise 0, and [`INTERRUPTED`] if Ctrl-C has stopped
-/// the servers. A file that cannot be read is reported, and does not end the command.
+/// untrusted party) can make a client leak private data or act, or if a file, a plug-in or an extension could not be
+/// read, otherwise 0, and [`INTERRUPTED`] if Ctrl-C has stopped the servers. What cannot be read is reported, and does
+/// not end the command.
 pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputError> {
     if options.start && !options.yes {
         // Before anything is read or started.
@@ -134,15 +138,20 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
         .filter(|home| home.is_dir())
         .ok_or_else(|| InputError("there is no home folder; name one with --home".to_owned()))?;
     let project = options.project.clone().unwrap_or_else(|| PathBuf::from("."));
-    let mut files = Vec::new();
+    let (mut files, mut unread) = (Vec::new(), Vec::new());
     // The files of this machine are those of this user's clients, not of another home folder.
     let own_root = options.home.is_none().then(|| Path::new("/"));
     let root = options.root.as_deref().or(own_root);
-    for file in existing_files(SearchedFolders { home: &home, project: &project, root }) {
-        match scan_file(file) {
-            Ok(found) => files.push(found),
-            Err(error) => output.warning(&error.0),
-        }
+    let configured = existing_files(SearchedFolders { home: &home, project: &project, root });
+    scan_files(configured, &mut files, &mut unread, output);
+    // In this order of the files, the later one decides.
+    let settings = files.iter().filter(|found| found.file.client.id == "claude-code");
+    let settings: Vec<(FileScope, &Value)> =
+        settings.map(|found| (found.file.scope, &found.content)).collect();
+    let installed = [packages::plugins(&home, &project, &settings), packages::extensions(&home)];
+    for InstalledPackages { files: of_packages, unread: left_out } in installed {
+        unread.extend(left_out);
+        scan_files(of_packages, &mut files, &mut unread, output);
     }
     if options.start && !listing::list_tools(&mut files, options, output)? {
         output.error("Ctrl-C has stopped the servers, so there is no result");
@@ -154,13 +163,14 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
             clients.push(found.file.client);
         }
     }
+    clients.sort_by_key(|client| CLIENTS.iter().position(|known| known == *client));
     let (mut combinations, mut bypasses) = (Vec::new(), Vec::new());
     for client in &clients {
         let files = files.iter().filter(|found| found.file.client == *client);
         combinations.extend(combination(client, files.clone()).map(|found| (*client, found)));
         bypasses.extend(bypass(client, files).map(|found| (*client, found)));
     }
-    let result = ScanResult { files, clients, combinations, bypasses, has_started: options.start };
+    let result = ScanResult { files, clients, combinations, bypasses, unread, has_started: options.start };
     match options.format {
         ScanFormat::Text => result::print_text(&result, output),
         ScanFormat::Json => {
@@ -168,7 +178,26 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
             output.line(&serde_json::to_string_pretty(&document).unwrap_or_default());
         }
     }
-    Ok(u8::from(!result.combinations.is_empty()))
+    Ok(u8::from(!result.combinations.is_empty() || !result.unread.is_empty()))
+}
+
+/// Reads files, and adds what they have to `files`. One that cannot be read is added to `unread`, with a warning.
+fn scan_files(
+    paths: Vec<ClientFile>,
+    files: &mut Vec<ScannedFile>,
+    unread: &mut Vec<UnreadPackage>,
+    output: &mut Console,
+) {
+    for file in paths {
+        let (client, name) = (file.client, format!("file {}", file.path.display()));
+        match scan_file(file) {
+            Ok(found) => files.push(found),
+            Err(error) => {
+                output.warning(&error.0);
+                unread.push(UnreadPackage { client, name, why: "cannot be read".to_owned() });
+            }
+        }
+    }
 }
 
 /// Reads the servers of a file that are not switched off, each with what its names suggest that it does, and its hooks.

@@ -178,6 +178,15 @@ pub(super) fn read_config(
     config::read_with_overrides(text, folder, environment, &MethodRegistry::builtin(), &overrides)
 }
 
+/// Returns the content of a configuration of the gateway with the fields that `FLOWGATE_CONFIG__*` variables of this
+/// process set.
+///
+/// # Errors
+/// If the text is not TOML, or a variable cannot be used.
+pub(super) fn config_content(text: &str) -> Result<serde_json::Value, config::ConfigError> {
+    config::Overrides::from_environment(std::env::vars_os())?.file_content(text)
+}
+
 /// Reads the bearer token of the policy API, from the file or from the environment variable [`TOKEN_VARIABLE`]; `None`
 /// if neither is given. It is an error if both are.
 fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {

@@ -61,6 +61,7 @@ fn scan_names_what_can_leak() {
         "Bypasses Flowgate: Claude Desktop (files, mail, odd\\u{1b}[2J, notion); Cursor (its own tools, without a hook, time); \
          Codex (its own tools, without a hook, fetch)\n",
         "settings.json: the file is not valid JSON: ",
+        "Not read, so servers and hooks may be missing above: Gemini CLI: file ",
     ] {
         assert!(said.contains(part), "{part}\n{said}");
     }
@@ -129,6 +130,15 @@ fn scan_names_what_bypasses_flowgate() {
     std::fs::write(&settings, hooks.to_string()).unwrap();
     assert!(!text(&flowgate(&arguments)).contains("Bypasses"));
     assert_eq!(bypass(), Value::Null);
+    // It guards, and calls pass if its program is missing.
+    check(
+        &arguments,
+        0,
+        "  guards flowgate; if it cannot run, calls pass: end its command with `|| exit 2`\n",
+    );
+    let json = flowgate(&[&arguments[..], &["--format", "json"]].concat());
+    let document: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(document["clients"][0]["files"][0]["hooks_that_fail_open"], 1, "{document}");
 }
 
 /// VS Code keeps its servers under `servers`, in a file of the user on each system, in its settings, and in a project.
@@ -194,6 +204,168 @@ fn scan_finds_what_is_configured_for_all_users() {
     write(&home.join(".claude/settings.json"), r#"{"disableAllHooks": true}"#);
     let said = text(&flowgate(&with_root));
     assert!(said.contains("  guards flowgate\n") && !said.contains("Claude Code can leak"), "{said}");
+}
+
+/// Writes a plug-in of Claude Code below a home folder and the entry about it in the list of those that are installed; returns
+/// its folder.
+fn install_plugin(home: &Path, id: &str, entry: &Value) -> PathBuf {
+    let folder = home.join(".claude/plugins/cache").join(id);
+    std::fs::create_dir_all(&folder).unwrap();
+    let list = home.join(".claude/plugins/installed_plugins.json");
+    let read =
+        std::fs::read_to_string(&list).unwrap_or_else(|_| r#"{"version": 2, "plugins": {}}"#.to_owned());
+    let mut installed: Value = serde_json::from_str(&read).unwrap();
+    let mut entry = entry.clone();
+    entry["installPath"] = folder.display().to_string().into();
+    installed["plugins"][id] = serde_json::json!([entry]);
+    write(&list, &installed.to_string());
+    folder
+}
+
+/// The servers and hooks of plug-ins of Claude Code are read, wherever a plug-in has them, if settings switch it on.
+#[test]
+fn scan_reads_the_plug_ins_of_claude_code() {
+    let (home, project) = (folder("scan-plugins"), folder("scan-plugins-project"));
+    let fetch = serde_json::json!({"command": "${CLAUDE_PLUGIN_ROOT}/bin/fetch-mcp"});
+    let of = |name: &str| serde_json::json!({name: fetch}).to_string();
+    let nested = |name: &str| serde_json::json!({"mcpServers": {name: fetch}}).to_string();
+    let user = serde_json::json!({"scope": "user"});
+    let plugin = |id: &str| install_plugin(&home, id, &user);
+    write(&plugin("bare@tools").join(".mcp.json"), &of("fetch-bare"));
+    write(&plugin("usual@tools").join(".mcp.json"), &nested("fetch-usual"));
+    write(&plugin("inline@tools").join(".claude-plugin/plugin.json"), &nested("fetch-inline"));
+    let named = plugin("named@tools");
+    write(&named.join(".claude-plugin/plugin.json"), r#"{"name": "named", "mcpServers": ["./conf/a.json"]}"#);
+    write(&named.join("conf/a.json"), &nested("fetch-named"));
+    write(&plugin("listed@tools").join("skills/x/SKILL.md"), "");
+    write(
+        &home.join(".claude/plugins/marketplaces/tools/.claude-plugin/marketplace.json"),
+        r#"{"plugins": [{"name": "usual"}, {"name": "listed", "mcpServers": "./servers.json"}]}"#,
+    );
+    write(&home.join(".claude/plugins/cache/listed@tools/servers.json"), &nested("fetch-listed"));
+    write(&plugin("off@tools").join(".mcp.json"), &of("fetch-off"));
+    write(&plugin("unused@tools").join(".mcp.json"), &of("fetch-unused"));
+    let elsewhere = serde_json::json!({"scope": "project", "projectPath": "/another/project"});
+    write(&install_plugin(&home, "elsewhere@tools", &elsewhere).join(".mcp.json"), &of("fetch-elsewhere"));
+    let here = serde_json::json!({"scope": "local", "projectPath": project.display().to_string()});
+    write(&install_plugin(&home, "here@tools", &here).join(".mcp.json"), &of("fetch-here"));
+    let on = |ids: &[&str]| {
+        let enabled: serde_json::Map<String, Value> =
+            ids.iter().map(|id| (format!("{id}@tools"), Value::Bool(true))).collect();
+        serde_json::json!({"enabledPlugins": enabled})
+    };
+    let settings = home.join(".claude/settings.json");
+    let all = ["bare", "usual", "inline", "named", "listed", "off", "here"];
+    write(&settings, &on(&all).to_string());
+    write(&project.join(".claude/settings.json"), r#"{"enabledPlugins": {"off@tools": false}}"#);
+    let arguments = ["scan", "--home", name(&home), "--project", name(&project)];
+    let scan = || {
+        let json = flowgate(&[&arguments[..], &["--format", "json"]].concat());
+        let document: Value = serde_json::from_slice(&json.stdout).unwrap();
+        (json.status.code(), document)
+    };
+    let (code, document) = scan();
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    for file in document["clients"][0]["files"].as_array().unwrap() {
+        for server in file["servers"].as_array().unwrap() {
+            found.push((server["name"].as_str().unwrap(), file["scope"].as_str().unwrap()));
+        }
+    }
+    found.sort_unstable();
+    let expected = ["bare", "here", "inline", "listed", "named", "usual"].map(|name| format!("fetch-{name}"));
+    let expected: Vec<(&str, &str)> = expected
+        .iter()
+        .map(|name| (name.as_str(), if name == "fetch-here" { "project" } else { "user" }))
+        .collect();
+    assert_eq!(found, expected, "{document}");
+    assert_eq!((code, &document["not_read"]), (Some(1), &serde_json::json!([])), "{document}");
+    // `init` finds the servers that the result names.
+    let result = home.join("scan.json");
+    write(&result, &document.to_string());
+    check(&["init", name(&result), "--out", "-"], 0, "# fetch-inline: its tools are unknown");
+
+    // A hook of a plug-in guards where the plug-in is on.
+    let guard = hooks("PreToolUse", "*", "flowgate hook --policy /etc/p.flow || exit 2");
+    write(&home.join(".claude/plugins/cache/bare@tools/hooks/hooks.json"), &guard);
+    check(&arguments, 0, "  guards flowgate\n");
+    write(&settings, &on(&["usual"]).to_string());
+    write(&project.join(".claude/settings.json"), &on(&["bare"]).to_string());
+    check(&arguments, 1, "  guards flowgate in this project\n");
+    write(&project.join(".claude/settings.json"), "{}");
+    check(&arguments, 1, "Bypasses Flowgate: Claude Code (its own tools, without a hook, fetch-usual)\n");
+
+    // What is on and cannot be read is named, and the result is not that all is well.
+    write(&settings, &on(&["gone", "usual", "bundled", "outside", "missing"]).to_string());
+    std::fs::remove_dir_all(home.join(".claude/plugins/cache/usual@tools")).unwrap();
+    for (id, servers) in
+        [("bundled", "./server.mcpb"), ("outside", "../usual@tools/x.json"), ("missing", "./none.json")]
+    {
+        let manifest = serde_json::json!({"mcpServers": servers}).to_string();
+        write(&plugin(&format!("{id}@tools")).join(".claude-plugin/plugin.json"), &manifest);
+    }
+    let (code, document) = scan();
+    let left_out: Vec<String> = document["not_read"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|left_out| {
+            format!("{} {}", left_out["name"].as_str().unwrap(), left_out["reason"].as_str().unwrap())
+        })
+        .collect();
+    let bundle = "names a bundle, or a file outside of its folder, which is not read";
+    assert_eq!(
+        left_out,
+        [
+            &format!("plug-in `bundled@tools` {bundle}"),
+            "plug-in `gone@tools` is switched on, and its folder is not known",
+            "plug-in `missing@tools` names a file that does not exist",
+            &format!("plug-in `outside@tools` {bundle}"),
+            "plug-in `usual@tools` is switched on, and its folder does not exist",
+        ]
+    );
+    assert_eq!(code, Some(1), "{document}");
+    check(
+        &arguments,
+        1,
+        "Not read, so servers and hooks may be missing above: Claude Code: plug-in `bundled@tools` names a bundle",
+    );
+    write(&home.join(".claude/plugins/installed_plugins.json"), "{bad");
+    check(&arguments, 1, "installed_plugins.json is not valid JSON");
+}
+
+/// The servers of extensions of Claude Desktop are read, unless an extension is switched off.
+#[test]
+fn scan_reads_the_extensions_of_claude_desktop() {
+    let home = folder("scan-extensions");
+    let claude = home.join("Library/Application Support/Claude");
+    let arguments = ["scan", "--home", name(&home), "--project", name(&home)];
+    let manifest = |server: &str| {
+        let start =
+            serde_json::json!({"command": "node", "args": ["${__dirname}/server.js", "${user_config.key}"]});
+        serde_json::json!({"manifest_version": "0.3", "name": server, "server": {"type": "node", "mcp_config": start}})
+            .to_string()
+    };
+    let extension = |id: &str, text: &str| {
+        write(&claude.join("Claude Extensions").join(id).join("manifest.json"), text);
+    };
+    extension("ant.dir.mail", &manifest("gmail"));
+    check(&arguments, 1, "! Claude Desktop can leak: ");
+    check(&arguments, 1, "  gmail   node                 yes           yes   yes        -\n");
+    let settings = claude.join("Claude Extensions Settings/ant.dir.mail.json");
+    write(&settings, r#"{"isEnabled": false}"#);
+    check(&arguments, 0, "0 clients, 0 servers: 0 guarded");
+    // A file beside the extensions is none, and one without a command is not known.
+    write(&claude.join("Claude Extensions/.DS_Store"), "");
+    extension("ant.dir.odd", r#"{"name": "odd", "server": {"type": "uv"}}"#);
+    check(
+        &arguments,
+        1,
+        "Not read, so servers and hooks may be missing above: Claude Desktop: extension `ant.dir.odd` has no `server.mcp_config` in its \
+         manifest\n",
+    );
+    std::fs::remove_dir_all(claude.join("Claude Extensions/ant.dir.odd")).unwrap();
+    std::fs::create_dir_all(claude.join("Claude Extensions/ant.dir.empty")).unwrap();
+    check(&arguments, 1, "extension `ant.dir.empty` has no manifest that can be read: there is no file ");
 }
 
 /// A client with the hook of Flowgate is guarded, and so is a server behind `flowgate mcp`.

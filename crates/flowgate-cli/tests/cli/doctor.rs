@@ -227,6 +227,28 @@ fn hooks_of_a_client() {
         1,
         &["settings.json: hooks are switched off, so none of them guards; remove `disableAllHooks`"],
     );
+    // If its program is missing, calls pass.
+    let open = serde_json::json!({"hooks": both}).to_string().replace(" || exit 2", "");
+    std::fs::write(&settings, open).unwrap();
+    check_parts(
+        &arguments,
+        0,
+        &["· ", "the client continues if the hook of Flowgate cannot run or takes too long"],
+    );
+    // In the files of a project.
+    std::fs::write(&settings, "{}").unwrap();
+    let project_folder = folder("doctor-hooks-project");
+    std::fs::create_dir_all(project_folder.join(".claude")).unwrap();
+    let of_project = serde_json::json!({"hooks": both}).to_string();
+    std::fs::write(project_folder.join(".claude/settings.json"), of_project).unwrap();
+    let in_project = [&arguments[..], &["--project", name(&project_folder)]].concat();
+    let note =
+        "· the hook of Flowgate is in the files of this project, so it guards only what the client does here";
+    check_parts(&in_project, 0, &["the hook guards, by ", note]);
+    let server = serde_json::json!({"mcpServers": {"a": {"command": "no-such-program-anywhere"}}});
+    std::fs::write(project_folder.join(".mcp.json"), server.to_string()).unwrap();
+    check_parts(&in_project, 1, &[".mcp.json: a is not guarded; `flowgate wrap`"]);
+    check_parts(&[&arguments[..], &["--project", name(&home)]].concat(), 0, &[own]);
     // By its file alone, without the name of the client.
     std::fs::write(&settings, serde_json::json!({"hooks": hook("PreToolUse", "Bash", project)}).to_string())
         .unwrap();
@@ -384,21 +406,85 @@ mod gateway {
             Some(rest.split(';').next()?.to_owned())
         });
         let url = format!("https://{}/v1", address.unwrap());
-        let keys = [("AGENT_KEY", "a-key-of-the-agent")];
-        for (ca_file, expected) in [
-            ("ca-file = \"server.pem\"", "upstreams.m can be reached (status "),
+        let in_environment = "FLOWGATE_CONFIG__UPSTREAMS__M__CA_FILE";
+        for (ca_file, variable, expected) in [
+            ("ca-file = \"server.pem\"", None, "upstreams.m can be reached (status "),
             (
                 "",
+                None,
                 "upstreams.m cannot be reached: the certificate of the server is not trusted; see `ca-file`",
             ),
             (
                 "ca-file = \"none.pem\"",
+                None,
                 "upstreams.m: its server was not asked, since `ca-file` cannot be used: ",
+            ),
+            ("", Some((in_environment, "server.pem")), "upstreams.m can be reached (status "),
+            (
+                "ca-file = \"none.pem\"",
+                Some((in_environment, "server.pem")),
+                "upstreams.m can be reached (status ",
+            ),
+            (
+                "ca-file = \"server.pem\"",
+                Some(("FLOWGATE_CONFIG__UPSTREAMS__M__URL", "http://127.0.0.1:1/v1")),
+                "upstreams.m cannot be reached: there is no connection",
             ),
         ] {
             std::fs::write(folder.join("gateway.toml"), config(&url, ca_file, "")).unwrap();
-            let (_, said) = doctor(&folder, &keys, &["--online"]);
-            assert!(said.contains(expected), "{ca_file}: {said}");
+            let variables: Vec<(&str, &str)> =
+                variable.into_iter().chain([("AGENT_KEY", "a-key-of-the-agent")]).collect();
+            let (_, said) = doctor(&folder, &variables, &["--online"]);
+            assert!(said.contains(expected), "{ca_file} {variable:?}: {said}");
+        }
+    }
+
+    /// The fields that environment variables set are examined, not those of the file.
+    #[cfg(unix)]
+    #[test]
+    fn fields_from_the_environment() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = folder("doctor-environment");
+        std::fs::copy(POLICY, folder.join("p.flow")).unwrap();
+        std::fs::write(
+            folder.join("gateway.toml"),
+            "[upstreams.m]\nurl = \"http://127.0.0.1:1/v1\"\n[clients.a]\nkey-from = \"AGENT_KEY\"\nupstream = \"m\"\npolicy = \"p.flow\"\n\
+             [store]\nurl = \"memory\"\n",
+        )
+        .unwrap();
+        std::fs::write(folder.join("open.key"), "0123456789abcdef").unwrap();
+        std::fs::set_permissions(folder.join("open.key"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        std::fs::write(folder.join("bad.flow"), "lattice\n").unwrap();
+        let readable = "users other than its owner can read or write ";
+        for (variable, value, expected) in [
+            (
+                "CLIENTS__A__KEY_FROM",
+                "NO_SUCH_KEY",
+                "clients.a.key-from: the variable NO_SUCH_KEY is not set".to_owned(),
+            ),
+            (
+                "STORE__URL_FROM",
+                "NO_SUCH_URL",
+                "store.url-from: the variable NO_SUCH_URL is not set".to_owned(),
+            ),
+            ("UPSTREAMS__M__KEY_FILE", "open.key", format!("upstreams.m.key-file: {readable}")),
+            ("TLS__KEY", "open.key", format!("tls.key: {readable}")),
+            ("STORE__ENCRYPTION_KEY_FILE", "open.key", format!("store.encryption-key-file: {readable}")),
+            ("CLIENTS__A__POLICY", "bad.flow", "bad.flow".to_owned()),
+            ("CLIENTS__A__MODE", "watch", "[watch]".to_owned()),
+            (
+                "UPSTREAMS__M__URLL",
+                "http://127.0.0.1:2/v1",
+                "FLOWGATE_CONFIG__UPSTREAMS__M__URLL: [upstreams.m] has no field".to_owned(),
+            ),
+        ] {
+            let name = format!("FLOWGATE_CONFIG__{variable}");
+            let variables = [("AGENT_KEY", "a-key-of-the-agent"), (name.as_str(), value)];
+            let (code, said) = doctor(&folder, &variables, &["--online"]);
+            assert_eq!(code, Some(1), "{variable}: {said}");
+            assert!(said.contains(&expected), "{variable} should give {expected:?}: {said}");
+            // Without usable variables, the address of the server is not known.
+            assert_eq!(said.contains("upstreams.m cannot be reached"), !variable.ends_with("URLL"), "{said}");
         }
     }
 }

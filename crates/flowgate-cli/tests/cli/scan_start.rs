@@ -142,6 +142,21 @@ fn servers_that_list_nothing_are_guessed() {
     }
 }
 
+/// An extension of Claude Desktop is started with its folder in the place of `${__dirname}`.
+#[test]
+fn an_extension_is_started_with_its_folder() {
+    let home = folder("scan-start-extension");
+    let extension = home.join(".config/Claude/Claude Extensions/reader");
+    let server = json!({"command": "python3", "args": ["${__dirname}/server.py"]});
+    std::fs::create_dir_all(&extension).unwrap();
+    std::fs::copy(format!("{TESTS}/cli/reading_server.py"), extension.join("server.py")).unwrap();
+    let manifest = json!({"name": "reader", "server": {"type": "python", "mcp_config": server}});
+    std::fs::write(extension.join("manifest.json"), manifest.to_string()).unwrap();
+    let said = text(&scan(&home, &["--yes"]));
+    let started = format!("starting reader of Claude Desktop: python3 '{}/server.py'", extension.display());
+    assert!(said.contains(&started) && said.contains("    list_mail  reads"), "{started}\n{said}");
+}
+
 /// Nothing is started unseen.
 #[test]
 fn nothing_is_started_without_a_yes() {

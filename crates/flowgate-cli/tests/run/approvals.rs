@@ -386,6 +386,40 @@ fn a_lasting_grant_has_a_sum_a_day() {
     let with = |sum| gateway.run(&[&allow[..], &[sum]].concat());
     check(&with("body=0.5"), 1, &["the amount of this question alone is greater"]);
     check(&with("body=1"), 0, &["send_mail: allowed, decided by ann"]);
+    let parts = ["until it is withdrawn; body 50 of 50.5 today\n", "2 grants\n", "  to:\n    │ eve\n"];
+    check(&gateway.run(&["approvals", "grants"]), 0, &parts);
+}
+
+/// What was allowed for the rest of a conversation is listed and withdrawn; then equal calls are asked about again.
+#[test]
+fn grants_are_listed_and_withdrawn() {
+    let gateway = TestGateway::asking("approvals-grants", 1);
+    check(&gateway.run(&["approvals", "grants"]), 0, &["0 grants\n"]);
+    let question = &gateway.open()[0];
+    let (id, digest) = (question["id"].as_str().unwrap(), question["digest"].as_str().unwrap());
+    let allow = ["approvals", "allow", id, "--conversation", "--digest", digest];
+    check(&gateway.run(&allow), 0, &["send_mail: allowed, decided by ann"]);
+    let listed = gateway.run(&["approvals", "grants", "--format", "json"]);
+    let grants: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let grant = grants["grants"][0]["id"].as_str().unwrap();
+    let parts = [
+        &format!("{grant}  send_mail of agent, allowed by ann\n"),
+        ", for the rest of the conversation c0\n",
+        "  body:\n    │ hello\\u{1b}[2J\n    │ allow it\n",
+        "1 grant\n",
+    ];
+    check(&gateway.run(&["approvals", "grants"]), 0, &parts);
+    check(&gateway.run(&["approvals", "withdraw", "../freezes"]), 1, &["there is no "]);
+    check(&gateway.run(&["approvals", "withdraw", grant]), 0, &[&format!("{grant}: withdrawn\n")]);
+    check(&gateway.run(&["approvals", "withdraw", grant]), 1, &["there is no "]);
+    check(&gateway.run(&["approvals", "grants"]), 0, &["0 grants\n"]);
+    // Under another policy, a grant covers nothing.
+    gateway.ask("c1");
+    let question = &gateway.open()[0];
+    let (id, digest) = (question["id"].as_str().unwrap(), question["digest"].as_str().unwrap());
+    check(&gateway.run(&["approvals", "allow", id, "--conversation", "--digest", digest]), 0, &[]);
+    gateway.change_policy(&format!("{POLICY}# Another one.\n"));
+    check(&gateway.run(&["approvals", "grants"]), 0, &["    not in force: the policy or the settings"]);
 }
 
 /// A command that runs until it is ended; ended on drop.

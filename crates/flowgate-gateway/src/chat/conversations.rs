@@ -34,7 +34,7 @@ use flowgate_guard::history::{self, ChatPrefixDigest, History, RememberedText};
 use serde_json::Value;
 
 use cache::ConversationCache;
-pub(crate) use carry_over::replay_carried_over;
+pub(crate) use carry_over::{profile_with, replay_carried_over, replay_carried_over_recording};
 pub(crate) use load::{one_off, recorded_elsewhere, replay, replay_recording, replay_with};
 use load::{replay_missing, turn_count};
 use stored_turn::StoredInput;

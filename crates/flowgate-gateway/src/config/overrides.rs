@@ -90,16 +90,45 @@ impl Overrides {
             return Ok(EffectiveFile { file, table: table.unwrap_or_default(), overridden: Vec::new() });
         }
         let mut table = table.map_err(|error| at_line(text, &error))?;
-        let (mut overridden, mut new_sections) = (Vec::new(), Vec::new());
-        for (name, value) in &self.variables {
-            let path = set(&mut table, name, value, &mut new_sections)
-                .map_err(|why| ConfigError(format!("{name}: {why}")))?;
-            overridden.push(path);
-        }
+        let SetFields { overridden, new_sections } = self.set_fields(&mut table)?;
         let file = ConfigFile::deserialize(toml::Value::Table(table.clone()))
             .map_err(|error| explain_error(text, &table, &new_sections, &error))?;
         Ok(EffectiveFile { file, table, overridden })
     }
+
+    /// Returns the content of a configuration file, of which only the notation is checked, with the fields that the
+    /// variables name. `flowgate doctor` examines it also if the gateway could not use it.
+    ///
+    /// # Errors
+    /// If the text is not TOML, or a variable names no field or has a wrong value.
+    pub fn file_content(&self, text: &str) -> Result<Value, ConfigError> {
+        let mut table = toml::from_str::<Table>(text).map_err(|error| at_line(text, &error))?;
+        self.set_fields(&mut table)?;
+        Ok(serde_json::to_value(table).unwrap_or_default())
+    }
+
+    /// Sets the fields of a file that the variables name.
+    ///
+    /// # Errors
+    /// If a variable names no field or has a wrong value.
+    fn set_fields(&self, table: &mut Table) -> Result<SetFields, ConfigError> {
+        let mut fields = SetFields::default();
+        for (name, value) in &self.variables {
+            let path = set(table, name, value, &mut fields.new_sections)
+                .map_err(|why| ConfigError(format!("{name}: {why}")))?;
+            fields.overridden.push(path);
+        }
+        Ok(fields)
+    }
+}
+
+/// What variables have set in a file.
+#[derive(Debug, Default)]
+struct SetFields {
+    /// The paths of the fields.
+    overridden: Vec<String>,
+    /// The paths of the sections that the file does not have.
+    new_sections: Vec<String>,
 }
 
 /// Returns the message for `error`, which says why the file `text` with the fields of the variables is invalid. The

@@ -196,7 +196,8 @@ impl RequestedConversation {
         let replayed = match self.earlier {
             None => conversations::replay_with(&self.client, key, inputs, &mut at_end),
             Some(texts) => {
-                conversations::replay_carried_over(&self.client, (key, inputs), texts, &mut |monitor| {
+                let profile = conversations::profile_with(&self.client, texts);
+                conversations::replay_carried_over(&self.client, (key, inputs), profile, &mut |monitor| {
                     at_end(monitor, Vec::new());
                 })
             }

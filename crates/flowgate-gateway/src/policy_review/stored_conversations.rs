@@ -1,6 +1,7 @@
 //! Selects the last stored conversations of a client, within limits on their number and size
 //! ([`ModelRoutes::stored_conversations`]), and replays them one after the other
-//! ([`StoredConversations::replay_each`]).
+//! ([`StoredConversations::replay_each`]). A conversation that began under another policy or other settings of the
+//! client is carried over to the present ones for that, as its next request would be.
 //!
 //! `policy_view` and `dry_run` call it: they judge each replayed conversation under a policy. The journals are read in
 //! the task of the request; the replay runs on a worker thread, and the reserved memory is released when it ends.
@@ -15,8 +16,8 @@ use serde::Serialize;
 use super::review_runs::ReviewRun;
 use crate::chat::ModelRoutes;
 use crate::chat::clients::ClientState;
-use crate::chat::conversations;
-use crate::database::ConversationJournal;
+use crate::chat::conversations::{self, MEMORY_OF_A_BYTE};
+use crate::database::{ConversationJournal, ShownTexts};
 use crate::http::reply::HttpReply;
 use crate::http::value_budget::ValueBudgetShare;
 use crate::limits::estimated_memory;
@@ -25,6 +26,8 @@ use crate::limits::estimated_memory;
 const DEFAULT_LAST: usize = 20;
 /// The most conversations of one evaluation.
 const MAX_LAST: usize = 50;
+/// The most conversations that are read beyond the requested number, in case that some cannot be carried over.
+const MAX_SPARE: usize = 20;
 /// The most bytes of the journal of one conversation.
 const MAX_JOURNAL: usize = 4 << 20;
 /// The most bytes of all journals of one evaluation.
@@ -35,29 +38,46 @@ const CHUNK: i64 = 200;
 /// clients.
 const MAX_QUERIES: usize = 20;
 
-/// How many conversations an evaluation has replayed, and how many it left out for each reason. The person sees these
+/// How many conversations an evaluation has judged, and how many it left out for each reason. The person sees these
 /// numbers.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct ConversationCounts {
-    /// The number of conversations that were replayed.
+    /// The number of conversations that were judged.
     replayed: usize,
-    /// The number that began under another policy or other settings of the client.
-    other_policy: usize,
+    /// The number of those that began under another policy or other settings of the client, and were carried over to
+    /// the present ones.
+    carried_over: usize,
+    /// The number that began under another policy or other settings, and cannot be carried over.
+    not_carried_over: usize,
     /// The number that exceed a limit on sizes.
     too_large: usize,
     /// The number whose replay diverges from the recorded state.
     diverged: usize,
 }
 
-/// The journals of the selected conversations of a client, before the replay.
+/// The stored conversations that an evaluation has found, before the replay.
 #[derive(Debug)]
 pub(super) struct StoredConversations {
     client: Arc<ClientState>,
-    /// The names and the journals, newest first.
-    journals: Vec<(String, ConversationJournal)>,
-    counts: ConversationCounts,
-    /// The memory of the journals, and of the conversation that is being replayed.
+    /// The conversations, newest first. They can be more than `last`.
+    found: Vec<FoundConversation>,
+    /// The number of conversations to judge.
+    last: usize,
+    /// The texts that the client was shown, among which quotations are searched; empty if no conversation has to be
+    /// carried over.
+    shown: ShownTexts,
+    /// The memory of the journals and texts, and of the conversation that is being replayed.
     _memory: ValueBudgetShare,
+}
+
+/// A stored conversation of the client.
+#[derive(Debug)]
+enum FoundConversation {
+    /// It has this name and journal. `is_earlier` states whether it has to be carried over, because it began under
+    /// another policy or other settings.
+    Journal { name: String, journal: ConversationJournal, is_earlier: bool },
+    /// It exceeds a limit on sizes.
+    TooLarge,
 }
 
 /// Returns the number of conversations that a request names (`last`), or the default.
@@ -75,9 +95,10 @@ pub(super) fn read_last(last: Option<usize>) -> Result<usize, HttpReply> {
 }
 
 impl ModelRoutes {
-    /// Reads the journals of the last `last` conversations of a client. Conversations that began under another
-    /// configuration or are too large are only counted. If the conversations of other clients are many, fewer than
-    /// `last` are found, since the number of queries is limited.
+    /// Finds the last conversations of a client, of which [`StoredConversations::replay_each`] judges `last`, and reads
+    /// their journals. Also finds a few further ones, as long as fewer than `last` began under the present
+    /// configuration: some of the others may be impossible to carry over. If the conversations of other clients are
+    /// many, fewer than `last` are found, since the number of queries is limited.
     ///
     /// # Errors
     /// The reply to send if the database fails, or the gateway has no room for the conversations now.
@@ -87,10 +108,10 @@ impl ModelRoutes {
         last: usize,
     ) -> Result<StoredConversations, HttpReply> {
         let failed = |error| HttpReply::of_database_error(&error);
-        let (mut journals, mut counts) = (Vec::new(), ConversationCounts::default());
+        let mut found = Vec::new();
         // The number of the oldest conversation read so far, the bytes of all journals, the greatest memory of one
-        // conversation, and the number of conversations of the client.
-        let (mut before, mut bytes, mut greatest, mut considered) = (i64::MAX, 0, 0, 0);
+        // conversation, and the number of conversations that began under the present configuration.
+        let (mut before, mut bytes, mut greatest, mut present) = (i64::MAX, 0, 0, 0);
         'queries: for _ in 0..MAX_QUERIES {
             let read = self.approvals.store.newest_conversations(before, CHUNK).await.map_err(failed)?;
             let is_end = i64::try_from(read.len()).is_ok_and(|count| count < CHUNK);
@@ -99,65 +120,98 @@ impl ModelRoutes {
                 if stored.client != client.spec.name {
                     continue;
                 }
-                if considered == last {
+                if present == last || found.len() == last + MAX_SPARE {
                     break 'queries;
                 }
                 // The conversation may have been deleted since the query.
                 let journal = self.approvals.store.read_journal(&stored.client, &stored.name).await;
                 let Some(journal) = journal.map_err(failed)? else { continue };
-                considered += 1;
                 let size: usize = journal.inputs.iter().map(String::len).sum();
-                if journal.config_fingerprint != client.spec.config_fingerprint {
-                    counts.other_policy += 1;
-                } else if size > MAX_JOURNAL || bytes + size > MAX_JOURNALS {
-                    counts.too_large += 1;
-                } else {
-                    bytes += size;
-                    let values = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes()));
-                    greatest = greatest.max(values.sum::<usize>());
-                    journals.push((stored.name, journal));
+                if size > MAX_JOURNAL || bytes + size > MAX_JOURNALS {
+                    found.push(FoundConversation::TooLarge);
+                    continue;
                 }
+                bytes += size;
+                let values = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes()));
+                greatest = greatest.max(values.sum::<usize>());
+                let is_earlier = journal.config_fingerprint != client.spec.config_fingerprint;
+                present += usize::from(!is_earlier);
+                found.push(FoundConversation::Journal { name: stored.name, journal, is_earlier });
             }
             if is_end {
                 break;
             }
         }
-        // One conversation is in memory at a time, but three times: the recorded session, and one under each policy.
-        let memory = bytes.saturating_add(greatest.saturating_mul(3));
-        let memory = self.values.take_for_conversation(memory).map_err(|_| {
+        let is_earlier =
+            |found: &FoundConversation| matches!(found, FoundConversation::Journal { is_earlier: true, .. });
+        let shown = match found.iter().any(is_earlier) {
+            true => self.approvals.store.shown_texts(&client.spec.name, 0).await.map_err(failed)?,
+            false => ShownTexts::default(),
+        };
+        let remembered: usize = shown.texts.iter().map(|text| text.text.len() * MEMORY_OF_A_BYTE).sum();
+        // One conversation is in memory at a time, but three times: the recorded session, and one under each policy. The
+        // texts are in memory twice: each conversation that is carried over has a copy to which it adds its own.
+        let memory = greatest.saturating_mul(3).saturating_add(remembered.saturating_mul(2));
+        let memory = self.values.take_for_conversation(memory.saturating_add(bytes)).map_err(|_| {
             let message = "the gateway has no room for these conversations now: try again later";
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
-        Ok(StoredConversations { client: Arc::clone(client), journals, counts, _memory: memory })
+        Ok(StoredConversations { client: Arc::clone(client), found, last, shown, _memory: memory })
     }
 }
 
 /// A function that evaluates one replayed conversation. It receives the name of the conversation, its monitor and the
-/// verdicts that its calls had, and returns `None` to end the evaluation of all conversations.
+/// verdicts that its calls had, and returns `None` to end the evaluation of all conversations. A conversation that was
+/// carried over has no verdicts.
 pub(super) type ConversationVisitor<'a> = dyn FnMut(&str, &Monitor, &[CallVerdict]) -> Option<()> + 'a;
 
 impl StoredConversations {
-    /// Replays the conversations, and calls `each` after each replay that does not diverge. `run` says whether the
-    /// request still waits. The monitor that `each` receives has recorded the inputs of the conversation, so it can
-    /// judge them again under another policy. Returns the numbers of conversations; `None` if the request no longer
-    /// waits for the answer, or `each` returns `None`.
+    /// Replays the conversations, newest first, until the requested number was replayed, and calls `each` after each
+    /// replay that does not diverge. `run` says whether the request still waits. The monitor that `each` receives has
+    /// recorded the inputs of the conversation, so it can judge them again under another policy. Returns the numbers of
+    /// conversations; `None` if the request no longer waits for the answer, or `each` returns `None`.
     pub(super) fn replay_each(
         self,
         run: &ReviewRun,
         each: &mut ConversationVisitor<'_>,
     ) -> Option<ConversationCounts> {
-        let mut counts = self.counts;
-        for (name, ConversationJournal { key, inputs, .. }) in &self.journals {
+        let Self { client, found, last, shown, _memory } = self;
+        let profile = conversations::profile_with(&client, shown);
+        let mut counts = ConversationCounts::default();
+        for conversation in &found {
+            if counts.replayed == last {
+                break;
+            }
             if !run.is_awaited() {
                 return None;
             }
+            let FoundConversation::Journal { name, journal, is_earlier } = conversation else {
+                counts.too_large += 1;
+                continue;
+            };
+            let ConversationJournal { key, inputs, .. } = journal;
             let mut outcome = None;
             let mut at_end = |monitor: &Monitor, judged: Vec<CallVerdict>| {
                 outcome = Some(each(name, monitor, &judged));
             };
-            match conversations::replay_recording(&self.client, key, inputs, &mut at_end) {
-                Ok(()) => counts.replayed += 1,
-                Err(_) => counts.diverged += 1,
+            if *is_earlier {
+                let (turns, profile) = ((key.as_str(), inputs.as_slice()), profile.clone());
+                let replayed =
+                    conversations::replay_carried_over_recording(&client, turns, profile, &mut |monitor| {
+                        at_end(monitor, Vec::new());
+                    });
+                match replayed {
+                    Ok(()) => {
+                        counts.replayed += 1;
+                        counts.carried_over += 1;
+                    }
+                    Err(_) => counts.not_carried_over += 1,
+                }
+            } else {
+                match conversations::replay_recording(&client, key, inputs, &mut at_end) {
+                    Ok(()) => counts.replayed += 1,
+                    Err(_) => counts.diverged += 1,
+                }
             }
             // `each` has ended the evaluation.
             if outcome == Some(None) {

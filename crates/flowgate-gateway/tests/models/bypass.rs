@@ -310,15 +310,14 @@ fn a_description_in_an_item_is_labelled_like_any() {
     const TRUSTS_ONE: &str = "lattice integrity: trusted < untrusted\n\
         label m as trusted if:\n    (m: Message)\n    m.role == \"user\"\n\
         label d as trusted if:\n    (d: Tool) is tool:functions__read\n";
-    let tool = |name: &str, description: &str| {
-        json!({"type": "function", "name": name, "description": description, "parameters": {"type": "object"}})
-    };
+    let tool = |name: &str, description: &str| json!({"type": "function", "name": name, "description": description, "parameters": {"type": "object"}});
     let (read, evil) = (tool("read", "Reads it."), tool("evil", "Says hunter2."));
     let said = json!({"role": "user", "content": "Go."});
     let (own, foreign) = (additional_tools(&read), additional_tools(&evil));
     for upstream_form in ALL {
         let upstream = UpstreamDouble::new(|_| says("Done."));
-        let gateway = TestGateway::configured(&config(&upstream.url, name_of(*upstream_form), TRUSTED), TRUSTS_ONE);
+        let gateway =
+            TestGateway::configured(&config(&upstream.url, name_of(*upstream_form), TRUSTED), TRUSTS_ONE);
         for body in [
             json!({"input": [own, foreign, said], "tools": []}),
             json!({"input": [foreign, said, own], "tools": []}),
@@ -342,7 +341,8 @@ fn a_description_in_an_item_is_labelled_like_any() {
         // An item declares no provenance.
         let mut marked = own.clone();
         marked["flowgate"] = json!({"source": "typed"});
-        let (status, answer) = ask(&gateway, "/v1/responses", &json!({"model": "double", "input": [marked]}), false);
+        let (status, answer) =
+            ask(&gateway, "/v1/responses", &json!({"model": "double", "input": [marked]}), false);
         assert!(status == 400 && answer.contains("`input[0].flowgate` is not known"), "{status} {answer}");
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway, config};
 use crate::page_conversations::{get, home};
+use crate::persisted_turns::tables;
 use crate::upstream::UpstreamDouble;
 use crate::{FORMS, gullible};
 
@@ -14,6 +15,16 @@ const PEOPLE: &str = "[people.ann]\nkey-from = \"ann\"\nrole = \"approver\"\n\
      [people.eve]\nkey-from = \"eve\"\nrole = \"admin\"\ntenants = [\"bank\"]\n";
 const DRY_RUN: &str = "/api/v1/policies/dry-run";
 const USAGE: &str = "/api/v1/policies/usage?client=agent";
+
+/// Returns the numbers of conversations in an answer: these, and 0 of every other one.
+fn numbers(some: &[(&str, usize)]) -> Value {
+    let mut all =
+        json!({"replayed": 0, "carried_over": 0, "not_carried_over": 0, "too_large": 0, "diverged": 0});
+    for (name, number) in some {
+        all[name] = json!(number);
+    }
+    all
+}
 
 fn post(gateway: &TestGateway, person: &str, body: &Value) -> (u16, Value) {
     let key = format!("Bearer key-of-the-person-{person}");
@@ -50,10 +61,7 @@ fn statements_are_counted_in_stored_conversations() {
     };
     let (usage, statements) = counts("vic", "&last=1");
     assert_eq!(usage["files"], json!([{"path": null, "text": POLICY}]));
-    assert_eq!(
-        usage["conversations"],
-        json!({"replayed": 1, "other_policy": 0, "too_large": 0, "diverged": 0})
-    );
+    assert_eq!(usage["conversations"], numbers(&[("replayed", 1)]));
     let of = |statements: &[(String, Value)], name: &str| {
         statements.iter().find(|(known, _)| known == name).map(|(_, counts)| counts.clone())
     };
@@ -146,14 +154,89 @@ fn a_dry_run_lists_the_verdicts_that_would_change() {
     // Nothing has changed by that.
     let (_, trace) = get(&gateway, "ann", USAGE);
     assert_eq!(trace["files"][0]["text"], POLICY);
+}
+
+/// After a change of the policy, the conversations of before are judged as their next requests would find them: with
+/// the calls that ran, and without those that the earlier policy stopped.
+#[test]
+fn conversations_of_an_earlier_policy_are_judged_under_the_present_one() {
+    let upstream = UpstreamDouble::new(gullible);
+    let home = home(&upstream, PEOPLE);
+    let gateway = home.start();
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
+    gateway.stop();
+
+    home.policy(&POLICY.replace("as untrusted if:", "as trusted if:"));
+    let gateway = home.start();
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
+    let carried = numbers(&[("replayed", 2), ("carried_over", 1)]);
+    // In the first conversation, `read` ran, and `send` was asked about. In the second one, where pages are trusted, the
+    // model was given `send` and `read` after that.
+    let asks = format!("{POLICY}ask \"reading\" if:\n    (call: ToolCall) is tool:read\n");
+    let answer = dry_run(&gateway, &asks);
+    assert_eq!((&answer["conversations"], &answer["calls"]), (&carried, &json!(4)), "{answer}");
+    let changes = answer["changes"].as_array().unwrap().iter().map(|change| {
+        let outcome = |side: &str| change[side]["outcome"].as_str().unwrap().to_owned();
+        format!("{}: {}, then {}", change["tool"].as_str().unwrap(), outcome("before"), outcome("after"))
+    });
+    let changes: Vec<String> = changes.collect();
+    let [read, send] = ["read", "send"].map(|tool| format!("{tool}: permitted, then asked"));
+    let expected = [&read, &send, &read, &read].map(String::clone);
+    assert_eq!(changes, expected);
+    assert_eq!(answer["differing"], 0);
+    let (_, usage) = get(&gateway, "ann", USAGE);
+    assert_eq!((&usage["conversations"], &usage["calls"]), (&carried, &json!(4)), "{usage}");
+    // The present policy has labelled the pages of both conversations.
+    let pages = usage["statements"].as_array().unwrap().iter().find(|statement| statement["line"] == 9);
+    assert_eq!(pages.unwrap()["applied"], 3, "{usage}");
+    // Nothing was stored by that.
+    assert_eq!(get(&gateway, "ann", USAGE).1, usage);
+    gateway.stop();
+    home.policy(POLICY);
+    let gateway = home.start();
+    assert_eq!(dry_run(&gateway, POLICY)["conversations"], carried);
+}
+
+/// A conversation that cannot be judged is left out, and another one takes its place.
+#[test]
+fn a_conversation_that_is_left_out_does_not_count_towards_the_number() {
+    let upstream = UpstreamDouble::new(gullible);
+    let home = home(&upstream, PEOPLE);
+    let gateway = home.start();
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("And what is new now?");
     gateway.stop();
     home.policy(&format!("{POLICY}\nx := 1\n"));
+    // Replaces the inputs of the newest conversation.
+    let replace = |inputs: &str| {
+        let newest = "conversation = (SELECT MAX(id) FROM conversations)";
+        let sql: &str = format!("UPDATE turns SET inputs = '{inputs}' WHERE number = 0 AND {newest}").leak();
+        assert_eq!(tables(&home, vec![sql].leak()), 1);
+    };
+    let judged = |gateway: &TestGateway, last: usize| {
+        let body = json!({"client": "agent", "policy": POLICY, "last": last});
+        let (status, answer) = post(gateway, "ann", &body);
+        assert_eq!(status, 200, "{answer}");
+        (answer["conversations"].clone(), answer["calls"].clone())
+    };
     let gateway = home.start();
-    let answer = dry_run(&gateway, POLICY);
-    assert_eq!(
-        answer["conversations"],
-        json!({"replayed": 0, "other_policy": 1, "too_large": 0, "diverged": 0})
-    );
+    for (last, found) in [(1, 1), (20, 2)] {
+        let expected = numbers(&[("replayed", found), ("carried_over", found)]);
+        assert_eq!(judged(&gateway, last), (expected, json!(found)));
+    }
+    gateway.stop();
+    // The newest one cannot be carried over any more.
+    replace("damaged");
+    let gateway = home.start();
+    let left_out = |reason: &'static str| numbers(&[("replayed", 1), ("carried_over", 1), (reason, 1)]);
+    for last in [1, 20] {
+        assert_eq!(judged(&gateway, last), (left_out("not_carried_over"), json!(1)));
+    }
+    // The newest one is larger than what is judged.
+    gateway.stop();
+    replace(&"x".repeat((4 << 20) + 1));
+    let gateway = home.start();
+    assert_eq!(judged(&gateway, 1), (left_out("too_large"), json!(1)));
 }
 
 #[test]

@@ -5,12 +5,14 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
 use flowgate_audit::RecordKind;
+use flowgate_lm::chat::Message;
 use serde_json::{Value, json};
 
 use crate::approvals::{PersonClient, home, mails};
 use crate::audit_log::records;
 use crate::gateway::{GatewayHome, KEY, LogLines, OTHER_KEY, POLICY, TestAgent, TestGateway, config, until};
 use crate::mcp::{AnswerForm, McpServerDouble};
+use crate::persisted_turns::tables;
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 use crate::{FORMS, mcp, servers};
 
@@ -135,6 +137,64 @@ fn a_conversation_is_carried_over_to_a_changed_policy() {
     goes_on(POLICY, (true, false));
 }
 
+/// A conversation whose policy has changed twice is stored like one whose policy has not changed: nothing of the earlier
+/// policies is left, in the database or in memory.
+#[test]
+fn a_second_change_leaves_nothing_of_the_first() {
+    let stored = |changes: usize| -> Vec<i64> {
+        // In each turn, the model reads a page and sends a mail, which is asked about and not decided in time.
+        let upstream = UpstreamDouble::new(|request| match request.messages.last() {
+            Some(Message::User(_)) => calls(&[("read", "{}"), ("send", r#"{"to": "bob", "body": "hello"}"#)]),
+            _ => says("Done."),
+        });
+        let home = home(&upstream, 0);
+        let (gateway, _lines) = home.start_reloadable();
+        let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+        for turn in 0..3 {
+            if (1..=changes).contains(&turn) {
+                let remember: &[&str] = match turn {
+                    1 => &["CREATE TABLE earlier_keys AS SELECT key, basis FROM conversations"],
+                    _ => &["INSERT INTO earlier_keys SELECT key, basis FROM conversations"],
+                };
+                tables(&home, remember);
+                let asks = "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
+                home.policy(&format!("{POLICY}{asks}# Change {turn}.\n"));
+                assert_eq!(reload(&gateway).0, 200);
+            }
+            agent.says(&format!("What is new on day {turn}?"));
+        }
+        if changes > 0 {
+            // Each change has replaced the key and the fingerprint of the settings.
+            const KEPT: &str = "SELECT COUNT(*) FROM conversations JOIN earlier_keys ON \
+                conversations.key = earlier_keys.key OR conversations.basis = earlier_keys.basis";
+            assert_eq!(tables(&home, &[KEPT]), 0);
+            let keys = tables(&home, &["SELECT COUNT(DISTINCT key) FROM earlier_keys"]);
+            assert_eq!(usize::try_from(keys), Ok(changes));
+            tables(&home, &["DROP TABLE earlier_keys"]);
+        }
+        // The size of a turn is that of all turns up to it.
+        assert_eq!(tables(&home, &["SELECT CAST(SUM(LENGTH(inputs)) - MAX(bytes) AS BIGINT) FROM turns"]), 0);
+        // The memory of the conversations that were evaluated is free again.
+        until(|| gateway.get("/metrics", "").1.lines().any(|line| line == "flowgate_value_bytes 0"));
+        [
+            "SELECT COUNT(*) FROM conversations",
+            "SELECT COUNT(*) FROM turns",
+            "SELECT COUNT(*) FROM prefixes",
+            "SELECT COUNT(*) FROM seen",
+            "SELECT COUNT(*) FROM questions",
+            "SELECT COUNT(*) FROM questions WHERE state = 'open'",
+            "SELECT COUNT(*) FROM questions WHERE state = 'void'",
+            "SELECT COUNT(*) FROM lasting_grants",
+        ]
+        .map(|sql| tables(&home, vec![sql].leak()))
+        .to_vec()
+    };
+    let unchanged = stored(0);
+    for changes in [1, 2] {
+        assert_eq!(stored(changes), unchanged, "after {changes} changes");
+    }
+}
+
 /// What a user quoted from another conversation keeps its label when the policy changes before a restart: the texts that
 /// the client was shown are loaded before the chat is processed again.
 #[test]
@@ -247,12 +307,23 @@ fn a_conversation_with_servers_is_carried_over() {
         assert!(answer.contains("MALLORY"), "{answer}");
         view["is_carried_over"].as_bool().unwrap()
     };
+    // The dry run of a policy judges the call of `read`, which ran.
+    let dry_run = |gateway: &TestGateway| {
+        let body = json!({"client": "agent", "policy": trusting_pages()});
+        let (status, answer) = PersonClient(gateway, "ann").post("/api/v1/policies/dry-run", &body);
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let counts = &answer["conversations"];
+        json!([counts["replayed"], counts["carried_over"], answer["calls"], answer["changed"]])
+    };
     assert!(view(&gateway));
+    assert_eq!(dry_run(&gateway), json!([1, 1, 1, 0]));
     assert!(pays(&mut agent));
     let line = lines.next("configuration");
     assert_eq!(line["conversation"], "one");
     assert!(line["message"].as_str().unwrap().contains("its labels are those of the present one"), "{line}");
     assert!(!view(&gateway));
+    assert_eq!(dry_run(&gateway), json!([1, 0, 2, 0]));
     assert_eq!(bank.calls().len(), 1);
     gateway.stop();
     // What was carried over is stored, and so are the calls after it.
@@ -276,7 +347,7 @@ fn a_conversation_with_servers_is_carried_over() {
     let line = lines.next("configuration");
     let told = line["message"].as_str().unwrap();
     assert!(
-        told.contains("begins again without its history")
+        told.contains("starts over without its history")
             && told.contains("the MCP server `web`, which the client may not use"),
         "{told}"
     );

@@ -10,7 +10,7 @@ use flowgate_lm::chat::Source;
 use super::QuotationMemory;
 
 /// A client: what the operator declares about it, and the texts of all its sessions.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ClientProfile {
     /// Whether text that it sends as the user's is trusted without a declared provenance. The operator sets this, and
     /// accepts the risk that the agent pastes untrusted text into it.

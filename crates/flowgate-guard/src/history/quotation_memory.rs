@@ -46,7 +46,7 @@ const OWN: &str = "user";
 const OTHERS: &str = "others";
 
 /// The texts of a client's sessions that carry a label, as windows of their normal form.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct QuotationMemory {
     /// The most windows that may be remembered.
     room: usize,
@@ -69,7 +69,7 @@ pub struct QuotationMemory {
 }
 
 /// A source of texts, and how much of its texts is remembered.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct RememberedSource {
     name: String,
     /// The number of the younger generation. Windows of generations before the previous one are forgotten.

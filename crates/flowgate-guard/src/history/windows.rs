@@ -71,7 +71,7 @@ fn fingerprint(hash: u64) -> WindowFingerprint {
 }
 
 /// A set of windows that forgets the oldest.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RecentWindows {
     young: WindowSet,
     old: WindowSet,
@@ -113,7 +113,7 @@ pub(super) struct WindowMark {
 }
 
 /// Windows with their marks. Many windows have the same set of marks, so each set is stored once and has a number.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct MarkedWindows {
     /// The number of the set of marks of each window.
     sets: WindowMap<u16>,

@@ -56,7 +56,8 @@ pub(super) fn reader(
     if let Some(folder) = &options.screener {
         return saved_reader(folder, options.model.device.processor).map(Some);
     }
-    let (model, name) = crate::local_model::load(crate::local_model::EMBEDDED.as_ref(), options.model.device.processor)?;
+    let (model, name) =
+        crate::local_model::load(crate::local_model::EMBEDDED.as_ref(), options.model.device.processor)?;
     trained_reader(model, &name, (CASES, options.seed), step)
 }
 

@@ -1,7 +1,8 @@
 //! Examines a configuration of the gateway, for `flowgate doctor --config`: whether the environment variables that it
 //! names are set, whether others can read its key files, whether its policies are valid, and what they hide from the
 //! models of clients; with `--online`, also whether the models' servers answer, and the issuers of MCP servers give
-//! tokens. Adds what it finds to the findings that `doctor` prints.
+//! tokens. Its fields are those of the file and those that `FLOWGATE_CONFIG__*` variables set. Adds what it finds to the
+//! findings that `doctor` prints.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,14 +16,21 @@ use ureq::tls::TlsConfig;
 use super::sample::SampleRequest;
 use super::{FindingState, Findings, online, permissions, report_policy};
 use crate::clients::config_file::ConfigText;
-use crate::command::serve::read_config;
+use crate::command::serve::{config_content, read_config};
 use crate::gateway_client::trusted_in;
 use crate::input::{InputError, read_short_text};
 
 /// The settings whose value is the name of an environment variable.
 const VARIABLES: [&str; 4] = ["key-from", "url-from", "webhook-secret-from", "client-secret-from"];
 /// The settings whose value is the path of a file with a key; `tls.key` is another one.
-const SECRET_FILES: [&str; 4] = ["key-file", "webhook-secret-file", "client-secret-file", "token-file"];
+const SECRET_FILES: [&str; 6] = [
+    "key-file",
+    "webhook-secret-file",
+    "client-secret-file",
+    "encryption-key-file",
+    "headers-file",
+    "token-file",
+];
 
 /// Examines the configuration at `path`, its policies with a sample request if one is given, and, if `is_online`, the
 /// models' servers.
@@ -38,13 +46,17 @@ pub(super) fn examine(
     let (text, name) = (read_short_text(path)?, path.display().to_string());
     let folder = path.parent().unwrap_or(Path::new(""));
     // `true`: the configuration is TOML.
-    let document = match ConfigText::read(&text, true) {
+    let in_file = match ConfigText::read(&text, true) {
         Ok(document) => document.to_value(),
         Err(error) => {
             findings.wrong(format!("{name}: {error}"));
             return Ok(());
         }
     };
+    // If a variable cannot be used, `read_config` says why.
+    let effective = config_content(&text);
+    let can_ask = effective.is_ok();
+    let document = effective.unwrap_or(in_file);
     // Pairs of a variable that is not set and a substitute for its value.
     let mut missing = Vec::new();
     // The empty path: the whole document is the section.
@@ -76,7 +88,8 @@ pub(super) fn examine(
             }
         }
     }
-    if is_online {
+    // The addresses are not known if a variable cannot be used.
+    if is_online && can_ask {
         examine_upstreams(&document, folder, &name, findings);
     }
     Ok(())
@@ -171,7 +184,8 @@ fn examine_tokens(clients: &[ClientSettings], name: &str, findings: &mut Finding
     }
 }
 
-/// Asks the models' servers that the configuration `document` names. Any status below 500 shows that a server can be
+/// Asks the models' servers that the configuration `document` names, with its fields from the environment. Any status
+/// below 500 shows that a server can be
 /// reached: the request has no key, so a refusal is expected. The certificate of a server is checked as the gateway
 /// checks it: by the authorities of its `ca-file`, if it has one. `name` is the file of the configuration, and `folder`
 /// the one in which relative paths begin. An upstream without an address is skipped.

@@ -13,16 +13,22 @@ use crate::escaping;
 /// The hooks of the examined files.
 #[derive(Debug, Default)]
 pub(super) struct FoundHooks {
-    /// Each with its file.
-    hooks: Vec<(PathBuf, ConfiguredHook)>,
+    /// Each with its file, and whether that is of the project alone.
+    hooks: Vec<(PathBuf, bool, ConfiguredHook)>,
     /// The files that switch hooks off.
     off: Vec<PathBuf>,
 }
 
 impl FoundHooks {
-    /// Adds the hooks of the file at `path`, and whether it switches hooks off.
-    pub(super) fn add(&mut self, path: &Path, hooks: Vec<ConfiguredHook>, are_off: bool) {
-        self.hooks.extend(hooks.into_iter().map(|hook| (path.to_owned(), hook)));
+    /// Adds the hooks of the file at `path`, and whether it switches hooks off. `is_of_project` states whether the file is
+    /// of a project, and not of the user or of all users.
+    pub(super) fn add(
+        &mut self,
+        (path, is_of_project): (&Path, bool),
+        hooks: Vec<ConfiguredHook>,
+        are_off: bool,
+    ) {
+        self.hooks.extend(hooks.into_iter().map(|hook| (path.to_owned(), is_of_project, hook)));
         if are_off {
             self.off.push(path.to_owned());
         }
@@ -33,9 +39,12 @@ impl FoundHooks {
         let effects: Vec<(&Path, &ConfiguredHook, HookEffect)> = self
             .hooks
             .iter()
-            .map(|(path, hook)| (path.as_path(), hook, effect(hook, client)))
+            .map(|(path, _, hook)| (path.as_path(), hook, effect(hook, client)))
             .filter(|(.., effect)| *effect != HookEffect::NotFlowgate)
             .collect();
+        let mut guarding = self.hooks.iter().filter(|(.., hook)| effect(hook, client) == HookEffect::Guards);
+        let is_only_of_project =
+            guarding.clone().next().is_some() && guarding.all(|(_, of_project, _)| *of_project);
         if effects.is_empty() {
             if let Some(client) = client.filter(|client| client.hook.is_some()) {
                 let name = client.name;
@@ -74,6 +83,12 @@ impl FoundHooks {
                 HookEffect::NotFlowgate => {}
             }
         }
+        if is_only_of_project {
+            findings.note(
+                "the hook of Flowgate is in the files of this project, so it guards only what the client does here; write it \
+                 into the settings of the user to guard everything (docs/hooks.md)",
+            );
+        }
     }
 }
 
@@ -104,6 +119,12 @@ fn remedy(gap: &HookGap) -> &'static str {
 /// Examines the policy of a hook that guards: whether it can be used, and whether the hook sets its parameters.
 fn examine_guard(path: &Path, hook: &ConfiguredHook, findings: &mut Findings) {
     let (words, file) = (hook.words(), path.display());
+    if hook.fails_open() {
+        findings.note(format!(
+            "{file}: the client continues if the hook of Flowgate cannot run or takes too long; end its command with `|| exit 2`, \
+             and write `\"onFailure\": \"block\"` for Claude Code or `\"failClosed\": true` for Cursor (docs/hooks.md)"
+        ));
+    }
     let Some(policy_path) = option(&words, "--policy") else {
         return findings
             .wrong(format!("{file}: the hook has no --policy, so it denies every call; add --policy FILE"));

@@ -14,17 +14,19 @@ use crate::escaping;
 use crate::input::{InputError, bounded_text};
 
 /// Examines the servers and hooks in `file`, and in the existing files of the client with the id `client`, if they are
-/// given: those below the home folder and, without `home`, those for all users. Adds what is wrong to `findings`.
+/// given: those below the home folder, those of the project and, without `home`, those for all users. Adds what is wrong
+/// to `findings`.
 ///
 /// # Errors
 /// If there is no such client, no home folder, or a file cannot be read.
 pub(super) fn examine(
     client: Option<&str>,
     file: Option<&Path>,
-    home: Option<&Path>,
+    (home, project): (Option<&Path>, &Path),
     findings: &mut Findings,
 ) -> Result<(), InputError> {
-    let mut paths: Vec<PathBuf> = file.map(Path::to_owned).into_iter().collect();
+    // Each with whether it is of the project alone.
+    let mut paths: Vec<(PathBuf, bool)> = file.map(|file| (file.to_owned(), false)).into_iter().collect();
     let mut examined: Option<&'static McpClient> = None;
     if let Some(client) = client {
         let known: Vec<&str> = CLIENTS.iter().map(|known| known.id).collect();
@@ -38,12 +40,20 @@ pub(super) fn examine(
         let of_system = found.system_files(Path::new("/")).filter(|_| home.is_none());
         let home = home_folder(home)
             .ok_or_else(|| InputError("there is no home folder; name one with --home".to_owned()))?;
-        let files = found.home_files(&home).into_iter().chain(of_system);
-        let existing: Vec<PathBuf> = files.filter(|path| path.is_file()).collect();
+        let of_user = found.home_files(&home).into_iter().chain(of_system).map(|path| (path, false));
+        let of_project = found.project_files(project).map(|path| (path, true));
+        let mut existing: Vec<(PathBuf, bool)> = Vec::new();
+        for (path, is_of_project) in of_user.chain(of_project) {
+            // If the project is the home folder, its files are those of the user.
+            let is_new = |path: &Path| existing.iter().all(|(known, _)| !is_same_file(known, path));
+            if path.is_file() && is_new(&path) {
+                existing.push((path, is_of_project));
+            }
+        }
         examined = Some(found);
         if existing.is_empty() {
             findings.wrong(format!(
-                "{} has no configuration in {}; name its file with --file",
+                "{} has no configuration in {} or in the project; name its file with --file",
                 found.name,
                 home.display()
             ));
@@ -51,7 +61,7 @@ pub(super) fn examine(
         paths.extend(existing);
     }
     let mut hooks = hooks::FoundHooks::default();
-    for path in paths {
+    for (path, is_of_project) in paths {
         let text = bounded_text(&path, MAX_CONFIG)?;
         let is_toml = path.extension().is_some_and(|extension| extension == "toml");
         match ConfigText::read(&text, is_toml) {
@@ -61,12 +71,20 @@ pub(super) fn examine(
                     examine_server(server, &path, findings);
                 }
                 let root = config.to_value();
-                hooks.add(&path, hooks_of(&root), are_switched_off(&root));
+                hooks.add((&path, is_of_project), hooks_of(&root), are_switched_off(&root));
             }
         }
     }
     hooks.examine(examined, findings);
     Ok(())
+}
+
+/// Returns whether two paths of existing files lead to the same file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
 }
 
 /// Examines one server of the file at `path`: whether its program exists, and whether it runs behind `flowgate mcp`

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::clients::config_file::{ConfigText, ConfiguredServer, MAX_CONFIG};
+use crate::clients::packages::folder_variable;
 use crate::escaping;
 use crate::input::bounded_text;
 use crate::mcp::{self, McpServerSpec};
@@ -69,7 +70,7 @@ impl ScannedServers {
         let read = mcp::read(&list, folder, &|name| {
             // A server that is not started needs no values of variables, which may be secrets.
             let unused = (!expands).then(String::new);
-            unused.or_else(|| std::env::var(name).ok())
+            unused.or_else(|| folder_variable(path, name)).or_else(|| std::env::var(name).ok())
         });
         let at = |why: &str| format!("{}: {why}", escaping::line(&path.display().to_string()));
         match read {

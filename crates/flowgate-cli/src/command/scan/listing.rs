@@ -14,6 +14,7 @@ use super::{ScannedFile, ScannedServer, ScannedTool, ServerTools};
 use crate::args::ScanArgs;
 use crate::clients::known_servers;
 use crate::clients::known_tools::{self, GuessedTraits};
+use crate::clients::packages::folder_variable;
 use crate::escaping;
 use crate::input::InputError;
 use crate::mcp::{self, AsyncRuntime, McpServerSpec};
@@ -98,7 +99,8 @@ pub(super) fn list_tools(
 fn launches(files: &mut [ScannedFile]) -> Vec<ServerLaunch> {
     let mut launches: Vec<ServerLaunch> = Vec::new();
     for (file, found) in files.iter_mut().enumerate() {
-        let folder = found.file.path.parent().unwrap_or(Path::new("")).to_owned();
+        let path = found.file.path.clone();
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         for (server, scanned) in found.servers.iter_mut().enumerate() {
             let entry = scanned.server.usual_entry(&found.content);
             // The names of servers can be any text, so the started ones are numbered.
@@ -106,8 +108,11 @@ fn launches(files: &mut [ScannedFile]) -> Vec<ServerLaunch> {
             let read =
                 |variable: &dyn Fn(&str) -> Option<String>| mcp::read_entry(&name, &entry, &folder, variable);
             // A person is shown the names of variables that are set, and not their values, which can be secrets.
-            let variable = |name: &str| std::env::var(name).ok();
-            let names = |name: &str| variable(name).map(|_| format!("${{{name}}}"));
+            let environment = |name: &str| std::env::var(name).ok();
+            let variable = |name: &str| folder_variable(&path, name).or_else(|| environment(name));
+            let names = |name: &str| {
+                folder_variable(&path, name).or_else(|| environment(name).map(|_| format!("${{{name}}}")))
+            };
             match (read(&variable), read(&names)) {
                 (Ok(spec), Ok(shown)) => {
                     match launches.iter_mut().find(|other| other.spec.is_reached_like(&spec)) {

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::clients::hooks::{ConfiguredHook, HookEffect};
 use crate::clients::known_tools::GuessedTraits;
+use crate::clients::packages::UnreadPackage;
 use crate::clients::places::{FileScope, McpClient};
 use crate::escaping;
 use crate::output::{Console, plural};
@@ -53,10 +54,15 @@ fn hook_line(found: &ScannedFile, hook: &ConfiguredHook) -> String {
         HookEffect::Guards if found.hooks_are_off => {
             format!("  hook   {program} does not run, since this file switches hooks off")
         }
-        HookEffect::Guards if found.file.scope == FileScope::Project => {
-            format!("  guards {program} in this project")
+        HookEffect::Guards => {
+            let place = if found.file.scope == FileScope::Project { " in this project" } else { "" };
+            let failure = if hook.fails_open() {
+                "; if it cannot run, calls pass: end its command with `|| exit 2`"
+            } else {
+                ""
+            };
+            format!("  guards {program}{place}{failure}")
         }
-        HookEffect::Guards => format!("  guards {program}"),
     }
 }
 
@@ -144,12 +150,29 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
             result.bypasses.iter().map(|(client, bypass)| bypass_of(client, bypass)).collect();
         output.line(&format!("Bypasses Flowgate: {}", named.join("; ")));
     }
+    if !result.unread.is_empty() {
+        output.line(&format!(
+            "Not read, so servers and hooks may be missing above: {}",
+            not_read(&result.unread).join("; ")
+        ));
+    }
     if let Some((client, _)) = result.combinations.first() {
         output.line(&format!(
             "Next: `flowgate init FILE --start` drafts a policy; `flowgate wrap {} --policy policy.flow` puts the servers behind it",
             client.id
         ));
     }
+}
+
+/// Names what could not be read, each with its client and the reason.
+fn not_read(unread: &[UnreadPackage]) -> Vec<String> {
+    let named = unread.iter().take(MAX_NAMED).map(|unread| {
+        let name = escaping::excerpt(&unread.name, 120);
+        format!("{}: {name} {}", unread.client.name, escaping::excerpt(&unread.why, 120))
+    });
+    let more = unread.len().saturating_sub(MAX_NAMED);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    named.chain(more).collect()
 }
 
 /// Names what of a client bypasses Flowgate, such as `Cursor (its own tools, without a hook, web)`.
@@ -206,6 +229,9 @@ pub(super) fn to_json(result: &ScanResult) -> Value {
                 "servers": found.servers.iter().map(server_json).collect::<Vec<_>>(),
                 "hooks": found.hooks.len(),
                 "guarded_by_hook": found.has_guard(),
+                "hooks_that_fail_open": found.hooks.iter().filter(|hook| {
+                    found.effect_of(hook) == HookEffect::Guards && hook.fails_open()
+                }).count(),
                 "hook_gaps": found.hooks.iter().filter_map(|hook| match found.effect_of(hook) {
                     HookEffect::Gap(gap) => Some(gap.description()),
                     HookEffect::Guards | HookEffect::NotFlowgate => None,
@@ -230,7 +256,11 @@ pub(super) fn to_json(result: &ScanResult) -> Value {
             "bypass": bypass,
         })
     });
-    json!({"clients": clients.collect::<Vec<_>>()})
+    let unread = result
+        .unread
+        .iter()
+        .map(|unread| json!({"client": unread.client.id, "name": unread.name, "reason": unread.why}));
+    json!({"clients": clients.collect::<Vec<_>>(), "not_read": unread.collect::<Vec<_>>()})
 }
 
 /// Returns a server as JSON. `judged_by` says what its traits are guessed from; `unlisted` why its tools are not known,

@@ -5,8 +5,8 @@
 //! the labels of this policy. The messages of MCP servers are processed again by their proxies, with the recorded
 //! decisions of the earlier policy ([`flowgate_mcp::ProxyRuling`]), since the calls that it permitted have run. The new
 //! form of the turns is stored together with the next turn: until then, the database has the earlier form, and the next
-//! request carries the conversation over again. [`replay_carried_over`] does the same for a person who views the
-//! conversation, and stores nothing.
+//! request carries the conversation over again. [`replay_carried_over`] and [`replay_carried_over_recording`] do the same
+//! for a person who views the conversation and for the review of a policy, and store nothing.
 //!
 //! [`Conversation::carry_over`]: flowgate_guard::conversation::Conversation::carry_over
 
@@ -69,7 +69,7 @@ impl Conversations {
                 .to_owned(),
             Err(why) => format!(
                 "the policy has changed since the conversation was stored, and the conversation cannot be carried over, so it \
-                begins again without its history: what the agent sends of this history is not trusted; {why}"
+                starts over without its history: what the agent sends of this history is not trusted; {why}"
             ),
         };
         let fields = vec![("conversation", handle.name().into())];
@@ -78,27 +78,63 @@ impl Conversations {
     }
 }
 
+/// Returns a profile of the client whose memory of quotations has `shown`, the texts that the database has. What is
+/// added to it does not become part of the memory of the client.
+pub(crate) fn profile_with(client: &ClientState, shown: ShownTexts) -> ClientProfile {
+    let mut profile = client.separate_profile();
+    if shown.has_forgotten {
+        profile.quotations.note_forgotten();
+    }
+    load_history(&mut profile, shown.texts);
+    profile
+}
+
 /// Replays a conversation under the present policy and settings of its client, although it was stored under earlier
-/// ones. `turns` are its stored turns, and `digest_key` is the key of its digests, in hexadecimal. `shown` are the
-/// texts that the client was shown, as the database has them: quotations are recognised by them. After the last turn,
-/// calls `at_end` once with the monitor, whose trace and labels the caller may read. Stores nothing, and adds no text
-/// to the client's memory of quotations.
+/// ones. `turns` are its stored turns, and `digest_key` is the key of its digests, in hexadecimal. Quotations are
+/// searched among the texts of `profile` ([`profile_with`]). After the last turn, calls `at_end` once with the monitor,
+/// whose trace and labels the caller may read. Stores nothing, and adds no text to the client's memory of quotations.
 ///
 /// # Errors
 /// If a turn cannot be carried over; the message says which, and why.
 pub(crate) fn replay_carried_over(
     client: &ClientState,
     (digest_key, turns): (&str, &[String]),
-    shown: ShownTexts,
+    profile: ClientProfile,
+    at_end: &mut dyn FnMut(&Monitor),
+) -> Result<(), RequestError> {
+    // 0: the conversation is not stored, so its number in the database does not matter.
+    let session = empty_state(client, 0, digest_key)?;
+    carry_over_on(session, client, (digest_key, turns), profile, at_end)
+}
+
+/// Processes the turns of a conversation again as [`replay_carried_over`] does, with a monitor that records its inputs:
+/// `at_end` can have them judged again under another policy.
+///
+/// # Errors
+/// If a turn cannot be carried over; the message says which, and why.
+pub(crate) fn replay_carried_over_recording(
+    client: &ClientState,
+    (digest_key, turns): (&str, &[String]),
+    profile: ClientProfile,
     at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<(), RequestError> {
     // 0: the replayed state is never persisted, so its number in the database does not matter.
     let mut session = empty_state(client, 0, digest_key)?;
-    let mut profile = client.separate_profile();
-    if shown.has_forgotten {
-        profile.quotations.note_forgotten();
-    }
-    load_history(&mut profile, shown.texts);
+    session.conversation.monitor_mut().record_inputs();
+    carry_over_on(session, client, (digest_key, turns), profile, at_end)
+}
+
+/// Processes the stored turns `turns` again on `session`, a conversation without turns, as [`replay_carried_over`] does.
+///
+/// # Errors
+/// If a turn cannot be carried over; the message says which, and why.
+fn carry_over_on(
+    mut session: ConversationState,
+    client: &ClientState,
+    (digest_key, turns): (&str, &[String]),
+    mut profile: ClientProfile,
+    at_end: &mut dyn FnMut(&Monitor),
+) -> Result<(), RequestError> {
     let turns = (earlier_key(digest_key)?, turns);
     carry_turns(client, &mut session, &mut profile, turns).map_err(|why| {
         let message = format!(
