@@ -298,6 +298,11 @@ fn no_suggestion_lets_an_attack_pass_that_the_whole_policy_stops() {
     let sum = total(false);
     assert!(sum.questions >= 100 && sum.advised >= 16, "{sum:#?}");
     assert_eq!(sum.beyond, Vec::<String>::new());
+    // Without a corpus, a suggestion can be a statement of the author's own policy that lets some attack do more than
+    // the policy with the gap does. `docs/replay.md` names the figures.
+    let document = include_str!("../../../../docs/replay.md");
+    let figures = format!("{} of {} first suggestions", sum.harmful.len(), sum.advised);
+    assert!(document.contains(&figures), "docs/replay.md lacks \"{figures}\": {:#?}", sum.harmful);
 }
 
 /// What is printed about each suggestion is what a count of the verdicts gives. The policies lack a statement without which

@@ -92,13 +92,13 @@ mod tests {
         let path = || "/srv/secret/flowgate.db".to_owned();
         let sqlite = rusqlite::Connection::open_in_memory().unwrap();
         let refused = sqlite.execute("INSERT INTO secret VALUES (1)", []).unwrap_err();
-        let migration = sqlx::migrate::MigrateError::Execute(sqlx::Error::Io(os()));
+        let migration = sqlx_core::migrate::MigrateError::Execute(sqlx_core::Error::Io(os()));
         let errors = [
-            (DatabaseError::Postgres(sqlx::Error::Io(os())), STORE),
-            (DatabaseError::Postgres(sqlx::Error::Configuration("secret".into())), STORE),
-            (DatabaseError::Postgres(sqlx::Error::Protocol("SELECT secret".to_owned())), STORE),
-            (DatabaseError::Postgres(sqlx::Error::ColumnNotFound("secret".to_owned())), STORE),
-            (DatabaseError::Postgres(sqlx::Error::PoolTimedOut), STORE),
+            (DatabaseError::Postgres(sqlx_core::Error::Io(os())), STORE),
+            (DatabaseError::Postgres(sqlx_core::Error::Configuration("secret".into())), STORE),
+            (DatabaseError::Postgres(sqlx_core::Error::Protocol("SELECT secret".to_owned())), STORE),
+            (DatabaseError::Postgres(sqlx_core::Error::ColumnNotFound("secret".to_owned())), STORE),
+            (DatabaseError::Postgres(sqlx_core::Error::PoolTimedOut), STORE),
             (DatabaseError::Sqlite(refused), STORE),
             (DatabaseError::Sqlite(rusqlite::Error::InvalidPath(path().into())), STORE),
             (DatabaseError::Migration(MigrationError::Postgres(migration)), STORE),

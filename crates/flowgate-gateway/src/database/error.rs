@@ -11,7 +11,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub enum DatabaseError {
     /// PostgreSQL returned an error.
-    Postgres(sqlx::Error),
+    Postgres(sqlx_core::Error),
     /// SQLite returned an error.
     Sqlite(rusqlite::Error),
     /// A migration failed.
@@ -86,7 +86,7 @@ impl fmt::Display for DatabaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // A database's error message may quote the row.
-            Self::Postgres(sqlx::Error::Database(error)) => match error.code() {
+            Self::Postgres(sqlx_core::Error::Database(error)) => match error.code() {
                 Some(code) => {
                     write!(f, "PostgreSQL reports an error (SQLSTATE {code}): its server log has the message")
                 }
@@ -244,7 +244,7 @@ impl DatabaseError {
 #[derive(Debug)]
 pub enum MigrationError {
     /// PostgreSQL cannot be migrated.
-    Postgres(sqlx::migrate::MigrateError),
+    Postgres(sqlx_core::migrate::MigrateError),
     /// A statement of the migration with this number failed on SQLite.
     Sqlite(i64, rusqlite::Error),
     /// The migration with this number was applied with other statements than those of this version.
@@ -279,8 +279,8 @@ impl From<rusqlite::Error> for DatabaseError {
     }
 }
 
-impl From<sqlx::Error> for DatabaseError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<sqlx_core::Error> for DatabaseError {
+    fn from(error: sqlx_core::Error) -> Self {
         Self::Postgres(error)
     }
 }

@@ -5,14 +5,17 @@ use std::borrow::Cow;
 use std::pin::Pin;
 use std::time::Duration;
 
-use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgArguments, PgConnection, PgPoolOptions, PgRow};
-use sqlx::query::Query;
-use sqlx::{
-    AssertSqlSafe, Column as _, Connection as _, PgPool, Postgres, Row as _, SqlSafeStr as _, TypeInfo as _,
-    ValueRef as _,
-};
+use sqlx_core::column::Column as _;
+use sqlx_core::connection::Connection as _;
+use sqlx_core::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx_core::pool::PoolConnection;
+use sqlx_core::query::{Query, query};
+use sqlx_core::raw_sql::raw_sql;
+use sqlx_core::row::Row as _;
+use sqlx_core::sql_str::{AssertSqlSafe, SqlSafeStr as _};
+use sqlx_core::type_info::TypeInfo as _;
+use sqlx_core::value::ValueRef as _;
+use sqlx_postgres::{PgArguments, PgConnection, PgPool, PgPoolOptions, PgRow, PgTransaction, Postgres};
 
 use super::error::{DatabaseError, MigrationError, PATIENCE};
 use super::migrations::MIGRATIONS;
@@ -55,7 +58,7 @@ impl PostgresDatabase {
     pub(super) async fn migrate(&self) -> Result<(), DatabaseError> {
         let mut connection = self.0.acquire().await?;
         // Migrating a large database may take long, and waits for other gateways that migrate it.
-        sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut *connection).await?;
+        raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut *connection).await?;
         let migrated = migrator(MIGRATIONS.len()).run(&mut *connection).await.map_err(|error| match error {
             MigrateError::VersionMissing(_) => DatabaseError::SchemaNewer,
             error => DatabaseError::Migration(MigrationError::Postgres(error)),
@@ -68,13 +71,13 @@ impl PostgresDatabase {
 
 /// Sets time limits on statements, on waiting for locks, and on idle transactions of a connection. Without them, a
 /// statement for which the gateway no longer waits, or whose connection has failed, could hold its locks for hours.
-async fn limit_times(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+async fn limit_times(connection: &mut PgConnection) -> Result<(), sqlx_core::Error> {
     let limit = PATIENCE.as_millis();
     let sql = format!(
         "SET statement_timeout = {limit}; SET lock_timeout = {limit}; \
          SET idle_in_transaction_session_timeout = {limit}"
     );
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
+    raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
 }
 
 /// Returns the first `count` migrations in the SQL of PostgreSQL. The gateway applies all of them; tests apply fewer,
@@ -94,7 +97,7 @@ fn migrator(count: usize) -> Migrator {
 
 /// Returns whether the pool can reuse a returned connection, since it is in no transaction; otherwise the pool closes
 /// it.
-async fn is_reusable(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+async fn is_reusable(connection: &mut PgConnection) -> Result<bool, sqlx_core::Error> {
     if !connection.is_in_transaction() {
         return Ok(true);
     }
@@ -152,7 +155,7 @@ impl Backend for PostgresDatabase {
 }
 
 /// The transaction of a turn, with the locks that its first statements took.
-struct PostgresTurn(sqlx::Transaction<'static, Postgres>);
+struct PostgresTurn(PgTransaction<'static>);
 
 impl TurnTransaction for PostgresTurn {
     /// Runs the last operation of the turn. Then commits the transaction, or rolls it back if the operation has failed
@@ -165,7 +168,7 @@ impl TurnTransaction for PostgresTurn {
 /// Runs an operation in a transaction. Then commits the transaction and runs the actions that wait for the commit, or
 /// rolls it back if the operation has discarded it. An error drops the transaction, and with that rolls it back.
 async fn finish(
-    mut transaction: sqlx::Transaction<'static, Postgres>,
+    mut transaction: PgTransaction<'static>,
     operation: Operation,
 ) -> Result<(), DatabaseError> {
     let mut statements = PostgresTransaction::new(&mut transaction);
@@ -225,7 +228,7 @@ impl Transaction for PostgresTransaction<'_> {
 fn statement<'v>(sql: &str, values: &[SqlValue<'v>]) -> Query<'v, Postgres, PgArguments> {
     let sql: Cow<'_, str> = expand_statement(sql, NOW);
     // `?1` is written `$1` in PostgreSQL. A statement must contain no other question mark.
-    let query = sqlx::query(AssertSqlSafe(sql.replace('?', "$")));
+    let query = query(AssertSqlSafe(sql.replace('?', "$")));
     values.iter().fold(query, |query, value| match value {
         SqlValue::Integer(value) => query.bind(*value),
         SqlValue::Text(value) => query.bind(*value),
@@ -260,7 +263,7 @@ pub(super) mod tests {
         let name = format!("{test}_{}", std::process::id());
         let mut connection = PgConnection::connect(&url).await.unwrap();
         let create = AssertSqlSafe(format!("CREATE DATABASE {name}"));
-        sqlx::query(create).execute(&mut connection).await.unwrap();
+        query(create).execute(&mut connection).await.unwrap();
         let (server, _) = url.rsplit_once('/').unwrap();
         Some(format!("{server}/{name}"))
     }
@@ -270,7 +273,7 @@ pub(super) mod tests {
         let mut connection = PgConnection::connect(url).await.unwrap();
         migrator(count).run(&mut connection).await.unwrap();
         for sql in rows {
-            sqlx::query(*sql).execute(&mut connection).await.unwrap();
+            query(*sql).execute(&mut connection).await.unwrap();
         }
         connection.close().await.unwrap();
     }

@@ -22,7 +22,7 @@ use flowgate_lm::chat::{
 use flowgate_lm::wire::Api;
 use flowgate_lm::{ChatModel, Delta, RemoteModel};
 use serde_json::{Value, json};
-use sqlx::Connection as _;
+use sqlx_core::connection::Connection as _;
 use tokio::sync::oneshot;
 
 pub(crate) const KEY: &str = "key-of-the-first-client";
@@ -305,9 +305,9 @@ fn postgres(number: usize) -> Option<String> {
     let url = std::env::var("FLOWGATE_TEST_POSTGRES").ok()?;
     let schema = format!("test_{}_{number}", std::process::id());
     let create = async {
-        let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
-        let sql = sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}"));
-        sqlx::query(sql).execute(&mut connection).await.unwrap();
+        let mut connection = sqlx_postgres::PgConnection::connect(&url).await.unwrap();
+        let sql = sqlx_core::sql_str::AssertSqlSafe(format!("CREATE SCHEMA {schema}"));
+        sqlx_core::query::query(sql).execute(&mut connection).await.unwrap();
     };
     // An asynchronous test has its own runtime, in whose thread no other may run.
     let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(create);

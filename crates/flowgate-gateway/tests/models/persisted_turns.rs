@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use sqlx::{Connection as _, PgConnection};
+use sqlx_core::connection::Connection as _;
+use sqlx_core::query::query;
+use sqlx_core::query_scalar::query_scalar;
+use sqlx_postgres::PgConnection;
 
 use crate::gateway::{GatewayHome, KEY, POLICY, TestGateway, config, until};
 use crate::upstream::{UpstreamDouble, says};
@@ -37,9 +40,9 @@ pub(crate) fn tables(home: &GatewayHome, sql: &'static [&'static str]) -> i64 {
         let mut count = 0;
         for one in sql {
             count = match one.starts_with("SELECT") {
-                true => sqlx::query_scalar(*one).fetch_one(&mut connection).await.unwrap(),
+                true => query_scalar(*one).fetch_one(&mut connection).await.unwrap(),
                 false => {
-                    let done = sqlx::query(*one).execute(&mut connection).await.unwrap();
+                    let done = query(*one).execute(&mut connection).await.unwrap();
                     i64::try_from(done.rows_affected()).unwrap()
                 }
             };

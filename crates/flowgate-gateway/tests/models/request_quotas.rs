@@ -1,7 +1,7 @@
 //! Tests that gateways that share a database share the quotas of requests.
 
 use serde_json::json;
-use sqlx::Connection as _;
+use sqlx_core::connection::Connection as _;
 
 use crate::gateway::{GatewayHome, KEY, POLICY, TestGateway, config};
 use crate::upstream::{UpstreamDouble, says};
@@ -45,8 +45,8 @@ fn a_request_that_cannot_be_counted_is_refused() {
     assert_eq!(ask(&gateway).0, 200);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
-        sqlx::query("ALTER TABLE request_quotas RENAME TO lost").execute(&mut connection).await.unwrap();
+        let mut connection = sqlx_postgres::PgConnection::connect(&url).await.unwrap();
+        sqlx_core::query::query("ALTER TABLE request_quotas RENAME TO lost").execute(&mut connection).await.unwrap();
     });
     let (status, wait, body) = ask(&gateway);
     assert!(status == 503 && wait.is_some(), "{status} {body}");

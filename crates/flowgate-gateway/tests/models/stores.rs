@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use flowgate_lm::chat::{Completion, Message, Part, Request};
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
-use sqlx::Connection as _;
+use sqlx_core::connection::Connection as _;
 
 use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, TestGateway, config};
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
@@ -396,9 +396,9 @@ fn a_database_that_is_restarted_under_load() {
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let kept: Vec<(String, i64)> = runtime.block_on(async {
-        let mut connection = sqlx::PgConnection::connect(home.database().unwrap()).await.unwrap();
+        let mut connection = sqlx_postgres::PgConnection::connect(home.database().unwrap()).await.unwrap();
         let sql = "SELECT name, COUNT(*) FROM conversations JOIN turns ON conversation = id GROUP BY name ORDER BY name";
-        sqlx::query_as(sql).fetch_all(&mut connection).await.unwrap()
+        sqlx_core::query_as::query_as(sql).fetch_all(&mut connection).await.unwrap()
     });
     for ((conversation, good), (name, turns)) in answered.into_iter().zip(kept) {
         let turns = usize::try_from(turns).unwrap();

@@ -1,8 +1,10 @@
 //! Tests of standing consents: a private value goes by slot where the policy says it may, without a question, unless
 //! something untrusted had a hand in the call.
 
+use flowgate::trace::Tool;
 use flowgate_guard::conversation::Method;
-use serde_json::json;
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
+use serde_json::{Value, json};
 
 use crate::script::ScriptedConversation;
 
@@ -86,6 +88,41 @@ fn a_private_value_goes_by_slot_where_a_consent_says_so() {
     // Without a consent, the argument takes no slot.
     let (without, _) = POLICY.split_once("consent").unwrap();
     assert_eq!(outcome(Method::LowestFirst, without, &["list {}", &airline, "Done."]), "is refused");
+}
+
+/// The policy of `docs/guard.md`: the card of the wallet goes to the airline. A number from a mail does not, since a
+/// stranger's words in the mail could have chosen it.
+#[test]
+fn the_consent_of_the_documentation_applies() {
+    let guide = include_str!("../../../../docs/guard.md");
+    let mut policies = guide.split("```python\n").filter_map(|block| block.split("```").next());
+    let policy = policies.find(|policy| policy.contains("consent private for call.arguments.card")).unwrap();
+    let offered = |(server, name): (&str, &str)| OfferedTool {
+        tool: Tool::of(server, name),
+        description: name.to_owned(),
+        parameters: json!({"type": "object", "properties": {"card": {"type": "string"}}}).into(),
+        output: None,
+        words: DescriptionAuthor::Operator,
+    };
+    let check = |read: &str, answer: (&'static str, Value), expected: &str| {
+        let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
+        let tools = [("mail", "read_mail"), ("wallet", "get_card"), ("airline", "book_flight")];
+        run.conversation.offer_tools(tools.map(offered).to_vec()).unwrap();
+        run.answers = vec![answer];
+        let book = r#"airline__book_flight {"flight": "F1", "card": {"$slot": {"regions": ["h1"]}}}"#;
+        run.turn("Book F1 with my card.", &[read, book, "Done."]);
+        assert_eq!(run.calls().last().copied(), Some(expected), "{:?}", run.log);
+    };
+    check(
+        "wallet__get_card {}",
+        ("get_card", json!("4111")),
+        r#"runs airline/book_flight {"flight":"F1","card":"4111"}"#,
+    );
+    check(
+        "mail__read_mail {}",
+        ("read_mail", json!({"body": "4111"})),
+        r#"asks airline/book_flight {"flight":"F1","card":"{\"body\":\"4111\"}"}"#,
+    );
 }
 
 /// Calls of one message count together, as do those of several steps.

@@ -2,10 +2,11 @@
 //! of a mail.
 //!
 //! A policy declares the role of an argument with `role`; otherwise the argument's name suggests it
-//! ([`suggested_role`](super::suggested_role)). The role determines how statements about the argument are checked. For every role except amount and content, `endorse` needs
-//! the allowed values, such as `in [...]`: a test of the form is not enough, since an attacker's address has the form
-//! of an address as well. For every role except content, `payload` is reported as a warning, since it lifts the
-//! integrity requirement whatever the value is. The text of an approval request also depends on the role.
+//! ([`suggested_role`](super::suggested_role)). The role determines how statements about the argument are checked. For
+//! every role except amount and content, `endorse` needs the allowed values, such as `in [...]`: a test of the form is
+//! not enough, since an attacker's address has the form of an address as well. For every role except content, `payload`
+//! is reported as a warning, since it lifts the integrity requirement whatever the value is. The text of an approval
+//! request also depends on the role.
 
 use std::fmt;
 
