@@ -223,9 +223,7 @@ mod tests {
     #[test]
     fn a_manifest_identifies_recorded_calls() {
         let case = CaseSet::Calls.generate(1, 1).unwrap().remove(0);
-        let user = 0..3;
-        let call =
-            TraceCase { suite: "slack".into(), task: "user_task_1".into(), user, is_injected: false, case };
+        let call = TraceCase { suite: "slack".into(), task: "user_task_1".into(), is_injected: false, case };
         let digest_of = |call: &TraceCase| {
             let traces = TraceCases { cases: vec![call.clone()], ..TraceCases::default() };
             trace_manifest(1, 40, &traces, 1000, "a model")["sha256"]["cases"].clone()

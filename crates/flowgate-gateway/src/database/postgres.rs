@@ -167,10 +167,7 @@ impl TurnTransaction for PostgresTurn {
 
 /// Runs an operation in a transaction. Then commits the transaction and runs the actions that wait for the commit, or
 /// rolls it back if the operation has discarded it. An error drops the transaction, and with that rolls it back.
-async fn finish(
-    mut transaction: PgTransaction<'static>,
-    operation: Operation,
-) -> Result<(), DatabaseError> {
+async fn finish(mut transaction: PgTransaction<'static>, operation: Operation) -> Result<(), DatabaseError> {
     let mut statements = PostgresTransaction::new(&mut transaction);
     operation(&mut statements).await?;
     let PostgresTransaction { is_discarded, on_commit_actions, .. } = statements;

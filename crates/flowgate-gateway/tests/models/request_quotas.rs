@@ -46,7 +46,10 @@ fn a_request_that_cannot_be_counted_is_refused() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut connection = sqlx_postgres::PgConnection::connect(&url).await.unwrap();
-        sqlx_core::query::query("ALTER TABLE request_quotas RENAME TO lost").execute(&mut connection).await.unwrap();
+        sqlx_core::query::query("ALTER TABLE request_quotas RENAME TO lost")
+            .execute(&mut connection)
+            .await
+            .unwrap();
     });
     let (status, wait, body) = ask(&gateway);
     assert!(status == 503 && wait.is_some(), "{status} {body}");
