@@ -301,8 +301,9 @@ pub fn lines(labelled: &LabelledTexts, rows: &[DetectionRow], seed: u64) -> Vec<
         "files": files,
         "sha256": { "code": code_digest() },
     });
-    if let Some(caller) = rows.iter().find(|row| is_of_caller(&row.detector)) {
-        manifest["classifier"] = caller.detector.as_str().into();
+    let caller = rows.iter().find(|row| is_of_caller(&row.detector));
+    if let (Some(caller), Some(fields)) = (caller, manifest.as_object_mut()) {
+        fields.insert("classifier".to_owned(), caller.detector.as_str().into());
     }
     let mut lines = vec![manifest];
     // The ends of the interval of a rate.

@@ -85,8 +85,6 @@ pub(crate) use clients::{ClientArgs, ScanArgs, ScanFormat, WrapArgs};
 pub(crate) use corpus::CorpusArgs;
 #[cfg(feature = "gateway")]
 pub(crate) use database::DatabaseCommand;
-#[cfg(feature = "local")]
-pub(crate) use device::DeviceArgs;
 #[cfg(feature = "run")]
 pub(crate) use doctor::DoctorOptions;
 #[cfg(feature = "bench")]

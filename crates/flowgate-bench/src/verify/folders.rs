@@ -68,8 +68,9 @@ pub(super) fn verify_injections(
     let rows = detection::measure(&texts, None, &mut || false);
     let rows = rows.map_err(|error| error.to_string())?.unwrap_or_default();
     let mut repeated = detection::lines(&texts, &rows, seed);
-    if let (Some(name), Some(manifest)) = (recorded.get("classifier"), repeated.first_mut()) {
-        manifest["classifier"] = name.clone();
+    let manifest = repeated.first_mut().and_then(Value::as_object_mut);
+    if let (Some(name), Some(manifest)) = (recorded.get("classifier"), manifest) {
+        manifest.insert("classifier".to_owned(), name.clone());
     }
     Ok(compare(lines, &repeated, &[CALLER]))
 }

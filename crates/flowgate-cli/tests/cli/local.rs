@@ -312,7 +312,7 @@ fn the_processor_is_chosen_or_refused() {
         &run,
     ];
     for command in commands {
-        let with = |device: &str| [command, &["--device", device]].concat();
+        let with = |device: &'static str| [command, &["--device", device]].concat();
         check(&with("gpu"), 2, "use `cpu`, `cuda`, or `cuda:` with the number of a GPU");
         if cfg!(not(feature = "cuda")) {
             let problem = "this program was built without support for GPUs; build it with `cargo build --release -p flowgate-cli --features cuda`";

@@ -192,8 +192,9 @@ mod tests {
         let expected = "System: Be brief.\nUser: Pay the bill.\nCall: read(\"path\": \"b.txt\", \"deep\": true)\n\
             [tool]\nAmount 77 and IBAN 99\nAnswer: I look.\nCall: list()\nCall: list(not JSON)\nAnswer: Done.\n";
         assert_eq!(plain.text(), expected);
+        let text = |range: &Range<usize>| plain.text.get(range.clone()).unwrap();
         let regions: Vec<(&str, &str)> =
-            plain.regions().iter().map(|(name, range)| (name.as_str(), &plain.text[range.clone()])).collect();
+            plain.regions().iter().map(|(name, range)| (name.as_str(), text(range))).collect();
         assert_eq!(regions, [("h1", "b.txt"), ("h2", "Amount 77"), ("h3", "IBAN 99")]);
         assert!(!format!("{request:?}").contains("REGION"));
         let Some(Message::Assistant { calls, .. }) = request.messages.iter().nth(2) else { panic!() };
