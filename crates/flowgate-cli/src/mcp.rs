@@ -5,8 +5,8 @@
 //! untrusted and is only passed on.
 //!
 //! * `config` reads the configuration of servers.
-//! * `connection` connects to one server; `http` is the HTTP client for remote servers, and `oauth` says where their
-//!   tokens come from.
+//! * `connection` connects to one server; `http` is the HTTP client for remote servers, `oauth` and
+//!   `server_tokens` say where their tokens come from.
 //! * `runtime` runs the asynchronous code on its thread.
 
 mod config;
@@ -14,6 +14,7 @@ mod connection;
 mod http;
 mod oauth;
 mod runtime;
+mod server_tokens;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::issuer_client::MAX_ANSWER;
 use crate::secure_url::SecureUrl;
 
 /// Why there is no token for a server.
@@ -29,8 +28,8 @@ pub enum TokenFailure {
     Untrusted,
     /// The answer of the issuer broke off.
     BrokenOff,
-    /// The answer of the issuer is larger than the limit.
-    TooLarge,
+    /// The answer of the issuer is larger than this number of bytes.
+    TooLarge(u64),
     /// Secrets must not be sent to an address in the metadata of the issuer.
     Insecure,
     /// The issuer answered with this HTTP status.
@@ -76,7 +75,7 @@ impl TokenFailure {
             Self::LoginEnded => "the login has expired or was revoked",
             Self::Interrupted => "the request was interrupted",
             Self::File(why) => why,
-            Self::TooLarge => return format!("its answer is larger than {MAX_ANSWER} bytes").into(),
+            Self::TooLarge(limit) => return format!("its answer is larger than {limit} bytes").into(),
             Self::Status(status) => return format!("it answered with the HTTP status {status}").into(),
             Self::Refused(status, code) => {
                 return format!("it refuses the request with `{code}` (HTTP status {status})").into();
@@ -95,9 +94,9 @@ impl fmt::Display for TokenError {
                 f,
                 "the issuer {issuer} publishes no OAuth metadata, or its metadata names another issuer; check `issuer` in `oauth`"
             ),
-            TokenFailure::TooLarge => write!(
+            TokenFailure::TooLarge(limit) => write!(
                 f,
-                "an answer of the issuer {issuer} is larger than {MAX_ANSWER} bytes; `issuer` in `oauth` is probably not the \
+                "an answer of the issuer {issuer} is larger than {limit} bytes; `issuer` in `oauth` is probably not the \
                 address of an OAuth issuer"
             ),
             TokenFailure::LoginEnded => write!(
@@ -127,7 +126,7 @@ mod tests {
                 "the issuer https://id.example publishes no OAuth metadata, or its metadata names another issuer; check `issuer` in `oauth`",
             ),
             (
-                TokenFailure::TooLarge,
+                TokenFailure::TooLarge(262_144),
                 "an answer of the issuer https://id.example is larger than 262144 bytes; `issuer` in `oauth` is probably not the address of an OAuth issuer",
             ),
             (

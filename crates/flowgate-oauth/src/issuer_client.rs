@@ -14,7 +14,7 @@ use crate::error::TokenFailure;
 use crate::secure_url::{Channel, channel};
 
 /// The largest answer of an issuer, in bytes.
-pub(crate) const MAX_ANSWER: u64 = 256 << 10;
+const MAX_ANSWER: u64 = 256 << 10;
 /// The time limit for a connection to an issuer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit for a whole request to an issuer.
@@ -89,7 +89,7 @@ impl IssuerClient {
         let read = body.into_reader().take(MAX_ANSWER + 1).read_to_end(&mut bytes);
         read.map_err(|_| TokenFailure::BrokenOff)?;
         if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_ANSWER {
-            return Err(TokenFailure::TooLarge);
+            return Err(TokenFailure::TooLarge(MAX_ANSWER));
         }
         Ok(http::Response::from_parts(head, bytes))
     }

@@ -1,16 +1,9 @@
-//! Says how a server behind OAuth gets its access tokens, for `config`, `http` and the logins of `flowgate mcp`. The
-//! crate `flowgate-oauth` obtains, stores and refreshes them.
+//! Says how a server behind OAuth gets its access tokens, as its configuration states it. `config` reads it, and
+//! `server_tokens` acts on it.
 
-use std::path::PathBuf;
+use flowgate_oauth::{ClientCredentials, RegisteredClient, SecureUrl};
 
-use flowgate_oauth::{
-    ClientCredentials, LoginSettings, RegisteredClient, SecureUrl, TokenFile, TokenSource, agent,
-};
-use ureq::tls::TlsConfig;
-
-use super::config::{McpServerSpec, ServerTransport};
 use crate::escaping;
-use crate::state_folder::state_folder;
 
 /// How the tokens for a server are obtained: the section `oauth` of its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,75 +24,8 @@ pub(super) enum OAuthSpec {
 
 impl OAuthSpec {
     /// Returns how a person logs in to a server whose configuration does not mention OAuth.
-    fn unconfigured_login() -> Self {
+    pub(super) fn unconfigured_login() -> Self {
         Self::Login { issuer: None, client: None, scopes: Vec::new(), port: 0 }
-    }
-}
-
-impl McpServerSpec {
-    /// Returns how a person logs in to the server, and the file for the tokens of the login.
-    ///
-    /// # Errors
-    /// If nobody can log in to it: a clause about the server, with advice.
-    pub(crate) fn login(&self) -> Result<(LoginSettings, TokenFile), String> {
-        let ServerTransport::Url { url, headers, oauth } = &self.transport else {
-            return Err(
-                "is started by a command, so nobody logs in to it; give it its key in `env`".to_owned()
-            );
-        };
-        if has_authorization(headers) {
-            return Err(
-                "has a key in its header `Authorization`; remove the header, and log in again".to_owned()
-            );
-        }
-        let server = SecureUrl::parse(url).ok_or(
-            "has a `url` at which others could read its tokens; write one that begins with https://",
-        )?;
-        let file = token_file(&self.name, &server).ok_or_else(|| {
-            "has no file for its tokens, since there is no folder for it; set HOME or XDG_STATE_HOME"
-                .to_owned()
-        })?;
-        match oauth.clone().unwrap_or_else(OAuthSpec::unconfigured_login) {
-            OAuthSpec::ClientCredentials(_) => Err(
-                "gets its tokens by client credentials, without a person; write \"grant\": \"authorization_code\" in its `oauth` to log in"
-                    .to_owned(),
-            ),
-            OAuthSpec::Login { issuer, client, scopes, port } => {
-                Ok((LoginSettings { server, issuer, client, scopes, port }, file))
-            }
-        }
-    }
-
-    /// Returns the source of the tokens for the server; `None` if requests to it have none. A server whose
-    /// configuration mentions neither OAuth nor a key has those of a login, if a person has logged in.
-    ///
-    /// # Errors
-    /// If a person has to log in first, but the file of the login cannot be named: a clause for an error message.
-    pub(super) fn tokens(&self) -> Result<Option<TokenSource>, String> {
-        let ServerTransport::Url { url, headers, oauth } = &self.transport else { return Ok(None) };
-        let server = SecureUrl::parse(url);
-        match (oauth, server) {
-            (Some(OAuthSpec::ClientCredentials(credentials)), Some(server)) => {
-                Ok(Some(TokenSource::with_client_credentials(
-                    credentials.clone(),
-                    server,
-                    agent(TlsConfig::default()),
-                )))
-            }
-            (Some(OAuthSpec::Login { issuer, .. }), Some(server)) => {
-                let file = token_file(&self.name, &server)
-                    .ok_or("there is no folder with the tokens of logins; set HOME or XDG_STATE_HOME")?;
-                let agent = agent(TlsConfig::default());
-                Ok(Some(TokenSource::with_login(file, issuer.clone(), server, agent)))
-            }
-            // `config` has checked that a server with `oauth` has such an address.
-            (Some(_), None) => Err("others could read its tokens at its `url`".to_owned()),
-            (None, Some(server)) if !has_authorization(headers) => {
-                let file = token_file(&self.name, &server).filter(|file| file.path().exists());
-                Ok(file.map(|file| TokenSource::with_login(file, None, server, agent(TlsConfig::default()))))
-            }
-            (None, _) => Ok(None),
-        }
     }
 }
 
@@ -117,10 +43,4 @@ pub(super) fn describe(oauth: &OAuthSpec) -> String {
         }
         OAuthSpec::Login { issuer: None, .. } => "with tokens of a login".to_owned(),
     }
-}
-
-/// Returns the file with the tokens of a login; `None` if there is no folder for such files.
-fn token_file(name: &str, server: &SecureUrl) -> Option<TokenFile> {
-    let folder: PathBuf = state_folder()?.join("mcp-logins");
-    TokenFile::of_server(&folder, name, server)
 }

@@ -61,7 +61,7 @@ impl ServerCredential {
 /// Returns why there is no token, for the operator's log.
 fn reason(error: &TokenError) -> &'static str {
     match error.failure() {
-        TokenFailure::NoMetadata | TokenFailure::TooLarge => {
+        TokenFailure::NoMetadata | TokenFailure::TooLarge(_) => {
             "the issuer of the MCP server publishes no OAuth metadata, or its metadata names another issuer: check `issuer` in its `oauth` in [mcp]"
         }
         TokenFailure::Unreachable | TokenFailure::TimedOut | TokenFailure::BrokenOff => {

@@ -59,7 +59,7 @@ async fn an_issuer_that_gives_no_token_is_named_without_the_secret() {
         (
             "s3cret",
             Deviation { metadata: json!({"extra": large}), ..Deviation::default() },
-            TokenFailure::TooLarge,
+            TokenFailure::TooLarge(256 << 10),
         ),
         (
             "s3cret",
