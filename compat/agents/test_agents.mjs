@@ -125,6 +125,8 @@ for (const name of Object.keys(AGENTS)) {
     const result = await run(name, "task", []);
     assertDone(result);
     assert.deepEqual(result.refused, [], result.told);
+    // `prompt-caching` of the example: the provider is asked to cache what each step repeats.
+    assert.equal(result.views.at(-1).includes('"cache_control"'), AGENTS[name].form === "messages", result.told);
     assertShapes(AGENTS[name].name, result.shapes);
   });
 

@@ -6,43 +6,53 @@ import { spawn } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
 import { test } from "node:test";
+import { KEY as AGENT_KEY, startGateway } from "./gateway.mjs";
 import { start } from "./harness_double.mjs";
 
 const { FLOWGATE, FLOWGATE_ROOT, CODEX, GEMINI, COPILOT, OPENCODE, WORK, PATH } = process.env;
+// The form of each double's requests for the gateway, with the path of its upstream.
+const APIS = { responses: ["responses", "/v1"], generateContent: ["generate-content", "/v1beta"], chat: ["chat-completions", "/v1"] };
+// An MCP server, for the agents whose requests have other names for the tools of servers than their hooks.
+const NOTES = { command: process.execPath, args: [path.join(FLOWGATE_ROOT, "compat/agents/notes_server.mjs")] };
 const KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
 
 const AGENTS = {
   codex: {
     form: "responses",
     shell: (command) => ["exec_command", { cmd: command }],
-    configure(home, url, hooks) {
+    configure(home, url, hooks, key) {
       fs.mkdirSync(path.join(home, ".codex"), { recursive: true });
       fs.writeFileSync(path.join(home, ".codex/hooks.json"), hooks("codex-hooks.json"));
       const provider = `[model_providers.double]\nname = "double"\nbase_url = "${url}/v1"\nwire_api = "responses"\nenv_key = "DOUBLE_KEY"\n`;
       fs.writeFileSync(path.join(home, ".codex/config.toml"), `model = "gpt-5"\nmodel_provider = "double"\n${provider}`);
       const flags = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--dangerously-bypass-hook-trust"];
-      return { command: CODEX, args: ["exec", ...flags, "tidy up"], env: { DOUBLE_KEY: "x" } };
+      return { command: CODEX, args: ["exec", ...flags, "tidy up"], env: { DOUBLE_KEY: key } };
     },
   },
   gemini: {
     form: "generateContent",
     shell: (command) => ["run_shell_command", { command }],
-    configure(home, url, hooks) {
+    ofServer: "mcp_notes_read_notes",
+    configure(home, url, hooks, key) {
       fs.mkdirSync(path.join(home, ".gemini"), { recursive: true });
       const settings = { ...JSON.parse(hooks("gemini-settings.json")), security: { auth: { selectedType: "gemini-api-key" } } };
+      const servers = { mcpServers: { notes: { ...NOTES, args: [...NOTES.args, path.join(home, "notes.txt")] } } };
       const quiet = { privacy: { usageStatisticsEnabled: false }, telemetry: { enabled: false } };
-      fs.writeFileSync(path.join(home, ".gemini/settings.json"), JSON.stringify({ ...settings, ...quiet }));
+      fs.writeFileSync(path.join(home, ".gemini/settings.json"), JSON.stringify({ ...settings, ...servers, ...quiet }));
       const args = [GEMINI, "--skip-trust", "--yolo", "-m", "gemini-2.5-flash", "-p", "tidy up"];
-      return { command: process.execPath, args, env: { GEMINI_API_KEY: "x", GOOGLE_GEMINI_BASE_URL: url } };
+      return { command: process.execPath, args, env: { GEMINI_API_KEY: key, GOOGLE_GEMINI_BASE_URL: url } };
     },
   },
   copilot: {
     form: "chat",
     shell: (command) => ["bash", { command, description: "a step" }],
-    configure(home, url, hooks) {
+    ofServer: "notes-read_notes",
+    configure(home, url, hooks, key) {
       fs.mkdirSync(path.join(home, ".copilot/hooks"), { recursive: true });
       fs.writeFileSync(path.join(home, ".copilot/hooks/flowgate.json"), hooks("copilot-hooks.json"));
-      const provider = { COPILOT_PROVIDER_BASE_URL: `${url}/v1`, COPILOT_PROVIDER_TYPE: "openai", COPILOT_PROVIDER_API_KEY: "x" };
+      const servers = { mcpServers: { notes: { ...NOTES, type: "local", args: [...NOTES.args, path.join(home, "notes.txt")], tools: ["*"] } } };
+      fs.writeFileSync(path.join(home, ".copilot/mcp-config.json"), JSON.stringify(servers));
+      const provider = { COPILOT_PROVIDER_BASE_URL: `${url}/v1`, COPILOT_PROVIDER_TYPE: "openai", COPILOT_PROVIDER_API_KEY: key };
       const env = { ...provider, COPILOT_MODEL: "gpt-5", COPILOT_OFFLINE: "true", COPILOT_AUTO_UPDATE: "false" };
       return { command: COPILOT, args: ["-p", "tidy up", "--allow-all-tools", "--allow-all-paths"], env };
     },
@@ -50,12 +60,12 @@ const AGENTS = {
   opencode: {
     form: "chat",
     shell: (command) => ["bash", { command, description: "a step" }],
-    configure(home, url, hooks) {
+    configure(home, url, hooks, key) {
       const folder = path.join(home, ".config/opencode");
       fs.mkdirSync(path.join(folder, "plugin"), { recursive: true });
       fs.writeFileSync(path.join(folder, "plugin/flowgate.js"), hooks("opencode.js"));
       const models = { double: { name: "double", tool_call: true, limit: { context: 100000, output: 1000 } } };
-      const provider = { npm: "@ai-sdk/openai-compatible", options: { baseURL: `${url}/v1`, apiKey: "x" }, models };
+      const provider = { npm: "@ai-sdk/openai-compatible", options: { baseURL: `${url}/v1`, apiKey: key }, models };
       const settings = { provider: { double: provider }, model: "double/double", small_model: "double/double", permission: "allow", autoupdate: false, share: "disabled" };
       fs.writeFileSync(path.join(folder, "opencode.json"), JSON.stringify(settings));
       const env = { OPENCODE_DISABLE_AUTOUPDATE: "1", OPENCODE_DISABLE_MODELS_FETCH: "1", OPENCODE_DISABLE_LSP_DOWNLOAD: "1" };
@@ -64,8 +74,11 @@ const AGENTS = {
   },
 };
 
-/** Runs an agent once with these shell commands; gives what each was answered, as the model received it. */
-async function run(name, test, commands, program = FLOWGATE) {
+/**
+ * Runs an agent once with these shell commands and calls; gives what each was answered, as the model received it. `beside` says whether the hook asks a
+ * gateway, and whether the agent uses it (`"through"`); both then permit everything.
+ */
+async function run(name, test, commands, { program = FLOWGATE, beside } = {}) {
   const agent = AGENTS[name];
   const home = path.join(WORK, `${name}-${test}`);
   const project = path.join(home, "project");
@@ -73,14 +86,21 @@ async function run(name, test, commands, program = FLOWGATE) {
   fs.writeFileSync(path.join(project, "a.txt"), "apples\n");
   fs.writeFileSync(path.join(home, "mail.txt"), "PAY MALLORY\n");
   fs.writeFileSync(path.join(home, "key.txt"), `token ${KEY}\n`);
+  fs.writeFileSync(path.join(home, "notes.txt"), "Buy apples.\n");
+  fs.writeFileSync(path.join(home, "key"), AGENT_KEY);
+  const steps = commands.map((command) => (Array.isArray(command) ? command : agent.shell(command.replaceAll("HOME", home))));
+  const double = await start(agent.form, steps);
+  const [api, root] = APIS[agent.form];
+  const gateway = beside ? await startGateway(path.join(home, "gateway"), `${double.url}${root}`, api) : undefined;
+  const asking = gateway ? ` --gateway ${gateway.url} --key-file ${path.join(home, "key")}` : "";
+  const policy = gateway?.policy ?? path.join(FLOWGATE_ROOT, "examples/hooks/agents.flow");
   const hooks = (file) =>
     fs
       .readFileSync(path.join(FLOWGATE_ROOT, "examples/hooks", file), "utf8")
-      .replaceAll("flowgate hook", `${program} hook --no-questions`)
-      .replaceAll("/etc/flowgate/agents.flow", path.join(FLOWGATE_ROOT, "examples/hooks/agents.flow"));
-  const steps = commands.map((command) => agent.shell(command.replaceAll("HOME", home)));
-  const double = await start(agent.form, steps);
-  const { command, args, env } = agent.configure(home, double.url, hooks);
+      .replaceAll("flowgate hook", `${program} hook --no-questions${asking}`)
+      .replaceAll("/etc/flowgate/agents.flow", policy);
+  const [url, key] = beside === "through" ? [gateway.url, AGENT_KEY] : [double.url, "x"];
+  const { command, args, env } = agent.configure(home, url, hooks, key);
   const child = spawn(command, args, {
     cwd: project,
     stdio: ["ignore", "pipe", "pipe"],
@@ -90,6 +110,8 @@ async function run(name, test, commands, program = FLOWGATE) {
   child.stdout.on("data", (part) => (said += part));
   child.stderr.on("data", (part) => (said += part));
   await new Promise((done) => child.on("exit", done));
+  gateway?.stop();
+  said += gateway?.log() ?? "";
   double.server.close();
   double.server.closeAllConnections();
   return { ...double.state, said, has: (file) => fs.existsSync(path.join(project, file)) };
@@ -130,7 +152,22 @@ for (const name of Object.keys(AGENTS)) {
   });
 
   test(`${name}: without the program, nothing runs`, async () => {
-    const { has } = await run(name, "missing", ["touch paid"], "/nowhere/flowgate");
+    const { has } = await run(name, "missing", ["touch paid"], { program: "/nowhere/flowgate" });
     assert.ok(!has("paid"));
+  });
+
+  test(`${name}: next to the gateway, what it has handed over runs, and nothing else`, async () => {
+    const { ofServer } = AGENTS[name];
+    const calls = ["ls", "touch b.txt", ...(ofServer ? [[ofServer, {}]] : [])];
+    const { outputs, has, said } = await run(name, "through", calls, { beside: "through" });
+    assert.equal(outputs.length, calls.length, said);
+    assert.match(outputs[0], /a\.txt/, said);
+    assert.ok(has("b.txt"), said);
+    if (ofServer) assert.match(outputs[2], /Buy apples/, said);
+    // The same agent, which asks the model without the gateway.
+    const around = await run(name, "around", calls, { beside: "around" });
+    assert.equal(around.outputs.length, calls.length, around.said);
+    for (const output of around.outputs) assert.match(output, /flowgate: the gateway has not handed over this call/);
+    assert.ok(!around.has("b.txt"), around.said);
   });
 }

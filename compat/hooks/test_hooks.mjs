@@ -6,32 +6,11 @@ import fs from "node:fs";
 import path from "node:path";
 import { test } from "node:test";
 import { start } from "./double.mjs";
+import { KEY as AGENT_KEY, startGateway } from "./gateway.mjs";
 
 const { FLOWGATE, FLOWGATE_ROOT, CLAUDE, WORK, PATH } = process.env;
 const TASK = "tidy up";
 const KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
-
-const AGENT_KEY = "key-of-claude-code-0000";
-
-/** Starts a gateway that permits everything, in front of a double. */
-async function startGateway(folder, double) {
-  fs.mkdirSync(folder);
-  fs.writeFileSync(path.join(folder, "policy.flow"), "lattice integrity: trusted < untrusted\ndefault trusted\nrequire untrusted if:\n    (call: ToolCall)\n");
-  const config = `[store]\nurl = "memory"\n[upstreams.double]\nurl = "${double.url}/v1"\napi = "messages"\nkey-from = "UPSTREAM"\n[clients.claude]\nkey-from = "AGENT"\nupstream = "double"\npolicy = "policy.flow"\nuser-messages = "trust-unmarked-even-if-pasted"\n`;
-  fs.writeFileSync(path.join(folder, "gateway.toml"), config);
-  const env = { PATH, UPSTREAM: "sk-ant-test-0000", AGENT: AGENT_KEY };
-  const child = spawn(FLOWGATE, ["serve", "--listen", "127.0.0.1:0", "--config", path.join(folder, "gateway.toml")], { env, stdio: ["ignore", "ignore", "pipe"] });
-  let log = "";
-  const url = await new Promise((found, failed) => {
-    child.stderr.on("data", (part) => {
-      log += part;
-      const match = /listening on (http:\/\/\S+:\d+)/.exec(log);
-      if (match) found(match[1]);
-    });
-    child.on("exit", () => failed(new Error(log)));
-  });
-  return { url, stop: () => child.kill("SIGTERM") };
-}
 
 /** Runs Claude Code once; gives what each call was answered, as the model was told. `beside` says whether the hook asks a gateway, and whether
  *  Claude Code uses it (`"through"`). */
@@ -45,7 +24,7 @@ async function run(name, script, { command, edit = (text) => text, prompt = TASK
   fs.writeFileSync(path.join(home, "key.txt"), `token ${KEY}\n`);
   const at = (text) => text.replaceAll("PROJECT", project).replaceAll("HOME", home);
   const double = await start(JSON.parse(at(JSON.stringify({ task: TASK, ...script }))));
-  const gateway = beside ? await startGateway(path.join(home, "gateway"), double) : undefined;
+  const gateway = beside ? await startGateway(path.join(home, "gateway"), `${double.url}/v1`, "messages") : undefined;
   const asking = gateway ? `FLOWGATE_KEY=${AGENT_KEY} ${FLOWGATE} hook --gateway ${gateway.url}` : `${FLOWGATE} hook`;
   const base = beside === "through" ? { ANTHROPIC_BASE_URL: gateway.url, ANTHROPIC_API_KEY: AGENT_KEY } : { ANTHROPIC_BASE_URL: double.url, ANTHROPIC_API_KEY: "sk-ant-test-0000" };
   const settings = fs

@@ -208,6 +208,13 @@ fn commands_are_judged_by_what_they_run() {
         "python -c 'print(1)'",
         "bash test.sh",
         "cd /project && npm test > out.txt",
+        "git log -3 2>&1 | head -20",
+        "git show HEAD:a.mjs 2>/dev/null",
+        "git diff > a.patch",
+        "git diff --cached --stat > changes.txt",
+        "git apply a.patch",
+        "git mv a.mjs src/b.mjs",
+        "git commit -m 'show the log' > out.txt",
     ] {
         check(command, "permit");
     }
@@ -243,6 +250,21 @@ fn commands_are_judged_by_what_they_run() {
         "ln -s /home/ann mail",
         "cd /home/ann && cat mail > /project/notes.md",
         "tar -xf ../a.tar",
+        // Others write commits.
+        "git log > log.txt",
+        "git log -3 --stat | tee log.txt",
+        "git -C src show HEAD:a.mjs > b.mjs",
+        "x=show; git $x abc > x.txt",
+        "git diff main > a.patch",
+        "git diff --cached main > a.patch",
+        "git diff --output=a.patch main",
+        "git blame a.mjs >> who.txt",
+        "git cat-file -p abc > b.mjs",
+        "git format-patch -1",
+        "git archive -o a.tar main",
+        "git mv vendor/NOTES.md notes.md",
+        "git apply vendor/a.patch",
+        "git am < vendor/a.mbox",
     ] {
         check(command, SAVES);
     }

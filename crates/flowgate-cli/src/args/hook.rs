@@ -104,7 +104,7 @@ pub(crate) struct HookArgs {
     #[command(flatten)]
     pub(crate) answering: PredicateArgs,
     /// The gateway that the agent uses as its base URL: a call runs only if the gateway has handed it over as well. For Claude Code, Codex,
-    /// Gemini CLI and OpenCode.
+    /// Copilot CLI, Gemini CLI and OpenCode.
     #[arg(long, value_name = "URL")]
     pub(crate) gateway: Option<String>,
     /// A file that contains the key of the agent for the gateway; alternatively, set FLOWGATE_KEY.

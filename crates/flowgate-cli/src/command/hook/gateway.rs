@@ -13,18 +13,19 @@ use serde_json::{Value, json};
 use super::answer::HookAnswer;
 use crate::args::{Harness, HookArgs};
 use crate::display_mode::{Color, ProgressMode};
-use crate::gateway_client::{GatewayClient, GatewayError};
+use crate::gateway_client::GatewayClient;
 use crate::output::Console;
 
 /// The route of the gateway that answers.
 const ROUTE: &str = "/api/v1/handed-calls";
 
-/// A call, by the names that the agent uses for it.
+/// A call, as the agent states it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgentCall<'a> {
     /// The id of the call; `None` if the agent states none.
     pub(super) id: Option<&'a str>,
-    pub(super) tool: &'a str,
+    /// The names by which the model may have called the tool: the gateway knows the call by one of them.
+    pub(super) names: &'a [String],
     pub(super) arguments: &'a Value,
 }
 
@@ -88,10 +89,11 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Opti
         // Codex calls tools by other names in its hooks than in its requests, so its calls have only their ids in
         // common.
         Harness::Codex => false,
-        Harness::ClaudeCode | Harness::Gemini | Harness::OpenCode => true,
-        Harness::Cursor | Harness::Copilot => {
+        Harness::ClaudeCode | Harness::Copilot | Harness::Gemini | Harness::OpenCode => true,
+        Harness::Cursor => {
             return Err(
-                "`--gateway` is for Claude Code, Codex, Gemini CLI and OpenCode; leave it out".to_owned()
+                "`--gateway` is for Claude Code, Codex, Copilot CLI, Gemini CLI and OpenCode; leave it out"
+                    .to_owned(),
             );
         }
     };
@@ -103,21 +105,41 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Opti
         );
     }
     let mut output = Console::standard(Color::Never, ProgressMode::Never);
-    let asked = json!({"id": call.id, "tool": call.tool, "arguments": call.arguments});
-    let answer = GatewayClient::for_hook(address, options, &mut output)
-        .map_err(|error| error.0)
-        .and_then(|gateway| gateway.post(ROUTE, &asked).map_err(GatewayError::into_sentence));
-    let report = answer.map_err(|why| {
-        format!("the gateway cannot be asked about this call, so the call is denied: {why}")
-    })?;
+    let failed = |why| format!("the gateway cannot be asked about this call, so the call is denied: {why}");
+    let gateway = GatewayClient::for_hook(address, options, &mut output).map_err(|error| failed(error.0))?;
+    let arguments = match call.arguments {
+        // A tool without JSON arguments: the gateway reads its text as the argument `input`.
+        Value::String(text) => json!({"input": text}),
+        arguments => arguments.clone(),
+    };
+    let mut found: Result<Option<(String, Value)>, String> = Err(UNKNOWN.to_owned());
+    for name in call.names {
+        let asked = json!({"id": call.id, "tool": name, "arguments": arguments});
+        let report = gateway.post(ROUTE, &asked).map_err(|error| failed(error.into_sentence()))?;
+        found = match (found, read_report(&report, must_be_equal)) {
+            // The event may be about each of the calls that were handed over, so a label is one that all of them have.
+            (Ok(label), Ok(other)) => Ok(label.filter(|label| other.as_ref() == Some(label))),
+            (Ok(label), Err(_)) => Ok(label),
+            (Err(_), found) => found,
+        };
+    }
+    found
+}
+
+/// Why a call does not run that the gateway does not know.
+const UNKNOWN: &str = "the gateway has not handed over this call: the agent has asked a model without the gateway, or the \
+    gateway was restarted; make the call again";
+
+/// Reads what the gateway says about a call. `must_be_equal` says whether the tool and the arguments must be those of the
+/// call that it has handed over. Returns the digest of its policy and the label of the call, if it states them.
+///
+/// # Errors
+/// If the gateway has not handed over the call: why it does not run.
+fn read_report(report: &Value, must_be_equal: bool) -> Result<Option<(String, Value)>, String> {
     // A field that is missing counts as false.
     let says = |key: &str| report.get(key).and_then(Value::as_bool) == Some(true);
     if !says("handed_over") {
-        return Err(
-            "the gateway has not handed over this call: the agent has asked a model without the gateway, or the gateway \
-             was restarted; make the call again"
-                .to_owned(),
-        );
+        return Err(UNKNOWN.to_owned());
     }
     if must_be_equal && !says("is_equal") {
         return Err(

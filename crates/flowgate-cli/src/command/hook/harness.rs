@@ -24,6 +24,9 @@ pub(super) struct HarnessEvent {
     /// The id of the session.
     pub(super) session: String,
     pub(super) kind: HarnessEventKind,
+    /// The names by which the model may have called the tool of this event, if the agent's requests have other names
+    /// than policies. The gateway knows the call by one of them. Empty if the names are the same.
+    pub(super) names_in_requests: Vec<String>,
 }
 
 /// The kind of an event: what has happened in the session, or is about to happen.

@@ -69,10 +69,13 @@ pub(super) fn judge(
         HarnessEventKind::Call(tool_use) => {
             replay(monitor, &log, None);
             let call = trace_call(&tool_use, log.calls().len());
-            let tool = tool_use.tool.to_string();
+            let mut names = event.names_in_requests;
+            if names.is_empty() {
+                names.push(tool_use.tool.to_string());
+            }
             let reported = (settings.ask_gateway)(AgentCall {
                 id: tool_use.id.as_deref(),
-                tool: &tool,
+                names: &names,
                 arguments: &tool_use.arguments,
             });
             let attribution = reported.attribution(monitor);

@@ -16,6 +16,22 @@ use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse, PostToolUse and PostToolUseFailure";
 
+/// The tools that the events of Copilot CLI 1.0.102 name otherwise than its requests, with their names there. Which one
+/// it is depends on the model and on the system.
+const RENAMED: [(&str, &[&str]); 11] = [
+    ("Agent", &["task"]),
+    ("AskUserQuestion", &["ask_user"]),
+    ("Bash", &["bash", "powershell"]),
+    ("Edit", &["edit", "apply_patch", "str_replace_editor"]),
+    ("Glob", &["glob"]),
+    ("Grep", &["grep", "rg"]),
+    ("Read", &["view"]),
+    ("TodoWrite", &["update_todo"]),
+    ("WebFetch", &["web_fetch"]),
+    ("WebSearch", &["web_search"]),
+    ("Write", &["create"]),
+];
+
 /// Parses an event of Copilot CLI.
 ///
 /// # Errors
@@ -49,7 +65,14 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         },
         other => return Err(fields.not_judged(other, JUDGED)),
     };
-    Ok(HarnessEvent { session, kind })
+    let names_in_requests = kind.tool().map(names_in_requests).unwrap_or_default();
+    Ok(HarnessEvent { session, kind, names_in_requests })
+}
+
+/// Returns the names that the tool of an event may have in Copilot's requests.
+fn names_in_requests(tool: &Tool) -> Vec<String> {
+    let renamed = RENAMED.iter().find(|(name, _)| *name == &*tool.name);
+    renamed.into_iter().flat_map(|(_, names)| names.iter().map(|name| (*name).to_owned())).collect()
 }
 
 /// Returns the call of an event: its tool and its arguments. It has no id. Copilot joins the names of a server and of

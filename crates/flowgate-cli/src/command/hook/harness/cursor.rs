@@ -52,7 +52,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         },
         other => return Err(fields.not_judged(other, JUDGED)),
     };
-    Ok(HarnessEvent { session, kind })
+    Ok(HarnessEvent { session, kind, names_in_requests: Vec::new() })
 }
 
 /// Returns the call of an event: its id if there is one, its tool and its arguments. Cursor names a tool of an MCP

@@ -41,7 +41,10 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         }
         other => return Err(fields.not_judged(other, JUDGED)),
     };
-    Ok(HarnessEvent { session, kind })
+    // This is the name in the requests also for a tool of a server, which is `SERVER/NAME` in policies.
+    let name = fields.input.get("tool_name").and_then(Value::as_str);
+    let names_in_requests = name.map(str::to_owned).into_iter().collect();
+    Ok(HarnessEvent { session, kind, names_in_requests })
 }
 
 /// Returns the call of an event: its tool, of a server or of Gemini CLI itself, and its arguments. It has no id.
