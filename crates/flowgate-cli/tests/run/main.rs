@@ -286,8 +286,8 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         &python("endless"),
         &[],
-        "the server `odd` does not list its tools: the server's list of tools has more than 1000 pages; try to run \
-        `python3` by hand",
+        "the server `odd` lists its tools on more pages than Flowgate reads (1000 pages); configure the server to list more \
+        tools on each page, or to offer fewer",
     );
     check(
         &one(json!({"url": "http://127.0.0.1:9/mcp"})),

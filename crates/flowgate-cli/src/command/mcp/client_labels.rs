@@ -32,9 +32,9 @@ impl ClientLabelFile {
     /// Exchanges labels with the file while this process holds its lock: adds the labels that other proxies have stored
     /// to the monitor, and the labels of the monitor to the file.
     pub(super) fn exchange(&self, monitor: &mut Monitor) -> Result<(), String> {
-        self.lock.lock().map_err(|error| self.file_error(&describe_io_error(&error)))?;
+        self.lock.lock().map_err(|error| self.access_error(&error))?;
         let exchanged = self.exchange_locked(monitor);
-        self.lock.unlock().map_err(|error| self.file_error(&describe_io_error(&error)))?;
+        self.lock.unlock().map_err(|error| self.access_error(&error))?;
         exchanged
     }
 
@@ -50,7 +50,7 @@ impl ClientLabelFile {
                 Some(read.get("seen").filter(|client_label| client_label.is_object()).cloned())
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(self.file_error(&describe_io_error(&error))),
+            Err(error) => return Err(self.access_error(&error)),
         };
         let content = Value::String("text from other servers of this client".to_owned());
         let entry = TraceEntry::assistant(content);
@@ -72,13 +72,17 @@ impl ClientLabelFile {
         let label_names = monitor.to_names(&client_label);
         if stored.flatten().as_ref() != Some(&label_names) {
             let text = format!("{:#}\n", json!({"seen": label_names}));
-            private_files::replace(&self.path, &text)
-                .map_err(|error| self.file_error(&describe_io_error(&error)))?;
+            private_files::replace(&self.path, &text).map_err(|error| self.access_error(&error))?;
         }
         Ok(())
     }
 
-    /// Returns an error message about the file, with advice.
+    /// Returns the message for a file that cannot be locked, read or written, with advice.
+    fn access_error(&self, error: &std::io::Error) -> String {
+        format!("{}: {}", self.path.display(), describe_io_error(error))
+    }
+
+    /// Returns the message for a file whose content is invalid, with advice.
     fn file_error(&self, problem: &str) -> String {
         let path = self.path.display();
         format!(
