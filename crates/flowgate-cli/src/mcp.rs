@@ -292,8 +292,8 @@ impl McpServerHandle {
     }
 
     /// Calls a tool, on a new connection if none is open. Waits at most [`CallLimits::time`] for the answer, and stops
-    /// waiting when `is_cancelled` returns true. The error then says that the tool may have run, since the call may
-    /// have been sent.
+    /// waiting when `is_cancelled` returns true. If the call was sent before, the error says that the tool may have
+    /// run.
     fn run(
         &self,
         tool: String,
