@@ -1,5 +1,6 @@
-//! Compares a policy with files that describe tools, for `flowgate check --tools`: prints which names of the policy no
-//! tool has, and which tools the policy does not cover.
+//! Compares a policy with files that describe tools, for `flowgate check --tools`. Prints which tools and arguments the
+//! policy names although no file describes them, and which tools the policy does not cover. `warnings` adds the result
+//! to the output in JSON and SARIF.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub(crate) fn compare(
     output.diagnostics(name, policy.files(), &diagnostics);
     let errors = diagnostics.iter().filter(|found| found.severity == Severity::Error).count();
     let mut notes = unknown_tool_notes(&tools, policy);
-    // A name that the policy misspells would make its tool seem uncovered.
+    // After an error, coverage is not reported: a tool whose name the policy misspells would seem uncovered.
     if errors == 0 {
         notes.extend(coverage_notes(&tools, policy));
     }
@@ -71,8 +72,8 @@ pub(crate) fn compare(
     Ok(ToolComparison { warnings: diagnostics, notes })
 }
 
-/// Splits an argument of `--tools`, `FILE` or `SERVER=FILE`, into the server, if it names one, and the path. An
-/// argument with a `/` before the `=` is a path. `flowgate attack` uses it, too.
+/// Splits an argument of `--tools`, `FILE` or `SERVER=FILE`, into the server, if the argument names one, and the path.
+/// An argument with a `/` before the `=` is a path. `flowgate attack` calls this function, too.
 ///
 /// # Errors
 /// If the name of the server is empty, or that of Flowgate's own tools.

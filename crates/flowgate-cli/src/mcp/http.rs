@@ -301,7 +301,7 @@ fn describe_failure(error: &ureq::Error) -> &'static str {
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
             "the certificate of the server is not trusted"
         }
-        // All other errors are taken for a failed connection.
+        // All other errors are reported as a failed connection.
         _ => "no connection can be established",
     }
 }
