@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Escapes a line or text that a command prints, as the last step before a terminal or a file. Line breaks, tabs,
 /// joiners (invisible characters that emoji and some scripts need) and, with `has_color`, changes of colour remain.
 ///
-/// The escapes are those of JSON, because the text may be JSON: its value stays the same.
+/// The escapes are those of JSON, so that the value of a text that is JSON stays the same.
 pub(crate) fn escape_output(text: &str, has_color: bool) -> Cow<'_, str> {
     let remains = |c: char| matches!(c, '\n' | '\t') || is_joiner(c) || !is_unsafe_char(c);
     if text.chars().all(remains) {

@@ -45,7 +45,7 @@ pub(crate) fn approvers(question: &Value) -> Vec<String> {
     names(question, "approvers")
 }
 
-/// Returns those of the [`approvers`] who have not approved the question.
+/// Returns the [`approvers`] who have not approved the question yet.
 pub(crate) fn missing_approvers(question: &Value) -> Vec<String> {
     let approved_by = names(question, "approved_by");
     approvers(question).into_iter().filter(|name| !approved_by.contains(name)).collect()

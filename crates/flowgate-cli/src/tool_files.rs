@@ -66,7 +66,10 @@ pub(crate) fn compare(
     }
     notes.iter().for_each(|note| output.note(&note.sentence()));
     if errors > 0 {
-        return Err(InputError(format!("{name} has {}", plural(errors, "error"))));
+        return Err(InputError(format!(
+            "{name} has {}; correct the names that are reported",
+            plural(errors, "error")
+        )));
     }
     // Without errors, all diagnostics are warnings.
     Ok(ToolComparison { warnings: diagnostics, notes })
@@ -76,7 +79,7 @@ pub(crate) fn compare(
 /// An argument with a `/` before the `=` is a path. `flowgate attack` calls this function, too.
 ///
 /// # Errors
-/// If the name of the server is empty, or that of Flowgate's own tools.
+/// If the name of the server is empty, or is reserved for Flowgate's own tools.
 pub(crate) fn named_file(argument: &str) -> Result<(Option<&str>, &str), InputError> {
     let (server, path) = input::split_name(argument);
     if server.is_some_and(str::is_empty) {
@@ -100,8 +103,8 @@ fn read_files(arguments: &[String]) -> Result<ToolSchemas, InputError> {
     Ok(tools)
 }
 
-/// Returns the notes about tools that were not compared: servers that no file describes, and lists of which further
-/// pages are missing.
+/// Returns the notes about tools that were not compared: the tools of servers that no file describes, and the tools on
+/// further pages of a list, which no file has.
 fn unknown_tool_notes(tools: &ToolSchemas, policy: &Policy) -> Vec<ToolNote> {
     let undescribed = tools.undescribed_servers(policy).into_iter().map(|server| {
         let name = &server.name;

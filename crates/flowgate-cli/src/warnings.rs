@@ -64,8 +64,12 @@ impl TraceOccurrences {
                 0 => String::new(),
                 others => format!(", like {}", plural(others, "other trace")),
             };
-            traces
-                .push(("empty-trace", format!("{first} has no messages{others}: nothing was judged in it")));
+            traces.push((
+                "empty-trace",
+                format!(
+                    "{first} has no messages{others}, so nothing was judged in it; give a trace with messages"
+                ),
+            ));
         }
         for role in self.occurrences.unknown_roles() {
             let known = ROLES.join(", ");

@@ -125,8 +125,8 @@ type SkippedRuns = BTreeMap<Option<String>, usize>;
 type FiguresBySuite = BTreeMap<(String, usize), SuiteFigures>;
 
 /// Runs `flowgate replay`: this thread reads the runs, worker threads judge them, and the sums of all workers are
-/// printed. Returns 0 with any verdicts; 1 if there is a denied warning; 2 if a run could not be read; [`INTERRUPTED`]
-/// after an interrupt.
+/// printed. Returns 0 whatever the verdicts are; 1 if there is a warning that `--deny-warnings` forbids; 2 if a run
+/// could not be read; and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let corpora = input::files_of(options.corpora)?;
     let policies = SuitePolicies::load(options.policies, output)?;

@@ -88,7 +88,7 @@ pub(crate) fn run(options: &ReportArgs, output: &mut Console) -> Result<u8, Inpu
         TableFormat::Text => print_text(&summary, output),
         TableFormat::Json => print_json(&summary, output),
     }
-    // The first number is that of the permitted events.
+    // The first number, that of permitted events, is no objection.
     let [_, asked, denied] = summary.outcomes;
     Ok(u8::from(asked + denied + unreadable > 0))
 }

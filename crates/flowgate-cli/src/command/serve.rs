@@ -96,7 +96,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
 /// Checks that a login link of a person can be printed: there is such a person, and the standard error is a terminal.
 ///
 /// # Errors
-/// If one of them does not hold.
+/// If there is no such person, or the standard error is not a terminal.
 fn check_login_link(settings: &config::GatewayConfig, path: &Path, person: &str) -> Result<(), InputError> {
     if !settings.people.iter().any(|known| known.name == person) {
         return Err(InputError(format!(
@@ -180,7 +180,7 @@ pub(super) fn read_config(
 }
 
 /// Reads the bearer token of the policy API, from the file or from the environment variable [`TOKEN_VARIABLE`]; `None`
-/// if neither is given. It is an error if both are.
+/// if neither is given. If both are given, returns an error.
 fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
     let (text, source) = match (file, std::env::var(TOKEN_VARIABLE)) {
         (Some(_), Ok(_)) => {

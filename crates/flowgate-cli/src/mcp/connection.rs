@@ -191,9 +191,9 @@ fn identity() -> ClientConfig {
     ClientConfig::new(ClientCapabilities::default(), name)
 }
 
-/// Returns the command that starts a server. The server gets only the variables of [`INHERITED`] and the configured
-/// ones, because the environment of this process can have keys, such as that of the model. `transport` must be a
-/// command.
+/// Returns the command that starts a server. `transport` must be a [`ServerTransport::Command`]. The server gets only
+/// the environment variables of [`INHERITED`] and the configured ones: the environment of this process can have keys,
+/// such as the key of the model.
 fn command(transport: &ServerTransport) -> Command {
     let ServerTransport::Command { command, args, env, cwd } = transport else { return Command::new("") };
     let mut process = Command::new(command);

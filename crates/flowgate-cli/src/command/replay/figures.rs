@@ -373,7 +373,7 @@ fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
         // Trusted: the label is bottom in the dimensions of integrity.
         let is_trusted = space.restrict(&document.label_of(argument), space.integrity()) == Label::BOTTOM;
         let source = match call.attribution.argument(name) {
-            // The argument depends on no text, such as an empty one.
+            // The argument depends on no region, as an empty text does.
             CallDependency::Regions(regions) if regions.is_empty() => "says nothing".to_owned(),
             CallDependency::Regions(regions) => {
                 let mut sources: Vec<String> = regions
@@ -383,8 +383,8 @@ fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
                 sources.dedup();
                 format!("from the {}", sources.join(" and the "))
             }
-            // The argument depends on everything, and the call is permitted: it is endorsed, or a
-            // payload with its own label.
+            // The argument depends on everything, and the call is permitted all the same. So the argument is endorsed,
+            // or is a payload with its own label.
             _ if is_trusted => "endorsed".to_owned(),
             _ => "payload".to_owned(),
         };
