@@ -47,7 +47,10 @@ pub(crate) fn load_policy_as(
         Err(InvalidPolicy { source, diagnostics }) => {
             output.diagnostics(&name, &source, &diagnostics);
             let errors = diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
-            Err(InputError(format!("{name} has {}; correct the lines that the compiler reports", plural(errors, "error"))))
+            Err(InputError(format!(
+                "{name} has {}; correct the lines that the compiler reports",
+                plural(errors, "error")
+            )))
         }
     }
 }
