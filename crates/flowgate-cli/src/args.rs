@@ -1,5 +1,5 @@
-//! Declares the commands of the program and their arguments, which `clap` parses. `main` parses [`Args`], and `command`
-//! runs the result.
+//! Declares the commands of the program and their arguments, which `clap` parses. Each submodule declares the arguments
+//! and the help of one command, or what several commands share. `main` parses [`Args`], and `command` runs the result.
 
 #[cfg(feature = "run")]
 mod approvals;
@@ -379,7 +379,7 @@ pub(crate) enum Command {
     /// Try known injections on a policy: a double obeys each of them, and the policy judges the call.
     #[command(after_help = attack::ATTACK_HELP)]
     Attack(AttackArgs),
-    /// Show every field of a recorded run with its label, the statement that gave it, and what the lowest step is shown.
+    /// Show every field of a recorded run with its label, the statement that gave it, and what a step at the base label is shown.
     #[command(after_help = labels::LABELS_HELP)]
     Labels(LabelsArgs),
     /// Show step by step how an injected payment is stopped: labels, the model's view, the call, its requirement and the verdict.

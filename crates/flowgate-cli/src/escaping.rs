@@ -1,6 +1,8 @@
-//! Escapes untrusted text for a terminal: no character in the result moves the cursor, changes the direction of
-//! writing, or is invisible, so the text cannot forge what a person reads. All untrusted text that commands
-//! print passes through this module.
+//! Escapes untrusted text for a terminal, so that the text cannot forge what a person reads. No character in the result
+//! moves the cursor, changes the direction of writing, or is invisible, apart from joiners, which some scripts need.
+//!
+//! All untrusted text that commands print passes through this module: they escape parts such as names with [`line()`],
+//! [`excerpt`] or a similar function, and `output` passes each whole line through [`escape_output`].
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -11,7 +13,7 @@ use serde_json::Value;
 /// Escapes a line or text that a command prints, as the last step before a terminal or a file. Line breaks, tabs,
 /// joiners (invisible characters that emoji and some scripts need) and, with `has_color`, changes of colour remain.
 ///
-/// The escapes are those of JSON, because the text may be JSON: its value stays the same.
+/// The escapes are those of JSON, so that the value of a text that is JSON stays the same.
 pub(crate) fn escape_output(text: &str, has_color: bool) -> Cow<'_, str> {
     let remains = |c: char| matches!(c, '\n' | '\t') || is_joiner(c) || !is_unsafe_char(c);
     if text.chars().all(remains) {
@@ -71,9 +73,9 @@ pub(crate) fn json_line(value: &Value) -> String {
     escape_json(&value.to_string())
 }
 
-/// Escapes the characters of a JSON text that are unsafe on a terminal, as JSON escapes them, so that its value stays
-/// the same. The text is as our serialiser writes it: outside strings, only line feeds are such characters, and they
-/// stay.
+/// Escapes the characters of a JSON text that are unsafe on a terminal, as JSON escapes them, so that the value stays
+/// the same. The text must come from `serde_json`: the only unsafe characters outside its strings are line feeds, which
+/// are kept.
 #[cfg(any(feature = "gateway", feature = "run"))]
 fn escape_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());

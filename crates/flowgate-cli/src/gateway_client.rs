@@ -1,9 +1,9 @@
-//! Calls the HTTP routes that a running gateway has for people, with the key of a person: `flowgate approvals`, `keys`,
-//! `login-link`, `explain --question` and `trace export --gateway` use it. `flowgate hook` calls the route for hooks,
-//! with the key of the agent.
+//! Calls the HTTP routes of a running gateway. `flowgate approvals`, `keys`, `login-link`, `explain --question` and
+//! `trace export --gateway` call the routes for people, with the key of a person. `flowgate hook` calls the route for
+//! hooks, with the key of the agent.
 //!
-//! No redirect is followed and no proxy is used, so the key reaches only the address that the person names. The key
-//! comes from a file or the environment, never from the command line, which other users of the machine can read.
+//! No redirect is followed and no proxy is used, so the key reaches only the address that the command line names. The
+//! key comes from a file or the environment, never from the command line, which other users of the machine can read.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use crate::output::Console;
 
 /// The time limit for a connection, and for the head of an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The time limit for the body of an answer. A stream of events is opened again after it: a dead connection would
-/// otherwise never be noticed.
+/// The time limit for the body of an answer. It also ends a stream of events, which its reader then opens again:
+/// otherwise a dead connection would never be noticed.
 const BODY_TIMEOUT: Duration = Duration::from_secs(600);
 /// The largest answer, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 /// The longest error message of a gateway that is shown, in characters; a longer one is cut.
 const MAX_SENTENCE: usize = 500;
 
-/// Why a request has no answer that can be used.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub(crate) enum GatewayError {
     /// The gateway refuses the request, with this message.
     Refused(String),
-    /// There is no connection, or the answer is not that of a gateway: why, with the address.
+    /// There is no connection, or the answer is not that of a gateway; the reason, with the address.
     Failed(String),
 }
 
@@ -69,8 +69,8 @@ pub(crate) struct GatewayClient {
 }
 
 impl GatewayClient {
-    /// Creates a client of the gateway that the arguments name, with the key and the certificates that they name. Warns
-    /// if the key would be sent unencrypted.
+    /// Creates a client of the gateway that the options name, with the person's key and the certificates that the
+    /// options name. Warns if the key would be sent unencrypted.
     ///
     /// # Errors
     /// If no key is given, or two; if a file cannot be read; or if the address is not one of HTTP or HTTPS.
@@ -93,7 +93,8 @@ impl GatewayClient {
     }
 
     /// Creates a client of the gateway at `address` with a key. `ca_file` has the certificates of the authorities that
-    /// may vouch for the gateway, instead of the well-known ones.
+    /// may have signed the gateway's certificate, in place of the well-known ones. A key that could not be read is an
+    /// error only after the address was checked.
     ///
     /// # Errors
     /// If the address is not one of HTTP or HTTPS, the file cannot be read, or the key could not be read.
@@ -266,7 +267,7 @@ fn read_key(file: Option<&Path>, variable: &str, owner: &str) -> Result<String, 
                 "the key is given twice: leave out `--key-file`, or unset the environment variable {variable}"
             )));
         }
-        // Any error: a variable that is absent or not valid UTF-8 does not matter then: the file counts.
+        // The key is in the file, so it does not matter whether the variable is absent or invalid.
         (Some(file), Err(_)) => (input::bounded_text(file, 1 << 16)?, file.display().to_string()),
         (None, Ok(text)) => (text, variable.to_owned()),
         (None, Err(std::env::VarError::NotPresent)) => {
@@ -288,7 +289,7 @@ fn read_key(file: Option<&Path>, variable: &str, owner: &str) -> Result<String, 
     Ok(key.to_owned())
 }
 
-/// Returns a TLS configuration that trusts only the authorities in a file of at most 16 MiB.
+/// Returns a TLS configuration that trusts only the authorities whose certificates are in a file of at most 16 MiB.
 ///
 /// # Errors
 /// If the file cannot be read, or has no certificate or one that cannot be parsed.
@@ -298,7 +299,7 @@ pub(crate) fn trusted_in(path: &Path) -> Result<TlsConfig, InputError> {
     Ok(trusted(&authorities.map_err(named)?))
 }
 
-/// Returns a TLS configuration that trusts only these authorities; it trusts no server if there are none.
+/// Returns a TLS configuration that trusts only these authorities. Without any, it trusts no server.
 fn trusted(authorities: &Authorities) -> TlsConfig {
     let certificates = authorities.certificates().unwrap_or_default().iter();
     let roots: Vec<Certificate<'static>> =
@@ -316,7 +317,7 @@ fn describe(error: &ureq::Error) -> &'static str {
         }
         ureq::Error::BadUri(_) => "the address is not that of a gateway; write it as http://127.0.0.1:8000",
         ureq::Error::BodyExceedsLimit(_) => "the answer is larger than 64 MiB; check the address",
-        // All other errors are taken for a failed connection.
+        // All other errors are reported as a failed connection.
         _ => "there is no connection; check that the gateway runs",
     }
 }

@@ -1,7 +1,8 @@
-//! Reads input files: policies, traces and corpora, compressed with gzip or not, with bounded memory.
+//! Reads the input files of commands with bounded memory: policies, traces, corpora, configurations and other short
+//! texts. Decompresses files that are compressed with gzip. Defines [`InputError`], with which a command fails.
 //!
-//! A corpus is one or more files with recorded runs, which are read one run at a time. `folder` lists the files of a
-//! corpus that is given as a folder.
+//! A corpus is one or more files with recorded runs; [`for_each_run`] reads them one run at a time. `folder` lists the
+//! files of a corpus that is given as a folder.
 
 mod folder;
 
@@ -21,8 +22,8 @@ pub(crate) const MAX_LINE: u64 = 64 << 20;
 /// The largest JSON document over several lines, in bytes after its first line; such a document is read as a whole.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The reason why a command ends with the exit code 2, such as a file that cannot be used: one line, with the name and
-/// the position.
+/// The reason why a command ends with the exit code 2, such as a file that cannot be used: one line, with the name of
+/// the file and the position in it.
 #[derive(Debug)]
 pub(crate) struct InputError(pub String);
 
@@ -37,8 +38,8 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
     decompress(path, open_source(path)?)
 }
 
-/// Opens a file like [`open`], and counts its bytes for `progress`, before they are decompressed. The reader ends at
-/// Ctrl-C.
+/// Opens a file like [`open`], and counts its bytes (before decompression) for `progress`. After Ctrl-C, the reader
+/// returns no further bytes, as at the end of the file.
 pub(crate) fn open_counted(path: &Path, progress: &Progress) -> Result<Box<dyn BufRead>, InputError> {
     decompress(path, Box::new(progress.counting_reader(open_source(path)?)))
 }
@@ -91,8 +92,8 @@ pub(crate) fn split_name(argument: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Reads a policy. A text that is longer than [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is cut one byte after that
-/// length: memory stays bounded, and the compiler still reports the text as too long.
+/// Reads a policy. A text that is longer than [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is cut to one byte more than
+/// this length. So memory stays bounded, and the compiler reports that the text is too long.
 ///
 /// # Errors
 /// If the file cannot be read or is not UTF-8.
@@ -132,8 +133,8 @@ pub(crate) fn bounded_text(path: &Path, limit: u64) -> Result<String, InputError
     utf8_text(bytes, &name.to_string(), 1).map_err(InputError)
 }
 
-/// Converts bytes of `file` to text. `first_line` is the number of their first line, for the message about bytes that
-/// are not UTF-8, which counts bytes from the beginning of the line, from 0.
+/// Converts bytes of the file `file` to text. If they are not valid UTF-8, the message names the line and the byte
+/// within the line, counted from 0. `first_line` is the number of the first line in `bytes`.
 fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
@@ -150,10 +151,12 @@ fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, St
 pub(crate) type CorpusItem = Result<(usize, RecordedRun), InputError>;
 
 /// Passes the runs of a file to `each`, one at a time, each with the number of its first line, until `each` returns
-/// false or Ctrl-C is pressed. A line that is not a run is passed as an error, and reading continues.
+/// false or Ctrl-C is pressed. A line that cannot be read as a run or a message is passed as an error, and reading
+/// continues.
 ///
-/// A file of JSON lines is read line by line: each line is a run, or a message. All lines that are messages are
-/// together one run, which is passed last, with line 1. A JSON document over several lines is one run.
+/// A file of JSON lines is read line by line. Each line is a run, a message, or the parameters of a policy. All
+/// messages of the file form one run, which is passed last, with line 1. A JSON document over several lines is one
+/// run.
 ///
 /// # Errors
 /// If the file cannot be read, or has a line longer than [`MAX_LINE`].
@@ -231,8 +234,8 @@ pub(crate) fn for_each_run(
 }
 
 /// Reads the rest of a JSON document over several lines, and returns the document as one run. `first` is its first
-/// line, `number` is the number of that line, and `name` is the file in messages. A document with more than [`MAX_FILE`]
-/// further bytes is an error.
+/// line, `number` is the number of that line, and `name` is the file in messages. A document with more than
+/// [`MAX_FILE`] further bytes is an error.
 fn read_document(
     name: &str,
     first: String,

@@ -1,13 +1,16 @@
-//! Starts the binary `flowgate`: parses the arguments, runs a command, and exits with its code.
+//! Starts the program `flowgate`: parses the arguments, runs the command, and exits with its code.
 //!
-//! * `args`, `display_mode` and `predicate_args` declare the command line, and its help.
+//! * `args`, `display_mode`, `parameter_args` and `predicate_args` declare the command line and its help.
 //! * [`command`] has a module for each command.
 //! * `input`, `policy_file`, `tool_files` and `corpus` read files.
-//! * `output`, `progress`, `report`, `escaping` and `warnings` format and print what commands show.
+//! * `output`, `progress`, `report`, `escaping` and `warnings` format and print the output of commands.
+//! * `typed_lines` reads what a person types.
 //! * `clients` reads and changes the configurations of MCP clients, the programs that use MCP servers.
 //! * `mcp` starts MCP servers, and calls their tools.
-//! * `gateway_client` calls a running gateway, and `question_text` writes its questions.
-//! * `stores` and `private_files` write files that a process leaves for later ones, some of them in the `state_folder`; `trace_file` and `trace_folder` write traces.
+//! * `gateway_client` calls a running gateway, and `question_text` writes its questions as text.
+//! * `stores` and `private_files` write files that later processes read, some of them in the `state_folder`; `trace_file`
+//!   and `trace_folder` write traces.
+//! * `local_model` and `attention_screener` load local models, and screeners that read their attention.
 
 mod args;
 #[cfg(feature = "local")]

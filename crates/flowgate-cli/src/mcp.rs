@@ -1,8 +1,8 @@
-//! Starts MCP servers, lists their tools for `flowgate init` and `flowgate scan`, and calls them for `flowgate run`.
-//! `rmcp` implements the protocol; of this crate, only this module and its submodules use it.
+//! Starts and reaches MCP servers: lists their tools for `flowgate init`, `flowgate scan` and `flowgate run`, and calls
+//! the tools for `flowgate run`. `rmcp` implements the protocol; only this module and its submodules use it.
 //!
-//! The asynchronous code runs on a thread of its own; all other code calls it and waits. The output of servers is
-//! untrusted and is only passed on.
+//! The asynchronous code runs on a thread of its own, and the synchronous commands wait for its results. The output of
+//! servers is untrusted; this module only passes it on.
 //!
 //! * `config` reads the configuration of servers.
 //! * `connection` connects to one server; `http` is the HTTP client for remote servers, `oauth` and
@@ -26,7 +26,6 @@ use flowgate_guard::conversation::ToolAnswer;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use serde_json::{Map, Value};
 
-use crate::escaping;
 pub(crate) use config::{McpServerSpec, read, read_entry, read_named};
 use connection::{CallError, McpConnection};
 pub(crate) use runtime::AsyncRuntime;
@@ -94,11 +93,7 @@ pub(crate) fn start(
                 let listing = runtime.spawn(connection.tools());
                 match listing.wait(START_TIMEOUT, is_cancelled) {
                     Ok(Ok(tools)) => Ok((connection, tools)),
-                    Ok(Err(why)) => Err(format!(
-                        "does not list its tools: {}; {}",
-                        escaping::excerpt(&why, 200),
-                        spec.advice()
-                    )),
+                    Ok(Err(why)) => Err(why.describe(&spec.advice())),
                     Err(why) => Err(format!(
                         "does not list its tools: {}",
                         describe_task_error(why, START_TIMEOUT, &spec)
@@ -153,9 +148,9 @@ impl Drop for ServersGuard {
 /// The name of a server, with its tools or the reason why it does not list them; the reason contains advice.
 pub(crate) type ListedServer = (String, Result<Vec<draft::DescribedTool>, String>);
 
-/// Starts all servers at the same time, lists their tools, and ends the servers, also those that gave no list. Waits at
-/// most `limit` for all of them to start and to list their tools, or until `is_cancelled` returns true. Returns one
-/// item for each server, in the order of `specs`.
+/// Starts all servers at the same time, lists their tools, and ends all servers. Waits until all servers have started
+/// and listed their tools, but at most for `limit` in all, and only until `is_cancelled` returns true. Returns one item
+/// for each server, in the order of `specs`.
 pub(crate) fn list_tools(
     specs: Vec<McpServerSpec>,
     limit: Duration,
@@ -165,16 +160,14 @@ pub(crate) fn list_tools(
     let limits = CallLimits { time: limit, answer: LISTED_ANSWER };
     let listing = specs.into_iter().map(|spec| {
         let (opening, advice) = (spec.clone(), spec.advice());
-        // The connection, as long as the server runs: it is closed below even if the list does not come.
+        // The connection is kept outside the task, so that it is closed below even if the server gives no list.
         let open = Arc::new(Mutex::new(None));
         let opened = Arc::clone(&open);
         let task = runtime.spawn(async move {
             let connection = connection::open(opening, limits).await?;
             let tools = connection.tools();
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
-            let tools = tools.await;
-            tools
-                .map_err(|why| format!("does not list its tools: {}; {advice}", escaping::excerpt(&why, 200)))
+            tools.await.map_err(|why| why.describe(&advice))
         });
         (task, open, spec)
     });
@@ -185,14 +178,14 @@ pub(crate) fn list_tools(
         let left = deadline.saturating_duration_since(Instant::now());
         let waited: Result<Result<Vec<DescribedTool>, String>, TaskError> = task.wait(left, is_cancelled);
         let tools = match waited {
-            // The task ran to its end, but the server may not have started: that is an error in its result.
+            // The task ran to its end. If the server did not start, or gave no list, this is an error.
             Ok(tools) => tools,
             Err(why) => Err(format!("does not list its tools: {}", describe_task_error(why, limit, &spec))),
         };
         match open.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(connection) => ending.push(runtime.spawn(connection.close(SHUTDOWN_TIMEOUT))),
-            // A server that has not answered `initialize` is killed when its task is dropped, on the thread of the
-            // tasks: the pause lets that happen before the program can end.
+            // A server that has not answered `initialize` is killed when its task is dropped, which happens on the
+            // thread of the tasks. Without this pause, the program could end before.
             None => ending.push(runtime.spawn(async { tokio::time::sleep(KILL_PAUSE).await })),
         }
         let describe = |tool: DescribedTool| {
@@ -260,9 +253,9 @@ impl McpServerHandle {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a permitted call and returns the answer for the model. Restarts the server if it has ended. If the call
-    /// fails, the answer says why, and the caller's function `remark` shows the user if the server ended or cannot be
-    /// restarted.
+    /// Runs a permitted call and returns the answer for the model. Restarts the server first if it has ended. If the
+    /// call fails, the answer says why. If the server ended during the call, or cannot be restarted, `remark` is
+    /// called with a note about this for the user.
     pub(crate) fn call(
         &self,
         call: &AuthorizedCall,
@@ -299,7 +292,8 @@ impl McpServerHandle {
     }
 
     /// Calls a tool, on a new connection if none is open. Waits at most [`CallLimits::time`] for the answer, and stops
-    /// when `is_cancelled` returns true. If the call was sent by then, the error says that the tool may have run.
+    /// waiting when `is_cancelled` returns true. If the call was sent before, the error says that the tool may have
+    /// run.
     fn run(
         &self,
         tool: String,

@@ -1,6 +1,7 @@
-//! Prints the output of commands: results go to the standard output; errors, warnings, notes and diagnostics to the
-//! standard error. What cannot be written, for example because the reader closed the pipe, is dropped: a command still
-//! ends with its own exit code.
+//! Prints the output of commands through [`Console`]: results go to the standard output; errors, warnings, notes and
+//! diagnostics to the standard error. Text that cannot be written, for example because the reader closed the pipe, is
+//! dropped, so that a command still ends with its own exit code. Also formats numbers of things ([`plural`]) and
+//! positions in policies ([`statement_line`]).
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
@@ -125,8 +126,9 @@ impl Console {
         }
     }
 
-    /// Prints the diagnostics of a policy, with the lines that they are about, on the standard error. `policy` is the
-    /// name of its file; `files` are its text and the texts that it imports. What cannot be written is dropped.
+    /// Prints the diagnostics of a policy on the standard error, each with the line that it is about. `policy` is the
+    /// name of the policy's file; `files` has the text of the policy and the texts that it imports. A diagnostic that
+    /// cannot be written is dropped.
     pub(crate) fn diagnostics(&mut self, policy: &str, files: &PolicySource, diagnostics: &[Diagnostic]) {
         use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
         for diagnostic in diagnostics {
@@ -134,7 +136,7 @@ impl Console {
             let name = policy_file_name(policy, file);
             let (kind, color) = match diagnostic.severity {
                 Severity::Warning => (ReportKind::Warning, ariadne::Color::Yellow),
-                // Also of a severity that is not known here.
+                // A severity that this program does not know is printed as an error.
                 _ => (ReportKind::Error, ariadne::Color::Red),
             };
             // The spans of diagnostics are in bytes.
@@ -156,7 +158,7 @@ impl Console {
 }
 
 /// Returns the name of the file and the number of the line to show for the statement at `span` of a policy. `name` is
-/// the policy's own file; the statement can be in a file that it imports.
+/// the policy's own file; the statement can also be in a file that the policy imports.
 pub(crate) fn statement_line(name: &str, policy: &Policy, span: &Span) -> (String, usize) {
     let position = policy.locate(span);
     (policy_file_name(name, position.file), position.line)

@@ -1,5 +1,6 @@
-//! Declares the option `--param`, which sets parameters of policies, the values of `input.NAME`. Also collects the
-//! parameters that a policy reads and nothing sets, for the commands that judge recorded runs.
+//! Declares the option `--param`, which sets parameters of policies: the values of `input.NAME`. Also collects the
+//! parameters that a policy reads and that neither an option nor a run sets; the commands that judge recorded runs warn
+//! about these.
 
 use std::collections::BTreeSet;
 
@@ -41,8 +42,8 @@ pub(crate) fn parameter(text: &str) -> Result<(String, Value), String> {
 pub(crate) struct MissingParameters(BTreeSet<(String, String)>);
 
 impl MissingParameters {
-    /// Adds the parameters that a policy lacks when it judges `run`. `name` is its file, and `given` are the parameters
-    /// of the command line.
+    /// Adds the parameters that a policy lacks when it judges `run`. `name` is the policy's file, and `given` has the
+    /// parameters of the command line.
     pub(crate) fn add(&mut self, name: &str, policy: &Policy, given: &Map<String, Value>, run: &RecordedRun) {
         let of_run = run.parameters();
         let is_set = |parameter: &str| {

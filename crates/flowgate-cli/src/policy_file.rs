@@ -1,4 +1,5 @@
-//! Reads the file of a policy, and prints what the compiler says about it. Every command that takes a policy uses it.
+//! Reads and compiles the file of a policy, and prints the compiler's errors and warnings. Every command that takes a
+//! policy uses it.
 
 use std::path::Path;
 
@@ -12,8 +13,9 @@ pub(crate) fn load_policy(path: &Path, output: &mut Console) -> Result<Policy, I
     load_policy_as(path, Dialect::Flowgate, output)
 }
 
-/// Reads a policy, with the files that it imports, in a dialect. Prints its errors and warnings, and a note if it
-/// enforces no label or gives unlabelled regions a default label: a reader may not expect either.
+/// Reads a policy in a dialect, with the files that the policy imports. Prints the errors and warnings of the compiler.
+/// Also prints a note if the policy enforces no labels, or gives unlabelled regions a default label, since its author
+/// may not expect either.
 ///
 /// # Errors
 /// If the file cannot be read, or the policy has errors.
@@ -45,7 +47,10 @@ pub(crate) fn load_policy_as(
         Err(InvalidPolicy { source, diagnostics }) => {
             output.diagnostics(&name, &source, &diagnostics);
             let errors = diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
-            Err(InputError(format!("{name} has {}", plural(errors, "error"))))
+            Err(InputError(format!(
+                "{name} has {}; correct the lines that the compiler reports",
+                plural(errors, "error")
+            )))
         }
     }
 }

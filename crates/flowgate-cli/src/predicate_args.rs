@@ -1,5 +1,5 @@
-//! Declares the option `--predicate`, which names the services and modules that answer `extern` predicates of policies,
-//! and loads them. Every command that judges runs has this option.
+//! Declares the option `--predicate`, which names the services and WebAssembly modules that answer the `extern`
+//! predicates of a policy, and loads them. Most commands that judge calls or runs have this option.
 
 #[cfg(feature = "gateway")]
 use flowgate_gateway::predicates::{PredicateSourceSpec, PredicateSources};

@@ -1,6 +1,6 @@
 //! Creates and replaces files that only their owner can read and write: labels of stores, approved tools, the events of
-//! sessions, and traces. `flowgate run`, `mcp` and `hook` use it. Other users must not write them, because the labels
-//! and events in them decide later verdicts.
+//! sessions, and traces. `flowgate run`, `mcp` and `hook` use it. Other users must not write these files, because their
+//! labels and events decide later verdicts.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -24,14 +24,14 @@ pub(crate) fn open_to_append(path: &Path) -> io::Result<File> {
     options().read(true).create(true).append(true).open(path)
 }
 
-/// Opens the lock file of `path`, which has the same name with `.lock` added. Processes lock it to use the file one at
-/// a time.
+/// Opens the lock file of `path`, which has the same name with `.lock` added, and creates it if there is none.
+/// Processes lock it so that only one of them uses the file at a time.
 pub(crate) fn lock_beside(path: &Path) -> io::Result<File> {
     options().create(true).append(true).open(sibling_path(path, ".lock"))
 }
 
-/// Replaces the content of a file atomically: writes it to another file in the same folder, and renames that. The
-/// result is readable and writable only by its owner (on Unix), and need not have existed before.
+/// Replaces the content of a file atomically: writes the text to a new file in the same folder, and renames the new
+/// file to `path`, which need not exist before. Only the owner can read and write the result (on Unix).
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let part = sibling_path(path, ".part");
     // A partial file that a killed process left is not reused: it may be accessible to others.

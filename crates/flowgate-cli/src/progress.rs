@@ -1,8 +1,9 @@
-//! Shows the progress of a command and the time left, and handles Ctrl-C while it runs. A display that cannot be
-//! written is dropped, since the work does not depend on it.
+//! Shows the progress of a command and the time left, and handles Ctrl-C while the command runs. Progress that cannot
+//! be written is dropped, since the work does not depend on it.
 //!
-//! On a terminal, progress is one line of the standard error, which is overwritten, once the command takes longer than
-//! a second. Elsewhere it is shown only if the user requests it: a further line for each tenth of the work.
+//! On a terminal, progress is one line of the standard error, which is overwritten. It appears once the command takes
+//! longer than a second. Elsewhere, progress is shown only with `--progress always`: a new line for each tenth of the
+//! work.
 //!
 //! * `line` formats the text of the line.
 //! * `interrupt` handles Ctrl-C.
@@ -30,7 +31,7 @@ const UPDATE: Duration = Duration::from_millis(100);
 /// Clears the line that the cursor is on.
 pub(crate) const CLEAR: &str = "\r\u{1b}[K";
 
-/// The progress of a command. The line on the terminal is cleared when this is dropped.
+/// The progress of a command. The line on the terminal is cleared when this value is dropped.
 pub(crate) struct Progress(Arc<ProgressState>);
 
 /// The part of the progress that the handler of Ctrl-C and the readers of files share.
@@ -81,15 +82,15 @@ struct DisplayState {
 
 impl Progress {
     /// Begins to show the progress of reading files, in bytes, and to handle Ctrl-C. `item` names what the files
-    /// contain, as in [`WorkUnit::Files`]. `is_wanted` is false if the results of the command show its progress
-    /// already: then there is no line on a terminal.
+    /// contain, as in [`WorkUnit::Files`]. If `is_wanted` is false, there is no progress line on a terminal, because
+    /// the command prints its results there while it works.
     pub(crate) fn over_files(
         files: &[PathBuf],
         item: &'static str,
         is_wanted: bool,
         output: &Console,
     ) -> Self {
-        // The standard input and pipes have no length. One `None` makes the sum `None`: the total is unknown.
+        // The standard input and pipes have no length. If one length is `None`, so is the sum: the total is unknown.
         let lengths =
             files.iter().map(|file| std::fs::metadata(file).ok().filter(|m| m.is_file()).map(|m| m.len()));
         Self::on_stderr(WorkUnit::Files(item), lengths.sum(), is_wanted, output.progress())
@@ -100,10 +101,10 @@ impl Progress {
         Self::on_stderr(WorkUnit::Steps(step), u64::try_from(total).ok(), true, output.progress())
     }
 
-    /// Creates the progress display on the standard error. On a terminal, if `may_rewrite`, it is one line that is
-    /// overwritten, unless `mode` is [`ProgressMode::Never`]. In all other cases, [`ProgressMode::Always`] prints a
-    /// line for each tenth of the work, and the other modes print nothing. From now on, a first Ctrl-C requests the
-    /// command to stop, and a second one ends the program.
+    /// Creates the progress display on the standard error. If this is a terminal and `may_rewrite` is true, the
+    /// display is one line that is overwritten, unless `mode` is [`ProgressMode::Never`]. In all other cases,
+    /// [`ProgressMode::Always`] prints a line for each tenth of the work, and the other modes print nothing. From now
+    /// on, the first Ctrl-C requests the command to stop, and the second one ends the program.
     fn on_stderr(work: WorkUnit, total: Option<u64>, may_rewrite: bool, mode: ProgressMode) -> Self {
         let show = match (mode, stderr().is_terminal()) {
             (ProgressMode::Auto | ProgressMode::Always, true) if may_rewrite => ProgressDisplay::Terminal,
@@ -200,16 +201,17 @@ impl ProgressState {
     /// Counts bytes that were read.
     fn count_bytes(&self, bytes: usize) {
         self.done.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
-        // Lines report finished items; on a terminal, the line shows that a long file is being read.
+        // On a terminal, the line is updated so that it shows that a long file is being read. Elsewhere, only finished
+        // items are reported, by `step`.
         if self.show == ProgressDisplay::Terminal {
             self.update();
         }
     }
 
-    /// Shows the progress if an update is due. On a terminal, the first one is due after [`BRIEF`], so that a short
-    /// command shows nothing, and each further one when [`UPDATE`] has passed. Elsewhere, one is due after each tenth
-    /// of the work or, if the total is unknown, whenever the number of items has doubled. What cannot be written is
-    /// dropped.
+    /// Shows the progress if an update is due. On a terminal, the first update is due after [`BRIEF`], so that a short
+    /// command shows nothing, and each further update when [`UPDATE`] has passed. Elsewhere, an update is due after
+    /// each tenth of the work or, if the total is unknown, whenever the number of items has doubled. An update that
+    /// cannot be written is dropped.
     fn update(&self) {
         if self.show == ProgressDisplay::Hidden {
             return;
@@ -240,8 +242,8 @@ impl ProgressState {
         line::line(&self.work, items, done, self.total, now)
     }
 
-    /// Records that Ctrl-C was pressed, and tells the user, if the display can be written. Returns whether it was
-    /// pressed before: the caller then ends the program.
+    /// Records that Ctrl-C was pressed, and at the first press prints that the command is ending. Returns whether
+    /// Ctrl-C was pressed before; the caller then ends the program.
     fn interrupt(&self) -> bool {
         let is_second = self.is_interrupted.swap(true, Ordering::Relaxed);
         let mut drawn = lock(&self.drawn);
@@ -261,8 +263,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file or the standard input, whose bytes are counted as they are read. After Ctrl-C it ends early, as if the file
-/// ended: its user must check [`Progress::is_interrupted`] at the end.
+/// A reader of a file or of the standard input, which counts the bytes that are read. After Ctrl-C, it ends early, as
+/// at the end of the file. So the code that reads must check [`Progress::is_interrupted`] at the end.
 pub(crate) struct CountingReader<R> {
     from: R,
     shared: Arc<ProgressState>,

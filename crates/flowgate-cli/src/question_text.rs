@@ -1,8 +1,8 @@
-//! Writes a question of a gateway as text for a terminal, with the same parts and words as the page for people: what
-//! the call would do, why a person is asked, what would be sent, which text had a hand in it. `flowgate approvals` and
-//! `flowgate explain --question` print it.
+//! Writes a question of a gateway as text for a terminal, with the same parts and words as the gateway's page for
+//! people: what the call would do, why a person is asked, what would be sent, and which text influenced the call.
+//! `flowgate approvals` and `flowgate explain --question` print it.
 //!
-//! Every text in a question may be untrusted, so all of them pass [`escaping`].
+//! Every text in a question may be untrusted, so each passes [`escaping`].
 
 use serde_json::Value;
 
@@ -45,14 +45,14 @@ pub(crate) fn approvers(question: &Value) -> Vec<String> {
     names(question, "approvers")
 }
 
-/// Returns those of the [`approvers`] who have not approved the question.
+/// Returns the [`approvers`] who have not approved the question yet.
 pub(crate) fn missing_approvers(question: &Value) -> Vec<String> {
     let approved_by = names(question, "approved_by");
     approvers(question).into_iter().filter(|name| !approved_by.contains(name)).collect()
 }
 
-/// Returns who has approved an open question that certain people must all approve, and whom it waits for; `None` for
-/// every other question.
+/// Returns a sentence for an open question that certain people must all approve: who has approved it, and whose
+/// approval it waits for. Returns `None` for every other question.
 pub(crate) fn approvals(question: &Value) -> Option<String> {
     let (approved_by, missing) = (names(question, "approved_by"), missing_approvers(question).join(", "));
     if text(question, "state") != "open" || missing.is_empty() {
@@ -64,7 +64,7 @@ pub(crate) fn approvals(question: &Value) -> Option<String> {
     })
 }
 
-/// Returns the arguments of which a lasting grant can limit the sum in a day, escaped.
+/// Returns the names of the arguments whose sum in a day a lasting grant can limit, escaped.
 pub(crate) fn amounts(question: &Value) -> Vec<String> {
     names(question, "grant_amounts")
 }
@@ -87,7 +87,8 @@ pub(crate) fn title(question: &Value) -> String {
     ))
 }
 
-/// Prints a question whole. `now` is the time in milliseconds since 1970, by which the time that is left is computed.
+/// Prints a question with all its parts. `now` is the time in milliseconds since 1970; the minutes that are left for an
+/// answer are counted from it.
 pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
     let call = question.get("call").unwrap_or(&Value::Null);
     let heading = format!("{} wants to call {}", text(question, "client"), text(call, "tool"));

@@ -1,5 +1,6 @@
 //! Formats verdicts, their reasons and the regions that caused them, as text and as JSON. The commands that print
-//! verdicts, such as `check`, `explain`, `replay`, `attack` and `run`, use it, so that they print them alike.
+//! verdicts or reasons (`check`, `explain`, `replay`, `analyze`, `labels`, `demo` and `run`) share these functions, so
+//! that all of them print in the same form.
 
 use flowgate::monitor::{Monitor, Outcome, Reason};
 use flowgate::policy::{Policy, Span};
@@ -90,8 +91,8 @@ pub(crate) fn print_reason(
     }
 }
 
-/// Groups reasons for printing: the reasons of several parts of a call with the same statement, labels and regions
-/// become one, whose message names all these parts.
+/// Groups reasons for printing: reasons about several parts of a call that have the same statement, labels and regions
+/// become one reason, whose message names all these parts.
 pub(crate) fn group_reasons(reasons: &[Reason]) -> Vec<Reason> {
     let mut groups: Vec<(Reason, Vec<String>)> = Vec::new();
     for reason in reasons {
@@ -109,7 +110,7 @@ pub(crate) fn group_reasons(reasons: &[Reason]) -> Vec<Reason> {
         }
     }
     let merged = groups.into_iter().map(|(mut reason, parts)| {
-        // A message of the form `PART carries ...` then names all parts.
+        // A message of the form `PART carries ...` becomes `PART, PART carry ...`.
         if let (Some(first), true) = (parts.first(), parts.len() > 1) {
             let subject = format!("{} carry ", parts.join(", "));
             reason.message = reason.message.replacen(&format!("{first} carries "), &subject, 1);

@@ -1,9 +1,10 @@
-//! Stores the labels of external state (*stores*: state that tools write and read, such as a database), and shares them
-//! between sessions. A chat of `flowgate run` shares them with the agents to which it delegates tasks; with
+//! Keeps the labels of external state (*stores*: state that tools write and read, such as a database), and shares them
+//! between sessions. A chat of `flowgate run` shares them with the agents to which it delegates tasks. With
 //! `--stores FILE`, `flowgate run` and `flowgate mcp` also share them with other processes of the same account.
 //!
-//! Before a call runs, the labels of what it can write are stored; before its answer is labelled, the labels that other
-//! sessions stored are read. So no session reads a value whose label it does not know.
+//! Before a call runs, its session saves the labels of the stores that the call can write. Before the answer of a call
+//! is labelled, its session reads the labels that other sessions have saved. So no session reads a value whose label it
+//! does not know.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,8 @@ use crate::private_files;
 /// A session whose labels of stores are shared: the conversation of `flowgate run`, or the monitor of `flowgate mcp`.
 /// Both implementations pass each call on to the method of the same name of the session.
 pub(crate) trait ExternalStateSession {
-    /// Marks with `stamp` the stores that this session has written since the last call of this method. By a new stamp,
-    /// other sessions notice a write even if no label has changed.
+    /// Marks with `stamp` the stores that this session has written since the last call of this method. The new stamp
+    /// shows other sessions that there was a write, even if no label has changed.
     fn stamp_writes(&mut self, stamp: &str);
     /// Returns the labels of the stores as JSON.
     fn external_state_record(&self) -> Value;
@@ -81,15 +82,15 @@ impl SharedStoreLabels {
     /// # Errors
     /// If the file or the lock file cannot be opened, or the file is not valid JSON.
     pub(crate) fn open(path: &Path) -> Result<Self, InputError> {
-        let wrong = |problem: String| InputError(file_error(path, &problem));
-        let lock = private_files::lock_beside(path).map_err(|error| wrong(describe_io_error(&error)))?;
+        let lock =
+            private_files::lock_beside(path).map_err(|error| InputError(access_error(path, &error)))?;
         let mut stores = Self { file: Some((path.to_owned(), lock)), ..Self::default() };
         stores.with_lock(Self::read).map_err(InputError)?;
         Ok(stores)
     }
 
-    /// Gives a new session the labels that other sessions have written, as far as this process has read them, by
-    /// joining them to its own. Returns their version, which the session passes to later calls as `seen_version`.
+    /// Joins the labels that other sessions have written, as far as this process has read them, to the labels of a new
+    /// session. Returns the version of the joined labels, which the session passes to later calls as `seen_version`.
     ///
     /// # Errors
     /// If the stored labels are malformed.
@@ -104,8 +105,8 @@ impl SharedStoreLabels {
         Ok(self.version)
     }
 
-    /// Reads the labels that other sessions wrote, and joins them to a session that does not have them yet.
-    /// `seen_version` is the version of the labels that the session has, and is updated.
+    /// Reads the labels that other sessions wrote, and joins them to the labels of a session that does not have them
+    /// yet. `seen_version` is the version of the labels that the session has; it is updated.
     pub(crate) fn refresh_session(
         &mut self,
         session: &mut impl ExternalStateSession,
@@ -117,9 +118,9 @@ impl SharedStoreLabels {
         })
     }
 
-    /// Joins the labels of other sessions to this session, and stores the result. A random stamp marks what this
-    /// session wrote, so that other sessions notice the write even if no label changes. `seen_version` is the version
-    /// of the labels that the session has, and is updated.
+    /// Joins the labels of other sessions to the labels of this session, and saves the result. A random stamp marks
+    /// what this session wrote, so that other sessions notice the write even if no label changes. `seen_version` is the
+    /// version of the labels that the session has; it is updated.
     pub(crate) fn save_labels(
         &mut self,
         session: &mut impl ExternalStateSession,
@@ -146,20 +147,17 @@ impl SharedStoreLabels {
     /// Runs `act` while this process holds the lock file, so that no other process reads or writes the labels
     /// meanwhile. Without a lock file, only runs `act`. Also fails if the file cannot be locked or unlocked.
     fn with_lock<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
-        let lock = |(path, file): &(PathBuf, File)| {
-            file.lock().map_err(|error| file_error(path, &describe_io_error(&error)))
-        };
+        let lock = |(path, file): &(PathBuf, File)| file.lock().map_err(|error| access_error(path, &error));
         self.file.as_ref().map_or(Ok(()), lock)?;
         let acted = act(self);
-        let unlock = |(path, file): &(PathBuf, File)| {
-            file.unlock().map_err(|error| file_error(path, &describe_io_error(&error)))
-        };
+        let unlock =
+            |(path, file): &(PathBuf, File)| file.unlock().map_err(|error| access_error(path, &error));
         self.file.as_ref().map_or(Ok(()), unlock)?;
         acted
     }
 
-    /// Joins the labels to a session if the version that it has (`seen_version`) is another one, and sets
-    /// `seen_version` to the version of the labels. Before any labels are stored, there is nothing to join.
+    /// Joins the labels to the labels of a session, unless the session has their version already, and sets
+    /// `seen_version`, the version that the session has, to theirs. Joins nothing if no labels are stored yet.
     fn update_session(
         &self,
         session: &mut impl ExternalStateSession,
@@ -175,8 +173,8 @@ impl SharedStoreLabels {
     }
 
     /// Reads the labels from the file, and counts a new version if another process has changed them. Does nothing if
-    /// the labels are shared only within this process. A file that does not exist yet has no labels; one that is
-    /// missing after labels were read or written is an error: without it, labels would be lost.
+    /// the labels are shared only within this process. A file that does not exist yet has no labels. A file that is
+    /// missing after labels were read or written is an error, because these labels would be lost.
     fn read(&mut self) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
         let found: Option<Value> = match std::fs::read_to_string(path) {
@@ -184,7 +182,14 @@ impl SharedStoreLabels {
                 Some(serde_json::from_str(&text).map_err(|error| file_error(path, &error.to_string()))?)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.labels.is_none() => None,
-            Err(error) => return Err(file_error(path, &describe_io_error(&error))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(format!(
+                    "{}: the file was removed while it was in use; it has the labels of external state: restore it, or \
+                    start again to forget these labels",
+                    path.display()
+                ));
+            }
+            Err(error) => return Err(access_error(path, &error)),
         };
         if found != self.labels {
             self.labels = found;
@@ -207,7 +212,12 @@ impl SharedStoreLabels {
     }
 }
 
-/// Returns an error message about the file, with advice.
+/// Returns the message for a file that cannot be opened, locked or read, with advice.
+fn access_error(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {}", path.display(), describe_io_error(error))
+}
+
+/// Returns the message for a file whose content is invalid, with advice.
 fn file_error(path: &Path, problem: &str) -> String {
     format!(
         "{}: {problem}; the file has the labels of external state: restore it, or remove it to forget these \

@@ -1,5 +1,6 @@
-//! Compares a policy with files that describe tools, for `flowgate check --tools`: prints which names of the policy no
-//! tool has, and which tools the policy does not cover.
+//! Compares a policy with files that describe tools, for `flowgate check --tools`. Prints which tools and arguments the
+//! policy names although no file describes them, and which tools the policy does not cover. `warnings` adds the result
+//! to the output in JSON and SARIF.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -59,23 +60,26 @@ pub(crate) fn compare(
     output.diagnostics(name, policy.files(), &diagnostics);
     let errors = diagnostics.iter().filter(|found| found.severity == Severity::Error).count();
     let mut notes = unknown_tool_notes(&tools, policy);
-    // A name that the policy misspells would make its tool seem uncovered.
+    // After an error, coverage is not reported: a tool whose name the policy misspells would seem uncovered.
     if errors == 0 {
         notes.extend(coverage_notes(&tools, policy));
     }
     notes.iter().for_each(|note| output.note(&note.sentence()));
     if errors > 0 {
-        return Err(InputError(format!("{name} has {}", plural(errors, "error"))));
+        return Err(InputError(format!(
+            "{name} has {}; correct the names that are reported",
+            plural(errors, "error")
+        )));
     }
     // Without errors, all diagnostics are warnings.
     Ok(ToolComparison { warnings: diagnostics, notes })
 }
 
-/// Splits an argument of `--tools`, `FILE` or `SERVER=FILE`, into the server, if it names one, and the path. An
-/// argument with a `/` before the `=` is a path. `flowgate attack` uses it, too.
+/// Splits an argument of `--tools`, `FILE` or `SERVER=FILE`, into the server, if the argument names one, and the path.
+/// An argument with a `/` before the `=` is a path. `flowgate attack` calls this function, too.
 ///
 /// # Errors
-/// If the name of the server is empty, or that of Flowgate's own tools.
+/// If the name of the server is empty, or is reserved for Flowgate's own tools.
 pub(crate) fn named_file(argument: &str) -> Result<(Option<&str>, &str), InputError> {
     let (server, path) = input::split_name(argument);
     if server.is_some_and(str::is_empty) {
@@ -99,8 +103,8 @@ fn read_files(arguments: &[String]) -> Result<ToolSchemas, InputError> {
     Ok(tools)
 }
 
-/// Returns the notes about tools that were not compared: servers that no file describes, and lists of which further
-/// pages are missing.
+/// Returns the notes about tools that were not compared: the tools of servers that no file describes, and the tools on
+/// further pages of a list, which no file has.
 fn unknown_tool_notes(tools: &ToolSchemas, policy: &Policy) -> Vec<ToolNote> {
     let undescribed = tools.undescribed_servers(policy).into_iter().map(|server| {
         let name = &server.name;

@@ -1,6 +1,6 @@
-//! Writes the events of a session to a file as the lines of a trace, for `check`, `replay`, `explain` and `suggest`:
-//! `flowgate run --trace` writes one file, and [`crate::trace_folder`] one for each session. Calls that did not run are
-//! left out. If the policy has parameters, the first line has their values.
+//! Writes the events of a session to a file as the lines of a trace, which `check`, `replay`, `explain` and `suggest`
+//! read. `flowgate run --trace` writes one such file, and [`crate::trace_folder`] one for each session. Calls that did
+//! not run are left out. If the policy has parameters, the first line has their values.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,15 +14,17 @@ use serde_json::Value;
 
 use crate::private_files;
 
-/// The lines of a session, as far as they were not taken yet.
+/// Converts the events of a session to lines of a trace, step by step: each call of [`take_new`](Self::take_new)
+/// returns the lines of the events since the previous call.
 pub(crate) struct TraceLines {
-    /// Whether a line was taken, if only that of the parameters.
+    /// Whether the line of the parameters was taken, or left out because there are none.
     has_begun: bool,
     /// The number of events that were taken or left out.
     taken: usize,
     /// The number of bytes that further lines may have.
     left: usize,
-    /// Whether a line exceeded `left`: no further one is taken, so that the trace is a beginning of the session.
+    /// Whether a line exceeded `left`. From then on, no line is taken, so that the trace is a beginning of the session
+    /// without gaps.
     pub(crate) is_full: bool,
 }
 
@@ -81,8 +83,8 @@ impl TraceFile {
         Ok(Self { file: private_files::create(path)?, lines: TraceLines::new(limit) })
     }
 
-    /// Writes the events since the last call of this function. Returns whether there was room for them, or the file has
-    /// reached its limit at an earlier call already.
+    /// Writes the events since the last call of this function. Returns false if the file reaches its limit in this
+    /// call. Further calls then write nothing and return true, so that the caller reports the limit only once.
     pub(crate) fn write_new_events(&mut self, monitor: &Monitor) -> io::Result<bool> {
         let was_full = self.lines.is_full;
         self.file.write_all(self.lines.take_new(monitor).as_bytes())?;

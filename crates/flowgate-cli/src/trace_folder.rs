@@ -1,8 +1,8 @@
-//! Keeps the traces of watched sessions in a folder, one file for each session: `flowgate mcp --watch --traces` and
-//! `flowgate hook --watch --traces` write them, and `flowgate suggest` reads the folder.
+//! Keeps the traces of watched sessions in a folder, one file for each session. `flowgate mcp --watch --traces` and
+//! `flowgate hook --watch --traces` write the traces, and `flowgate suggest` reads the folder.
 //!
-//! The traces have the content of the sessions, so only their owner can read them. Both the size of a trace and their
-//! number are limited; nothing in the folder is deleted.
+//! The traces have the content of the sessions, so only their owner can read them. The size of a trace and the number
+//! of traces are limited; nothing in the folder is deleted.
 
 use std::path::{Path, PathBuf};
 
@@ -49,12 +49,12 @@ impl TraceFolder {
             .map_err(|error| format!("{}: {}", path.display(), describe_io_error(&error)))
     }
 
-    /// Writes all events of a session to its file, in place of those that it has. Several processes can do so at the
-    /// same time.
+    /// Replaces the content of a session's file by all events of the session so far. Several processes can do this at
+    /// the same time.
     ///
     /// # Errors
-    /// If the folder has too many files, the file cannot be written, or the session is larger than a trace may be; its
-    /// beginning is then written.
+    /// If the folder has too many files, or the file cannot be written; or if the session is larger than a trace may be,
+    /// in which case its beginning is written.
     pub(crate) fn replace(&self, name: &str, monitor: &Monitor) -> Result<(), String> {
         let path = self.path_for(name)?;
         let mut lines = TraceLines::new(MAX_TRACE);

@@ -1,5 +1,5 @@
-//! Reads the lines that a person types at the terminal, as answers to questions. `flowgate approvals` and
-//! `flowgate scan --start` use it. A line that was typed before a question was shown does not answer it.
+//! Reads the lines that a person types at the terminal as answers to questions, for `flowgate approvals` and
+//! `flowgate scan --start`. A line that was typed before a question was shown does not answer the question.
 
 use std::io::{BufRead as _, stdin};
 use std::sync::mpsc::{Receiver, channel};

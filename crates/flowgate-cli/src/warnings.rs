@@ -1,6 +1,6 @@
 //! Warns about a policy and traces that are valid but do not fit each other: names in the policy that do not occur in
-//! the traces, traces without messages, and unknown roles. `flowgate check` and `flowgate replay` use it. In JSON, the
-//! warnings that `--tools` finds (a tool or argument that the policy names and no server has) are in the same list.
+//! the traces, traces without messages, and messages with unknown roles. `flowgate check` and `flowgate replay` use it.
+//! With `--tools`, the output in JSON and SARIF also has the result of the comparison with tools (`tool_files`).
 
 use flowgate::occurrence::{Occurrences, ROLES};
 use flowgate::policy::{Diagnostic, Policy};
@@ -33,9 +33,8 @@ pub(crate) struct Warnings {
 }
 
 impl TraceOccurrences {
-    /// Adds the names that occur in one run, of tools, arguments, roles and fields, for the warnings about names of the
-    /// policy that occur nowhere. A run without messages is counted for a warning of its own, in which `name` is the
-    /// name of the run.
+    /// Adds the names of tools, arguments, roles and fields that occur in one run: names of the policy that occur in
+    /// no run get a warning. A run without messages is counted for another warning, which calls the run `name`.
     pub(crate) fn add(&mut self, name: &str, trace: &Trace) {
         if trace.is_empty() {
             self.add_empty(name);
@@ -65,8 +64,12 @@ impl TraceOccurrences {
                 0 => String::new(),
                 others => format!(", like {}", plural(others, "other trace")),
             };
-            traces
-                .push(("empty-trace", format!("{first} has no messages{others}: nothing was judged in it")));
+            traces.push((
+                "empty-trace",
+                format!(
+                    "{first} has no messages{others}, so nothing was judged in it; give a trace with messages"
+                ),
+            ));
         }
         for role in self.occurrences.unknown_roles() {
             let known = ROLES.join(", ");

@@ -97,8 +97,8 @@ pub(crate) struct ExternalHead {
     pub(crate) seq: Option<u64>,
 }
 
-/// Parses the value of `--head`, a line that the log must contain: `HASH` or `HASH:LINE`. People count lines from
-/// 1, [`ExternalHead`] from 0.
+/// Parses the value of `--head`, a line that the log must contain: `HASH` or `HASH:LINE`. The number of the line counts
+/// from 1; [`ExternalHead`] counts from 0.
 fn parse_head(text: &str) -> Result<ExternalHead, String> {
     let (hash, line) = text.split_once(':').map_or((text, None), |(hash, line)| (hash, Some(line)));
     let hash = LineHash::parse(&hash.to_ascii_lowercase()).ok_or(

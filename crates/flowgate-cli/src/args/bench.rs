@@ -1,4 +1,5 @@
-//! Declares the commands `flowgate bench ...`, which run repeatable measurements, with their help. `clap` parses them.
+//! Declares the subcommands of `flowgate bench`, which run repeatable measurements, with their help. `clap` parses
+//! them. The arguments of the larger measurements are in files of their own, such as `games` and `propagation`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Declares the options with which a measurement (`flowgate bench ...`) runs with a model instead of a double. The
-//! measurements share them; `clap` parses them.
+//! Declares the options by which a measurement (`flowgate bench ...`) uses a model in place of a double, the program
+//! that answers otherwise. Several measurements share these options; `clap` parses them.
 
 use std::path::PathBuf;
 

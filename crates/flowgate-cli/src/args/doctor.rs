@@ -7,8 +7,8 @@ pub(super) const DOCTOR_HELP: &str = "\
 Examples:
   flowgate doctor --config gateway.toml                      keys, files, policies, and what they hide from models
   flowgate doctor --config gateway.toml --online             also whether the models' servers answer, and issuers give tokens
-  flowgate doctor --policy mail.flow --request request.json  which parts of a request the lowest step is not shown, and the
-                                                             statement that would show them
+  flowgate doctor --policy mail.flow --request request.json  which parts of a request are hidden from a step at the base label,
+                                                             and the statement that would show them
   flowgate doctor --client claude-code                       the MCP servers and hooks of a client, for the user, in this folder's
                                                              project and for all users, and the policies that guard them
   flowgate doctor --file .mcp.json                           those of a file
@@ -46,8 +46,8 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct DoctorOptions {
     #[command(flatten)]
     pub(crate) subject: DoctorArgs,
-    /// A request to a model (OpenAI, Anthropic) or a list of tools: says what of it the lowest step is not shown. With
-    /// --config, by the policy of each client.
+    /// A request to a model (OpenAI, Anthropic) or a list of tools: says what of it is hidden from a step at the base
+    /// label, the step with which a guarded agent begins a turn. With --config, by the policy of each client.
     #[arg(long, value_name = "FILE")]
     pub(crate) request: Option<PathBuf>,
     /// The home folder, for --client [default: that of this user].

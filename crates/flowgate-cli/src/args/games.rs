@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate bench games`, which plays the security games of AgentSecBench.
-//! `clap` parses them. Also defines [`ReportFormat`], in which all suites of `flowgate bench` print.
+//! `clap` parses them. Also defines [`ReportFormat`], the option `--format` of most measurements of `flowgate bench`.
 
 use clap::ValueEnum;
 use flowgate_bench::games::{Defence, ModelDouble, Variant};

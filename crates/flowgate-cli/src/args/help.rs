@@ -1,5 +1,6 @@
-//! Contains the examples and exit codes that the help of a command shows below its arguments. Commands whose help is
-//! not in this file declare it next to their arguments, in the other files of this folder.
+//! Contains the examples and exit codes that `--help` of a command shows below its arguments, for the commands that
+//! `args` declares itself. The other commands have this text next to their arguments, in the other files of this
+//! folder.
 
 pub(super) const CHECK: &str = "\
 Examples:

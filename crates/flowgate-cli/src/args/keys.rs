@@ -73,7 +73,7 @@ pub(crate) enum KeysCommand {
 /// key.
 fn positive_number(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "write a positive number".to_owned())
+    number.ok_or_else(|| "write a number above zero".to_owned())
 }
 
 pub(super) const KEYS_HELP: &str = "\

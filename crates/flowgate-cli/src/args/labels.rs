@@ -15,8 +15,8 @@ Examples:
   flowgate labels policy.flow trace.json --format json    the same, for programs
 
 A field without a line has a label that no statement gave: that of the call that it answers, of what the model had seen,
-or top. Below the fields is what the lowest step of a guarded agent is shown: at it, every tool that the run calls can be
-called without a question.
+or top. Below the fields is what a guarded agent is shown in a step at the base label, the label at which every tool of the
+run can be called without a question.
 
 Exit codes:
   0    the labels were printed

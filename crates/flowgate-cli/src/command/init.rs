@@ -30,8 +30,8 @@ use sources::ToolSources;
 /// The maximum number of tools that the summary lists.
 const MAX_SUMMARY: usize = 40;
 
-/// Runs `flowgate init`: reads the files, starts servers if the options say so, and writes the draft. Returns 1 if a
-/// server did not list its tools, otherwise 0.
+/// Runs `flowgate init`: reads the files, with `--start` starts the servers that they name and lists their tools, and
+/// writes the draft. Returns 1 if a server did not list its tools, otherwise 0.
 pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputError> {
     // With `--out -`, the policy is printed. A file that must not be replaced is reported before a server is started.
     let prints = options.out == Path::new("-");

@@ -1,9 +1,9 @@
-//! Runs `flowgate mcp`: a proxy between an MCP client and a server that it starts, on the standard streams. Its commands
-//! for logins at remote servers are in `login`.
+//! Runs `flowgate mcp`: a proxy between an MCP client, on the standard streams, and a server that the command starts.
+//! `login` has its commands for logins at remote servers.
 //!
-//! The [`Proxy`] decides what is sent; this module reads and writes lines, and shares labels with other processes
-//! through files. It never waits for a side that does not read, because both sides may write at the same time, which
-//! could be a deadlock.
+//! The [`Proxy`] decides what is sent. This module passes lines to it and writes its answers, shares labels with other
+//! processes through files, and writes the file of approved tools, the watch log and the trace. It never waits for a
+//! side that does not read: if both sides wrote at the same time, such a wait would be a deadlock.
 //!
 //! * `child` starts and ends the process of the server.
 //! * `lines` queues the lines to and from the client and the server.
@@ -141,16 +141,18 @@ fn read_pins(path: &Path, options: &McpGuardArgs) -> Result<Pins, InputError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && options.accept_new => {
             Ok(Pins::default())
         }
-        Err(error) => Err(InputError(format!(
-            "{}: {}; run once with `--accept-new` to approve the current tools",
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(InputError(format!(
+            "{}: {}, or run once with `--accept-new` to approve the current tools",
             path.display(),
             describe_io_error(&error)
         ))),
+        Err(error) => Err(InputError(format!("{}: {}", path.display(), describe_io_error(&error)))),
     }
 }
 
-/// Writes the pins (approved tools) of this server to the file, and keeps those of other servers in it. Holds the lock of
-/// the file while it reads and writes, since the proxies of other servers may write their pins at the same time.
+/// Writes the pins (approved tools) of the server `server` to the file, and keeps the pins of other servers in the
+/// file. Holds the lock of the file meanwhile, since the proxies of other servers may write their pins at the same
+/// time.
 fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
     let lock = private_files::lock_beside(path).and_then(|file| file.lock().map(|()| file));
@@ -177,7 +179,7 @@ fn describe_watched(verdict: &WatchedVerdict) -> String {
     )
 }
 
-/// The proxy between client and server.
+/// A session of `flowgate mcp`: the proxy, its monitor, and the files that the session reads and writes.
 struct StdioProxy {
     proxy: Proxy,
     monitor: Monitor,
@@ -210,8 +212,8 @@ struct SessionTrace {
 }
 
 impl SessionTrace {
-    /// Creates the file of this session in the folder at `path`. Its name has the server, the time and this process, so
-    /// that no two sessions have the same.
+    /// Creates the file of this session in the folder at `path`. The name of the file contains the server, the time and
+    /// the number of this process, so that no two sessions have the same file.
     fn begin(path: &Path, server: &str) -> Result<Self, InputError> {
         let folder = TraceFolder::open(path).map_err(InputError)?;
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -245,9 +247,9 @@ enum LineSender {
 }
 
 impl StdioProxy {
-    /// Starts the server, and exchanges messages until a side ends or does not read any more, or a signal stops the
-    /// program. At the end, prints how many lines of the server were no messages (`noise`), and how many notes
-    /// (`notes`) were not printed. `max_line` is the maximum number of bytes of a line. Returns the exit code.
+    /// Starts the server, and exchanges messages until a side ends or stops reading, or a signal stops the program. At
+    /// the end, prints how many lines of the server were no messages (`noise`), and how many notes (`notes`) were not
+    /// printed. `max_line` is the maximum number of bytes of a line. Returns the exit code.
     async fn run_session(
         mut self,
         options: &McpGuardArgs,
@@ -276,7 +278,7 @@ impl StdioProxy {
                         Ok(false) => {
                             output.error(
                                 "the client or the server has stopped reading its messages, so the session \
-                                ends",
+                                ends; begin a new session in the client",
                             );
                             break 1;
                         }
@@ -300,9 +302,9 @@ impl StdioProxy {
                 }
             }
         };
-        // A client that ends the session during a call has observed how long the server took: the label of the
-        // outcome must reach the proxies of its other servers.
-        // The server ends even if the labels cannot be stored, so that error is returned only afterwards.
+        // A client that ends the session during a call has observed how long the server took. So the label of the
+        // call's outcome must reach the proxies of the client's other servers. If the labels cannot be stored, the
+        // error is returned only after the server has ended.
         let actions = self.end_calls().map_err(InputError);
         child.terminate().await;
         self.record_trace(output);
@@ -323,9 +325,9 @@ impl StdioProxy {
         Ok(code)
     }
 
-    /// Handles further answers of the server for at most [`DRAIN_TIMEOUT`] after the client closed the connection: their
-    /// labels are stored for other processes, and the client may still read. Closing the server's input asks
-    /// the server to end.
+    /// Handles the remaining answers of the server for at most [`DRAIN_TIMEOUT`], after the client has closed the
+    /// connection: the labels of these answers are stored for other processes, and the client may still read them.
+    /// First closes the server's input, which asks the server to end.
     async fn drain_server(
         &mut self,
         child: &mut ServerProcess,
@@ -339,7 +341,7 @@ impl StdioProxy {
         let deadline = tokio::time::Instant::now() + DRAIN_TIMEOUT;
         while let Ok(Some(line)) = tokio::time::timeout_at(deadline, lines.recv()).await {
             let actions = self.handle_line(LineSender::Server, &line, output).map_err(InputError)?;
-            // That the client does not read does not matter here: the session ends anyway.
+            // Whether the client still reads does not matter here, since the session ends anyway.
             self.send(actions, to_client, None, output);
         }
         let actions = self.end_calls().map_err(InputError)?;
@@ -347,9 +349,9 @@ impl StdioProxy {
         Ok(())
     }
 
-    /// Ends the running calls, which have no answer any more, and returns the resulting actions, which the caller
-    /// carries out. The labels are stored before that, so that the proxies of the client's other servers have them
-    /// before the client receives an error.
+    /// Ends the running calls, which will get no answer, and returns the resulting actions, such as errors for the
+    /// client. Stores the labels before the caller carries out the actions, so that the proxies of the client's other
+    /// servers have the labels before the client receives an error.
     fn end_calls(&mut self) -> Result<Vec<ProxyAction>, String> {
         let actions = self.proxy.handle_server_exit(&mut self.monitor);
         if let Some(stores) = &mut self.stores {
@@ -361,8 +363,8 @@ impl StdioProxy {
         Ok(actions)
     }
 
-    /// Passes a line to the proxy, and returns what to send. A line of the server that does not begin like JSON is only
-    /// counted. If the server's approved tools have changed, writes them to the file of `--pins`.
+    /// Passes a line of `side` to the proxy, and returns what to send. A line of the server that does not begin like
+    /// JSON is only counted. If the approved tools of the server have changed, writes them to the file of `--pins`.
     ///
     /// Other processes share labels through files: their labels are read before the line is judged or labelled, and the
     /// resulting labels are stored before anything is sent. So no process reads a value whose label it does not know.

@@ -1,8 +1,11 @@
 //! Runs `flowgate replay`: judges corpora of recorded runs in parallel, and prints a table of what attacks could do and
 //! how many questions useful tasks need.
 //!
-//! One thread reads the runs and the others judge them; the queue between them is bounded, so that the memory does not
-//! grow with the corpus. `figures` counts, and `table` prints.
+//! One thread reads the runs, and the other threads judge them. The queue between the threads is bounded, so that the
+//! memory does not grow with the corpus.
+//!
+//! * `figures` counts what happens in each run.
+//! * `table` prints the sums.
 
 mod figures;
 mod table;
@@ -59,8 +62,8 @@ pub(crate) struct ReplayOptions<'a> {
     pub(crate) corpora: &'a [PathBuf],
 }
 
-/// The policies, each with the name of its suite; and the paths of their files, in the same order. A suite is a group
-/// of tasks of a benchmark.
+/// The policies, each with the name of the suite whose runs it judges, and the paths of their files in the same order.
+/// A suite is a group of tasks of a benchmark.
 struct SuitePolicies {
     by_suite: Vec<(String, Arc<Policy>)>,
     files: Vec<String>,
@@ -90,7 +93,7 @@ impl SuitePolicies {
         Ok(Self { by_suite: policies, files })
     }
 
-    /// Returns the index of a policy, under which the names that occur in its runs are collected.
+    /// Returns the index of a policy in `by_suite`, the key of [`OccurrencesByPolicy`].
     fn index_of(&self, policy: &Arc<Policy>) -> usize {
         // The policy is one of these, so the default is never used.
         self.by_suite.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
@@ -101,9 +104,10 @@ impl SuitePolicies {
         self.files.get(self.index_of(policy)).map_or("", String::as_str)
     }
 
-    /// Returns the policy for a run, and the suite under which the run is counted; `None` if no policy is for its
-    /// suite or `*`. A run without a suite is judged by the policy named `*` or by the only policy, and counted under
-    /// the name of that policy.
+    /// Returns the policy for a run, and the name of the suite under which the run is counted. A run with a suite is
+    /// judged by the policy of this suite, or else by the policy named `*`. A run without a suite is judged by the
+    /// policy named `*`, or else by the only policy, and counted under the name of this policy. Returns `None` if
+    /// there is no such policy.
     fn for_run(&self, run: &RecordedRun) -> Option<(String, &Arc<Policy>)> {
         let suite = RunMarks::of(run).suite;
         let policy_named = |name: &str| self.by_suite.iter().find(|(known, _)| known == name);
@@ -123,14 +127,15 @@ impl SuitePolicies {
 
 /// A run, and the line at which it begins.
 type ReplayJob = (usize, RecordedRun);
-/// The number of runs that are not judged, by the suite for which there is no policy; `None` for injection tasks alone.
+/// The number of runs that are not judged, by the suite for which there is no policy. The key `None` counts the runs
+/// whose user task is itself an injection task.
 type SkippedRuns = BTreeMap<Option<String>, usize>;
 /// The figures by suite and by the index of the method.
 type FiguresBySuite = BTreeMap<(String, usize), SuiteFigures>;
 
 /// Runs `flowgate replay`: this thread reads the runs, worker threads judge them, and the sums of all workers are
-/// printed. Returns 0 with any verdicts; 1 if there is a denied warning; 2 if a run could not be read; [`INTERRUPTED`]
-/// after an interrupt.
+/// printed. Returns 0 whatever the verdicts are; 1 if there is a warning that `--deny-warnings` forbids; 2 if a run
+/// could not be read; and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let corpora = input::files_of(options.corpora)?;
     let policies = SuitePolicies::load(options.policies, output)?;
@@ -147,9 +152,9 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
         .clamp(1, 256);
-    // `true`: the results are printed at the end, so they do not show the progress.
+    // `true`: show a progress line, since the results are printed only at the end.
     let progress = Progress::over_files(&corpora, "run", true, output);
-    // Whether the reading stops, since no worker is left.
+    // Whether to stop reading, because all workers have ended.
     let stop = AtomicBool::new(false);
     #[cfg_attr(
         not(any(feature = "local", feature = "run")),
@@ -182,7 +187,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
                         if let Some((_, policy)) = judged_by {
                             missing.add(policies.file_of(policy), policy, &inputs.parameters, &job.1);
                         }
-                        // All workers have ended, because one panicked.
+                        // Sending fails if all workers have ended, which happens if one of them panicked.
                         if sender.send(job).is_err() {
                             stop.store(true, Ordering::Relaxed);
                         }
@@ -254,7 +259,8 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     let mut warnings = missing.len();
     for (index, ((_, policy), file)) in policies.by_suite.iter().zip(&policies.files).enumerate() {
         warnings += policy.warnings().len();
-        // The occurrences in the remaining runs are unknown.
+        // After an interrupt, there are no warnings about names that do not occur: they may occur in the remaining
+        // runs.
         if let Some(occurrences) = occurrences.get(&index).filter(|_| !is_interrupted) {
             let trace_warnings = occurrences.warnings(policy);
             warnings += trace_warnings.len();
@@ -313,9 +319,9 @@ fn replay_methods(
 /// statement names something that never occurs.
 type OccurrencesByPolicy = BTreeMap<usize, TraceOccurrences>;
 
-/// Judges the runs that arrive at `receiver` until the queue is closed: the work of one thread. Each run is judged by
-/// the policy of its suite, under each of `methods`, with `inputs`. Returns the figures by suite and method, the numbers of skipped
-/// runs, and the names that occurred.
+/// Does the work of one thread: judges the runs that arrive at `receiver`, until the queue is closed. Each run is
+/// judged by the policy of its suite, under each of `methods`, with the parameters in `inputs`. Returns the figures by
+/// suite and method, the numbers of skipped runs, and the names that occurred.
 fn judge_runs(
     receiver: &Mutex<Receiver<ReplayJob>>,
     policies: &SuitePolicies,
@@ -338,12 +344,13 @@ fn judge_runs(
             continue;
         }
         match policies.for_run(&run) {
-            // The user's task of these runs is itself an injection. They are not judged, and counted without a suite.
+            // In these runs, the user's task is itself an injection task. They are not judged, and are counted without
+            // a suite.
             _ if RunMarks::of(&run).is_injection_alone() => *skipped.entry(None).or_default() += 1,
             Some((suite, policy)) => {
                 for (index, method) in methods.iter().enumerate() {
                     let figures = SuiteFigures::of(policy, inputs, *method, &run, |trace| {
-                        // All methods replay the same events.
+                        // All methods replay the same events, so the names are collected only once.
                         if index == 0 {
                             let occurrences = occurrences.entry(policies.index_of(policy)).or_default();
                             occurrences.add(&format!("the run in line {line}"), trace);

@@ -1,5 +1,5 @@
-//! Runs `flowgate report`: sums up watch logs, the verdicts that guards recorded in watch mode. It prints what they
-//! would have asked about and denied, and how often.
+//! Runs `flowgate report`: sums up watch logs, in which a guard in watch mode has recorded its verdicts. Prints what
+//! the guard would have asked about and denied, and how often.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -88,13 +88,13 @@ pub(crate) fn run(options: &ReportArgs, output: &mut Console) -> Result<u8, Inpu
         TableFormat::Text => print_text(&summary, output),
         TableFormat::Json => print_json(&summary, output),
     }
-    // The first number is that of the permitted events.
+    // The first number, that of permitted events, is no objection.
     let [_, asked, denied] = summary.outcomes;
     Ok(u8::from(asked + denied + unreadable > 0))
 }
 
-/// Passes each line of a file to `each`, with its number, except empty ones. A line that is not UTF-8 is passed as an
-/// error; one that is longer than [`MAX_LINE`] is cut into several.
+/// Passes each line of a file that is not empty to `each`, with its number. A line that is not UTF-8 is passed as an
+/// error. A line that is longer than [`MAX_LINE`] is passed in several parts, so that memory stays bounded.
 ///
 /// # Errors
 /// If the file cannot be read.

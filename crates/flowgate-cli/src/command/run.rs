@@ -1,11 +1,12 @@
 //! Runs `flowgate run`: a chat in the terminal with a guarded agent that uses the tools of MCP servers. This file
-//! builds the parts of the chat and connects them.
+//! builds the parts of the chat and connects them. The submodules:
 //!
 //! * `chat` runs the turns, and the commands of the person.
 //! * `terminal` owns output, input and Ctrl-C; `activity_line` draws the line that shows the running activity.
 //! * `approver` asks the person whether a call may run, and `question_card` writes the question.
 //! * `grants` lists and withdraws what the person has allowed for the rest of the conversation.
-//! * `observer` prints and saves what happens while a turn runs, and notes in `observed_chat` what questions need to know.
+//! * `observer` prints and saves what happens while a turn runs. In `observed_chat`, it notes what the questions to the
+//!   person quote: where each event comes from.
 //! * `models` chooses the models.
 //! * `delegation` runs the agents to which the model delegates tasks.
 //! * `cancellable_model` lets Ctrl-C stop a model.
@@ -55,12 +56,12 @@ use observer::{ChatObserver, SharedChatState};
 use question_card::CardWriter;
 use terminal::ChatTerminal;
 
-/// Creates empty monitors of the policy: for the chat, for each delegated task, and to try something out.
+/// Creates empty monitors of the policy: for the chat, for each delegated task, and to find out what the policy hides.
 type MonitorFactory = Arc<dyn Fn() -> Monitor + Send + Sync>;
 
-/// Runs `flowgate run`: reads all files, starts the servers, creates the conversation, notes what the policy hides, and
-/// runs the chat or the one turn of the command line. Fails if the policy hides the user's own messages. Returns the
-/// exit code of the last turn.
+/// Runs `flowgate run`: reads all files, starts the servers, creates the conversation, and prints what the policy
+/// hides. Then runs the one turn whose prompt is on the command line or, without a prompt, the chat. Fails if the
+/// policy hides the user's own messages. Returns the exit code of the last turn.
 pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputError> {
     // All files are read before a server is started.
     let name = options.policy.display().to_string();
@@ -99,7 +100,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     };
     add_agents(members, &delegation, &running.servers, &mut toolbox, &mut offered);
 
-    // The conversation, with what other processes stored of the labels of stores.
+    // The conversation, with the labels of stores that other processes have saved.
     let settings = ConversationSettings {
         step_labels: options.step_labels(),
         ..ConversationSettings::new(options.method(), random_digest_key()?)
@@ -179,8 +180,8 @@ fn call_limits(options: &RunArgs) -> mcp::CallLimits {
     }
 }
 
-/// Adds the agents as tools: to `toolbox`, which runs their tasks, and to `offered`. An agent may use those of the tools
-/// `offered` that its entry in the configuration permits, and no other agent.
+/// Adds the agents `members` as tools, to `toolbox`, which runs their tasks, and to `offered`. Each agent may use those
+/// of the tools `offered` that its entry in the configuration permits, but no other agent.
 fn add_agents(
     members: Vec<AgentSpec>,
     delegation: &DelegationContext,
@@ -216,8 +217,9 @@ fn cannot_begin(error: PushError) -> InputError {
     InputError(format!("the chat cannot begin: {error}"))
 }
 
-/// Adds the operator's instructions to the conversation. If the policy hides them from the lowest steps, prints the
-/// statement that would show them. `name` is the policy's file.
+/// Adds the operator's instructions `system` to the conversation. If the policy hides them from the steps at the base
+/// label, also prints the statement that would show them. `name` is the policy's file; `monitor` creates the empty
+/// monitor in which `notes` tries whether the policy hides the instructions.
 fn add_instructions(
     system: String,
     conversation: &mut Conversation,
@@ -227,22 +229,24 @@ fn add_instructions(
 ) -> Result<(), InputError> {
     if let Some(statement) = notes.suggest_statement(monitor(), "system", &system, conversation) {
         terminal.note(&format!(
-            "the policy hides the instructions of --system from the lowest steps; to show them, add to {name}\n{statement}"
+            "the policy hides the instructions of --system from the steps at the base label; to show them, add to {name}\n{statement}"
         ));
     }
     conversation.add_system_message(system.into()).map_err(cannot_begin)?;
     Ok(())
 }
 
-/// Fails if the policy hides the user's own messages from the lowest steps; the error has the statement that would show
-/// them.
+/// Fails if the policy hides the user's own messages from the steps at the base label: the agent could then do nothing
+/// useful. The error has the statement that would show them. `name` is the policy's file; `monitor` creates the empty
+/// monitor in which `notes` tries whether the policy hides a message.
 fn refuse_hidden_user(
     options: &RunArgs,
     conversation: &Conversation,
     notes: &notes::PolicyNotes<'_>,
     (name, monitor): (&str, &MonitorFactory),
 ) -> Result<(), InputError> {
-    // Policies usually label messages by role, so any other text shows as well whether the user's messages are hidden.
+    // The first message of a chat is not known yet. Policies usually label messages by role, so the label of any text
+    // shows whether the user's messages are hidden.
     let first = options.prompt.as_deref().unwrap_or("Hello!");
     match notes.suggest_statement(monitor(), "user", first, conversation) {
         None => Ok(()),
@@ -278,8 +282,8 @@ fn read_servers(path: &Path) -> Result<(Vec<mcp::McpServerSpec>, Vec<AgentSpec>)
     Ok((specs, members))
 }
 
-/// Starts the servers while the terminal shows the activity; Ctrl-C cancels the start. If a server cannot be
-/// started, prints all errors but the last, which it returns, because the caller prints that one.
+/// Starts the servers while the terminal shows the activity; Ctrl-C cancels the start. If servers cannot be started,
+/// prints all errors but the last one, and returns the last one, which the caller prints.
 fn start_servers(
     specs: Vec<mcp::McpServerSpec>,
     limits: mcp::CallLimits,

@@ -1,8 +1,9 @@
-//! Runs `flowgate screen`: trains a screener that reads the attention of a local model, measures it, and writes it to a
-//! folder that `flowgate run --screener` reads; and measures how long such a screener takes for a step.
+//! Runs `flowgate screen`. `screen train` trains a screener that reads the attention of a local model, measures it,
+//! and writes it to a folder that `flowgate run --screener` reads. `screen time` measures how long such a screener
+//! takes for a step.
 //!
-//! The cases and figures are those of `flowgate bench screeners` (`flowgate_bench::saliency`), the file format is in
-//! `attention_screener`.
+//! `flowgate_bench::saliency` provides the cases and figures, as for `flowgate bench screeners`. `attention_screener`
+//! defines the format of the files in the folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ pub(crate) fn run(command: &ScreenCommand, output: &mut Console) -> Result<u8, I
     }
 }
 
-/// Trains and measures a screener, on generated cases or on recorded runs, and writes it to the folder. Returns 0.
-/// After an interrupt, writes nothing and returns [`INTERRUPTED`].
+/// Trains and measures a screener, on generated cases or, with `--traces`, on recorded runs, and writes it to the
+/// folder of the options. Returns 0. After an interrupt, writes nothing and returns [`INTERRUPTED`].
 fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputError> {
     let IdentifiedModel { model, name, digest } =
         local_model::load_identified(&options.local, options.device.processor)?;
@@ -41,7 +42,7 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
         Some(path) => Some(read_traces(path, limit)?.sample(options.seed, cases)),
         None => None,
     };
-    // Fails now instead of after the training, if the folder cannot be created.
+    // If the folder cannot be created, the command fails here and not after the long training.
     std::fs::create_dir_all(&options.folder).map_err(|error| {
         let folder = options.folder.display();
         InputError(format!("{folder}: the folder cannot be created: {error}; name another folder"))
@@ -56,6 +57,8 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
         ScreenFeatures::Paper => (FeatureSet::Paper, ScreenerScore::Network),
         ScreenFeatures::Extended => (FeatureSet::Extended, ScreenerScore::NetworkExtended),
     };
+    // `saliency` calls `train` for each set of features that it compares. `network` keeps the network for the set that
+    // the options name.
     let mut network = None;
     let mut train = |features: FeatureSet, prompts: &[saliency::LabelledPrompt]| {
         let stop = &mut || progress.is_interrupted();
@@ -99,8 +102,8 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
     Ok(0)
 }
 
-/// Returns the score from which the trained screener selects a region; `None` if nothing was measured. Each row of a
-/// network has the same threshold, so the first one is used.
+/// Returns the threshold of the trained screener: it selects the regions whose score is at least this value. Returns
+/// `None` if nothing was measured. All rows of one screener have the same threshold, so the first row is used.
 fn threshold(rows: &[ScreenerRow], screener: ScreenerScore) -> Option<f64> {
     rows.iter().find(|row| row.screener == screener).map(|row| row.threshold)
 }

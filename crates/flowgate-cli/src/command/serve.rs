@@ -26,7 +26,7 @@ const TOKEN_VARIABLE: &str = "FLOWGATE_TOKEN";
 /// gateway. With `--check`, only checks the configuration. Returns 1 if there is a warning and `--deny-warnings` is
 /// given, otherwise 0.
 pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, InputError> {
-    // What the options name is read first, so that `--check` also reports its errors.
+    // The files and services that the options name are read first, so that `--check` also reports their errors.
     let token = token(options.token_file.as_deref())?;
     let access = AccessControl::for_address(options.listen, token, options.allow_anonymous)
         .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
@@ -96,7 +96,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
 /// Checks that a login link of a person can be printed: there is such a person, and the standard error is a terminal.
 ///
 /// # Errors
-/// If one of them does not hold.
+/// If there is no such person, or the standard error is not a terminal.
 fn check_login_link(settings: &config::GatewayConfig, path: &Path, person: &str) -> Result<(), InputError> {
     if !settings.people.iter().any(|known| known.name == person) {
         return Err(InputError(format!(
@@ -114,9 +114,10 @@ fn check_login_link(settings: &config::GatewayConfig, path: &Path, person: &str)
     Ok(())
 }
 
-/// Prints the warnings about policies and about clients in watch mode, and returns the number of all warnings of the
-/// configuration. Those about the TLS key and about what is hidden from models for lack of a statement are printed only
-/// with `prints`, that is for `--check` and `--deny-warnings`: a gateway that starts writes them to its log.
+/// Prints warnings about the configuration, and returns their number. Warnings about policies and about clients in
+/// watch mode are always printed. Two kinds are counted, but printed only with `prints` (for `--check` and
+/// `--deny-warnings`), since a gateway that starts writes them to its log: warnings about the TLS certificate and key,
+/// and warnings about what is hidden from models for lack of a statement.
 fn print_warnings(settings: &config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
     let mut count = 0;
     let tls = settings.tls.iter();
@@ -153,13 +154,13 @@ fn print_warnings(settings: &config::GatewayConfig, prints: bool, output: &mut C
     count
 }
 
-/// Formats a number of things like [`plural`], but with `no` for 0: `no warnings`.
+/// Formats a number of things like [`plural`], but 0 as `no`, as in `no warnings`.
 fn count_of(number: usize, what: &str) -> String {
     plural(if number == 0 { "no".to_owned() } else { number.to_string() }, what)
 }
 
-/// Reads the whole configuration of the gateway at `path`, not only its routes to models, with the environment
-/// variables that it names.
+/// Reads the configuration of a gateway in the file at `path`, with the environment variables that the configuration
+/// names. Other commands about a gateway call this as well, such as `audit verify --config`.
 pub(super) fn gateway_config(path: &Path) -> Result<config::GatewayConfig, InputError> {
     let text = read_short_text(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -188,7 +189,7 @@ pub(super) fn config_content(text: &str) -> Result<serde_json::Value, config::Co
 }
 
 /// Reads the bearer token of the policy API, from the file or from the environment variable [`TOKEN_VARIABLE`]; `None`
-/// if neither is given. It is an error if both are.
+/// if neither is given. If both are given, returns an error.
 fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
     let (text, source) = match (file, std::env::var(TOKEN_VARIABLE)) {
         (Some(_), Ok(_)) => {

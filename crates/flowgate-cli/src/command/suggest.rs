@@ -1,10 +1,10 @@
 //! Runs `flowgate suggest`: finds the least changes of a policy that would have let the useful runs of a recording
 //! pass. A run is useful if it contains no attack.
 //!
-//! The search answers the questions about useful runs one kind after the other, the most frequent one first. It tries
-//! the changes that `flowgate explain` would suggest, under the policy with the changes so far. A change is accepted
-//! only after a replay of the runs: its question is gone, and no recorded attack does more than before. At the end,
-//! each change is removed that is unnecessary: without it, as many calls pass.
+//! The search handles the questions about useful runs kind by kind, the most frequent kind first. For each kind, it
+//! tries the changes that `flowgate explain` would suggest, under the policy with the changes accepted so far. It
+//! accepts a change only after a replay of the runs: the call is then permitted, and no recorded attack does more than
+//! before. At the end, it removes changes that are unnecessary, because as many calls pass without them.
 //!
 //! * `recorded` reads the runs.
 //! * `search` searches for changes, and replays the runs under them.
@@ -58,11 +58,11 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
         parameters: options.parameters.values(),
     };
     let all: Vec<PathBuf> = files.iter().chain(&corpora).cloned().collect();
-    // `true`: the results are printed at the end, so they do not show the progress.
+    // `true`: show a progress line, since the results are printed only at the end.
     let progress = Progress::over_files(&all, "run", true, output);
     let mut runs = RecordedRuns::default();
     let mut errors = Vec::new();
-    // Of the traces, useful runs and attacks count; of the corpora, only the attacks.
+    // `true`: the useful runs of the traces count. `false`: of the corpora, only the attacks count.
     for path in &files {
         runs.read(path, true, &progress, &mut errors)?;
     }
@@ -94,8 +94,8 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
     }
 }
 
-/// Prints how many useful runs and calls are not permitted without a question, now and with the changes; the changes;
-/// and the kinds of questions for which no change is suggested.
+/// Prints how many useful runs and calls are not permitted without a question, now and with the changes. Then prints
+/// the changes, and the kinds of questions for which no change is suggested.
 fn print(changes: &SuggestedChanges, runs: &RecordedRuns, output: &mut Console) {
     let SuggestedChanges { runs_before, runs_after, calls_before, calls_after, .. } = *changes;
     output.line(&format!(

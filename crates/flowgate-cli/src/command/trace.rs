@@ -1,8 +1,8 @@
-//! Runs `flowgate trace export`: prints the trace of a conversation that a gateway has stored as JSON lines, or those of
-//! all conversations, one line for each. `flowgate_gateway` replays conversations from its database, or a running
-//! gateway does so for a person with a key; this module prints the events.
+//! Runs `flowgate trace export`: prints the traces of conversations that a gateway has stored, as JSON lines. The trace
+//! of one conversation has a line for each event; with all conversations, each conversation is one line.
 //!
-//! * `running_gateway` asks a running gateway.
+//! With `--config`, this module has `flowgate_gateway` replay the conversations from the gateway's database. With
+//! `--gateway`, the submodule `running_gateway` asks a running gateway for the events, with a person's key.
 
 #[cfg(feature = "run")]
 mod running_gateway;
@@ -41,11 +41,11 @@ pub(crate) fn run(trace: &TraceCommand, output: &mut Console) -> Result<u8, Inpu
             done.or_else(|error| error.report(output))
         }
         TraceCommand::Export { config, client, conversation, .. } => {
-            // The command line has one of both; without any, the file is not found.
+            // The command line requires `--config` or `--gateway`. If both were missing, no file would be found.
             let config = config.as_deref().unwrap_or(Path::new(""));
             match (client, conversation) {
                 (Some(client), Some(conversation)) => export(config, client, conversation, output),
-                // The command line has `--all`.
+                // Without a conversation, the command line has `--all`.
                 (client, _) => export_all(config, client.as_deref(), output),
             }
         }
@@ -60,7 +60,7 @@ pub(crate) fn run(trace: &TraceCommand, output: &mut Console) -> Result<u8, Inpu
 fn export(config: &Path, client: &str, conversation: &str, output: &mut Console) -> Result<u8, InputError> {
     let settings = serve::gateway_config(config)?;
     let failed = |problem: String| InputError(format!("{}: {problem}", config.display()));
-    // The function is called with the replayed conversation, if there is one.
+    // `read_stored_trace` calls this function with the monitor of the replayed conversation, if there is one.
     let outcome = read_stored_trace(settings, client, conversation, &mut |monitor| {
         print_lines(&monitor.parameters(), lines(monitor), output);
     });
@@ -124,7 +124,8 @@ fn lines(monitor: &Monitor) -> impl Iterator<Item = Value> {
     events.map(|event| trace_lines::line(event, monitor))
 }
 
-/// Prints the events of a conversation, each on a line, after a line with the parameters of its policy if there are any.
+/// Prints the events of a conversation, each on a line, after a line with the parameters of its policy if there are
+/// any.
 fn print_lines(parameters: &Map<String, Value>, events: impl Iterator<Item = Value>, output: &mut Console) {
     let first = (!parameters.is_empty()).then(|| Value::Object(RecordedRun::parameters_member(parameters)));
     first.into_iter().chain(events).for_each(|line| output.line(&escaping::json_line(&line)));
@@ -151,8 +152,8 @@ fn report_left_out(client: &str, conversation: &str, why: &str, output: &mut Con
     output.error(&format!("the conversation {name} of the client `{client}` is left out: {why}"));
 }
 
-/// Returns the clause of an error that lists the existing clients or conversations, at most [`MAX_NAMED`] of them. `what`
-/// is `clients` or `conversations`. Names are escaped, because a client chooses the names of its conversations.
+/// Returns the clause of an error that lists the existing clients or conversations, at most [`MAX_NAMED`] of them.
+/// `what` is `clients` or `conversations`. Names are escaped, because a client chooses the names of its conversations.
 fn listed(what: &str, names: &[String]) -> String {
     if names.is_empty() {
         return format!("there are no {what}");

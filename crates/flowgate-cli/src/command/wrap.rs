@@ -1,6 +1,6 @@
-//! Runs `flowgate wrap` and `flowgate unwrap`. `wrap` changes the configuration of an MCP client so that its servers
-//! run behind `flowgate mcp`, and `unwrap` changes it back. Only the command lines of servers change. `wrap` first
-//! writes a backup of the file to the same folder.
+//! Runs `flowgate wrap` and `flowgate unwrap`. `wrap` changes the configuration of an MCP client so that the client's
+//! servers run behind `flowgate mcp`, and `unwrap` changes the configuration back. Only the command lines of servers
+//! change. `wrap` first writes a backup of the file to the same folder. `clients` parses and edits the configurations.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, Input
     if let Some(session) = options.session.as_deref()
         && session.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
     {
-        // A missing folder has the same message as a missing file.
+        // A missing folder gets the same message as a missing file.
         let missing = describe_io_error(&std::io::ErrorKind::NotFound.into());
         return Err(InputError(format!("{}: {missing}", session.display())));
     }
@@ -120,12 +120,12 @@ fn own_program() -> Result<String, InputError> {
     std::env::current_exe().map(|path| path.display().to_string()).map_err(|_| InputError(problem.to_owned()))
 }
 
-/// Servers, each with its new command line.
+/// A list of servers, each with its new command line.
 type ServerCommands = Vec<(ConfiguredServer, Vec<String>)>;
 
-/// A file of a client that is changed.
+/// A configuration file that the command changes.
 struct TargetFile {
-    /// Its path. A symbolic link is resolved, so that writing replaces the file and not the link.
+    /// The path of the file. A symbolic link is resolved, so that writing replaces the file and not the link.
     path: PathBuf,
     /// Its text.
     text: String,
@@ -134,8 +134,8 @@ struct TargetFile {
 }
 
 impl TargetFile {
-    /// Reads the configuration file that the options name, or else those of the client that they name: those with
-    /// servers, or the first one if none has any.
+    /// Reads the configuration file that the options name, or else the files of the client that they name. Of these,
+    /// returns the files that configure servers, or the first file if none does.
     ///
     /// # Errors
     /// If a file cannot be read, or none of them has a server that the options name.
@@ -160,7 +160,7 @@ impl TargetFile {
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             let paths: Vec<String> = targets.iter().map(|target| target.path.display().to_string()).collect();
             return Err(InputError(format!(
-                "{}: there is no server `{}`; its servers: {known}",
+                "{}: there is no server `{}`; name one of its servers: {known}",
                 paths.join(", "),
                 escaping::excerpt(missing, 40)
             )));
@@ -177,9 +177,9 @@ impl TargetFile {
         Ok(Self { path, text, config })
     }
 
-    /// Returns the servers to change, each with its new command line, and the number of those that cannot be changed,
-    /// which are reported. `change` says what to do with a server. With `options.dry_run`, prints the new command
-    /// lines.
+    /// Returns the servers to change, each with its new command line, and the number of servers that cannot be changed.
+    /// Prints a warning for each of the latter. `change` says what to do with a server. With `options.dry_run`, also
+    /// prints the new command lines.
     fn changes(
         &self,
         options: &ClientArgs,
@@ -221,14 +221,14 @@ impl TargetFile {
         Ok(text)
     }
 
-    /// Writes the unchanged text to a new file in the same folder, and returns the path of this backup. If a backup
-    /// with the same text exists, only returns its path.
+    /// Writes a backup, a new file with the unchanged text in the same folder, and returns its path. If a backup with
+    /// the same text exists already, only returns the path of that backup.
     fn back_up(&self) -> Result<PathBuf, InputError> {
         for path in self.backup_paths() {
             if bounded_text(&path, MAX_CONFIG).is_ok_and(|text| text == self.text) {
                 return Ok(path);
             }
-            // The file can contain keys, so the backup gets its permissions.
+            // The file can contain keys, so the backup gets the same permissions.
             let created = std::fs::File::options().write(true).create_new(true).open(&path);
             match created {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -276,8 +276,8 @@ impl TargetFile {
     }
 }
 
-/// Returns the configuration files of a client that exist in the home folder: in `home`, or else in the user's own. It is
-/// an error if Flowgate does not know the client, or the client has no such file.
+/// Returns the configuration files of a client that exist in the home folder: in `home`, or else in the user's own. It
+/// is an error if Flowgate does not know the client, or the client has no such file.
 fn client_files(client: &str, home: Option<&Path>) -> Result<Vec<PathBuf>, InputError> {
     let found = find_client(client).ok_or_else(|| {
         let known: Vec<&str> = CLIENTS.iter().map(|known| known.id).collect();

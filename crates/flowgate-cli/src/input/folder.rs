@@ -1,5 +1,6 @@
-//! Lists the files with recorded runs in a folder and the folders below it, for commands that read a corpus. AgentDojo
-//! writes one file for each run, in folders for pipelines, suites, tasks and attacks.
+//! Lists the files with recorded runs in a folder and in the folders below it, for commands that read a corpus. A
+//! benchmark such as AgentDojo writes one file for each run, in nested folders for pipelines, suites, tasks and
+//! attacks.
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +45,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
         |error: &std::io::Error| InputError(format!("{}: {}", folder.display(), describe_io_error(error)));
     if depth > MAX_DEPTH {
         return Err(InputError(format!(
-            "{}: the depth of the folder exceeds {MAX_DEPTH}; name a folder below it",
+            "{}: the folder is more than {MAX_DEPTH} levels below the one that was named; name a deeper folder",
             folder.display()
         )));
     }
@@ -58,7 +59,8 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
     paths.sort_by(|(one, _), (other, _)| one.cmp(other));
     for (path, kind) in paths {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Neither is true of a symbolic link. Links are ignored, because one could lead back to a folder above.
+        // A symbolic link is neither a folder nor a file here. Links are ignored, because one could lead back to a
+        // folder above.
         if kind.is_dir() {
             collect(&path, depth + 1, files)?;
         } else if kind.is_file() && ENDINGS.iter().any(|ending| name.ends_with(ending)) {

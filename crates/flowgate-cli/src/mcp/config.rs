@@ -1,5 +1,6 @@
 //! Reads the configuration of MCP servers for `flowgate run`, `flowgate init` and `flowgate scan`, in the JSON form
-//! that MCP clients use (`mcpServers`). It states how to start or reach each server.
+//! that MCP clients use (`mcpServers`). The result, one [`McpServerSpec`] for each server, says how to start or reach
+//! the server.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,7 @@ pub(super) enum ServerTransport {
 }
 
 impl McpServerSpec {
-    /// Returns advice to the user for the case that the server cannot be used.
+    /// Returns advice to the user if the server cannot be started or reached.
     pub(crate) fn advice(&self) -> String {
         match &self.transport {
             ServerTransport::Command { command, .. } => {
@@ -44,9 +45,9 @@ impl McpServerSpec {
         self.transport == other.transport
     }
 
-    /// Returns what starting the server means, on one line for a terminal: the command line as a shell reads it, with
-    /// its working folder and its environment variables, or the URL with the names of its headers. Of variables whose
-    /// names are those of secrets, the value is left out.
+    /// Returns how the server is started or reached, on one line for a terminal: the command line as a shell reads it,
+    /// with its working folder and its environment variables, or the URL with the names of its headers. The value of a
+    /// variable is left out if its name is usual for secrets.
     pub(crate) fn launch(&self) -> String {
         let quoted = |text: &str| {
             // A text that a shell cannot read, since it has a NUL, is escaped like any other.
@@ -177,8 +178,8 @@ struct ServerFields<'a> {
 }
 
 impl ServerFields<'_> {
-    /// Returns how the server is reached: through a command that starts it, or at a URL. The error is a clause about
-    /// the server, without its name.
+    /// Returns how the server is started or reached: by a command, whose working folder is relative to `folder`, or at
+    /// a URL. The error is a clause about the server, without the server's name.
     fn transport(&self, folder: &Path) -> Result<ServerTransport, String> {
         let is_local = match self.entry.get("type").and_then(Value::as_str) {
             None => None,
@@ -212,7 +213,7 @@ impl ServerFields<'_> {
             }
             (None, Some(url)) => {
                 let uri: Option<::http::Uri> = url.parse().ok();
-                // An address with a user and a password is refused: keys belong in `headers`.
+                // An address with a user and a password is refused, because keys belong in `headers`.
                 let is_web = uri.as_ref().is_some_and(|uri| {
                     matches!(uri.scheme_str(), Some("http" | "https"))
                         && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))

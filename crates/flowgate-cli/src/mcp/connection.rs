@@ -1,6 +1,6 @@
-//! Opens a connection to an MCP server, which is a child process or a URL, lists its tools and calls them. All that a
-//! server sends is bounded here. The module `mcp` runs this asynchronous code on its runtime, and restarts a server
-//! that has ended.
+//! Connects to one MCP server, which is a child process or is at a URL: opens the connection, lists the server's tools
+//! and calls them. This module bounds the size of everything that a server sends. The module `mcp` runs this
+//! asynchronous code on its runtime, and restarts a server that has ended.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -77,6 +77,27 @@ pub(super) enum CallError {
     ToolError(String),
 }
 
+/// Why the tools of a server are not listed.
+pub(super) enum ToolListError {
+    /// The server did not answer with a list of tools; the reason.
+    NoList(String),
+    /// The list is larger than Flowgate reads: the rest of a sentence that begins with `the server NAME`, with advice.
+    TooLarge(String),
+}
+
+impl ToolListError {
+    /// Returns the rest of a sentence that begins with `the server NAME`. It ends with advice: if the server did not
+    /// answer with a list, `advice`, which is about reaching the server.
+    pub(super) fn describe(self, advice: &str) -> String {
+        match self {
+            Self::NoList(why) => {
+                format!("does not list its tools: {}; {advice}", escaping::excerpt(&why, 200))
+            }
+            Self::TooLarge(why) => why,
+        }
+    }
+}
+
 /// The last bytes of a server's standard error, for error messages.
 #[derive(Clone, Default)]
 struct StderrTail(Arc<Mutex<VecDeque<u8>>>);
@@ -112,7 +133,7 @@ impl StderrTail {
 /// a URL.
 ///
 /// # Errors
-/// Returns the reason why it cannot be used, with advice: the rest of a sentence that begins with `the server NAME`.
+/// Returns the reason why the server cannot be used, with advice: the rest of a sentence that begins with `the server NAME`.
 pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpConnection, String> {
     let mut client = McpHttpClient::new(limits);
     let tokens = spec.tokens().map_err(|why| format!("cannot be used: {why}"))?;
@@ -160,7 +181,7 @@ async fn open_with(
                 headers.iter().map(|(name, value)| header(name, value)).collect();
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers?)
-                // An event has the answer as JSON, which is longer than its text.
+                // The limit is for the text of an answer. An event has the answer as JSON, which is longer.
                 .max_sse_event_size(limits.answer.saturating_mul(2));
             identity().serve(StreamableHttpClientTransport::with_client(client, config)).await
         }
@@ -183,9 +204,9 @@ fn identity() -> ClientConfig {
     ClientConfig::new(ClientCapabilities::default(), name)
 }
 
-/// Returns the command that starts a server. The server gets only the variables of [`INHERITED`] and the configured
-/// ones, because the environment of this process can have keys, such as that of the model. `transport` must be a
-/// command.
+/// Returns the command that starts a server. `transport` must be a [`ServerTransport::Command`]. The server gets only
+/// the environment variables of [`INHERITED`] and the configured ones: the environment of this process can have keys,
+/// such as the key of the model.
 fn command(transport: &ServerTransport) -> Command {
     let ServerTransport::Command { command, args, env, cwd } = transport else { return Command::new("") };
     let mut process = Command::new(command);
@@ -238,15 +259,19 @@ impl McpConnection {
     ///
     /// # Errors
     /// If the server does not answer correctly, or its list exceeds these limits.
-    pub(super) fn tools(&self) -> impl Future<Output = Result<Vec<DescribedTool>, String>> + Send + 'static {
+    pub(super) fn tools(
+        &self,
+    ) -> impl Future<Output = Result<Vec<DescribedTool>, ToolListError>> + Send + 'static {
         let peer = self.peer();
         async move {
             let (mut tools, mut cursor, mut size) = (Vec::new(), None, 0_usize);
             // Pages may be empty, so their number is bounded, too.
             for _ in 0..MAX_TOOLS {
                 let page = PaginatedRequestParams::default().with_cursor(cursor);
-                let page =
-                    peer.list_tools(Some(page)).await.map_err(|error| describe_service_error(&error))?;
+                let page = peer
+                    .list_tools(Some(page))
+                    .await
+                    .map_err(|error| ToolListError::NoList(describe_service_error(&error)))?;
                 for tool in page.tools {
                     let input = Value::Object((*tool.input_schema).clone());
                     let output = tool.output_schema.map(|schema| Value::Object((*schema).clone()));
@@ -262,25 +287,34 @@ impl McpConnection {
                     tools.push(DescribedTool { name, description, input, output, hints });
                 }
                 if tools.len() > MAX_TOOLS {
-                    return Err(format!("the server lists more than {}", plural(MAX_TOOLS, "tool")));
+                    return Err(ToolListError::TooLarge(format!(
+                        "offers more tools than Flowgate reads ({}); configure the server to offer fewer",
+                        plural(MAX_TOOLS, "tool")
+                    )));
                 }
                 if size > MAX_LIST_SIZE {
-                    return Err(format!(
-                        "the server's list of tools is larger than {} MiB",
+                    return Err(ToolListError::TooLarge(format!(
+                        "offers more tools than Flowgate reads ({} MiB of names, descriptions and schemas); configure the server to offer fewer",
                         MAX_LIST_SIZE >> 20
-                    ));
+                    )));
                 }
                 cursor = page.next_cursor;
                 if cursor.is_none() {
                     return Ok(tools);
                 }
             }
-            Err(format!("the server's list of tools has more than {}", plural(MAX_TOOLS, "page")))
+            Err(ToolListError::TooLarge(format!(
+                "lists its tools on more pages than Flowgate reads ({}); configure the server to list more tools on each page, or to offer fewer",
+                plural(MAX_TOOLS, "page")
+            )))
         }
     }
 
-    /// Calls a tool. The error says that the server has ended, or why there is no answer that can be used; an answer of
-    /// more than `max_bytes` is such an error. If the future is dropped before the answer, the call is cancelled.
+    /// Calls a tool. If the future is dropped before the answer, the call is cancelled.
+    ///
+    /// # Errors
+    /// If the server has ended; or if there is no answer that can be used, for example because the answer is larger than
+    /// `max_bytes`.
     pub(super) fn call(
         &self,
         tool: String,
@@ -308,7 +342,7 @@ impl McpConnection {
                 CallToolResponse::Complete(result) => result,
                 // The server requests input, or will answer later.
                 _ => {
-                    let text = "the tool requests further input, which this client does not support";
+                    let text = "the tool requests further input during the call, which Flowgate does not support; call it with all arguments that it needs";
                     return Err(CallError::ToolError(text.to_owned()));
                 }
             };
@@ -335,9 +369,9 @@ impl McpConnection {
     }
 }
 
-/// Returns why a request failed. If the request was a call, the model reads the message in place of the answer. The
-/// message can contain text of the server, so it has the label of the answer that it replaces. If the request was for
-/// the list of tools, the message is for the user.
+/// Returns why a request failed. The message about a call is for the model, which reads it in place of the answer.
+/// Since it can contain text of the server, it gets the label of the answer that it replaces. The message about a list
+/// of tools is for the user.
 fn describe_service_error(error: &ServiceError) -> String {
     match error {
         ServiceError::McpError(error) => format!("the server answered: {}", error.message),

@@ -1,8 +1,8 @@
-//! Connects to remote MCP servers, for `connection`: MCP's streamable HTTP over `ureq`, the HTTP client that also sends
-//! the requests to models.
+//! Implements the HTTP client by which `connection` reaches remote MCP servers: MCP's streamable HTTP over `ureq`, the
+//! library that also sends the requests to models. With OAuth, each request has a token from `oauth`.
 //!
-//! No redirect is followed and no proxy is used. Streams are read until they have answered the request; messages that
-//! a server sends without a request are not received.
+//! The client follows no redirect and uses no proxy. It reads a stream until the stream has answered the request; it
+//! does not receive messages that a server sends without a request.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -54,7 +54,7 @@ impl From<String> for HttpError {
 
 /// The error that `rmcp` expects from this client.
 type HttpTransportError = StreamableHttpError<HttpError>;
-/// The configured headers of a server.
+/// The headers that the configuration gives for a server.
 type CustomHeaders = HashMap<HeaderName, HeaderValue>;
 
 /// Puts an error message of this client into the error type that `rmcp` expects.
@@ -99,7 +99,7 @@ impl McpHttpClient {
     /// Creates a client that follows no redirect and uses no proxy.
     pub(super) fn new(limits: CallLimits) -> Self {
         let config = ureq::Agent::config_builder()
-            // An answer with the status of an error is an answer too.
+            // An answer with an error status can contain an MCP error, so it is no error of the transport.
             .http_status_as_error(false)
             // The operator did not choose the target of a redirect, and the headers may contain a key.
             .max_redirects(0)
@@ -114,7 +114,7 @@ impl McpHttpClient {
         Self { agent: ureq::Agent::new_with_config(config), limits, tokens: None }
     }
 
-    /// Obtains the first token for the server, and sends one with each request from then on.
+    /// Obtains the first token for the server. From then on, each request has a token.
     ///
     /// # Errors
     /// If there is none: a clause with advice for an error message to the user.
@@ -124,8 +124,8 @@ impl McpHttpClient {
         Ok(())
     }
 
-    /// Returns the token for the next request; another one than `rejected`, if that is given. `None` if the server is
-    /// not behind OAuth.
+    /// Returns the token for the next request. `rejected` is a token that the server has rejected; the returned one
+    /// differs from it. Returns `None` if the server is not behind OAuth.
     async fn token(&self, rejected: Option<&BearerToken>) -> Result<Option<BearerToken>, HttpTransportError> {
         let Some(tokens) = &self.tokens else { return Ok(None) };
         let token = match rejected {
@@ -135,14 +135,16 @@ impl McpHttpClient {
         token.map(Some).map_err(|error| transport_error(error.to_string()))
     }
 
-    /// Sends a message to a server, and returns the answer: a message, or a stream of events. Blocks. `headers` are the
-    /// configured ones, `session` is the id of the MCP session, if the server has opened one, and `token` is the access
-    /// token from the server's issuer, if the server is behind OAuth.
+    /// Sends a message to the server at `uri`, and returns the answer: a message, or a stream of events. Blocks the
+    /// thread. `headers` are the headers from the configuration, `session` is the id of the MCP session if the server
+    /// has opened one, and `token` is the access token from the server's issuer if the server is behind OAuth.
     ///
     /// # Errors
-    /// If there is no connection; if the server does not know the session any more; if it requires authentication (401
-    /// or 403) or redirects, even if its answer is an MCP error; if it answers with another error status and no MCP
-    /// error; or if its answer is too large, or neither JSON nor a stream.
+    /// * There is no connection.
+    /// * The server does not know the session any more.
+    /// * The server requires authentication (401 or 403) or redirects, even if its answer has an MCP error.
+    /// * The server answers with any other error status, and its answer has no MCP error.
+    /// * The answer is too large, or is neither JSON nor a stream.
     fn post(
         &self,
         uri: &str,
@@ -193,7 +195,7 @@ impl McpHttpClient {
                     "the server redirects to another address (HTTP status {status}); write that address as `url`"
                 )));
             }
-            // The media type decides below about a success, and the body about an error.
+            // Any other success is read below by its media type, and any other error by its body.
             _ => {}
         }
         let is_json = content_type.starts_with("application/json");
@@ -276,7 +278,7 @@ fn events(
 
 /// Reads a body of at most `max_bytes`; a longer one is an error.
 fn bounded(reader: ureq::BodyReader<'static>, max_bytes: usize) -> Result<Vec<u8>, HttpTransportError> {
-    // One byte more, by which a body that is too long is noticed.
+    // One byte more is read, so that a body that is too long is noticed.
     let limit = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
     reader.take(limit).read_to_end(&mut bytes)?;
@@ -287,7 +289,8 @@ fn bounded(reader: ureq::BodyReader<'static>, max_bytes: usize) -> Result<Vec<u8
     }
 }
 
-/// Returns the reason why no answer was received. It has no details, which may contain the address with a secret.
+/// Returns the reason why no answer was received. The reason has no details, since these may contain an address with a
+/// secret.
 fn describe_failure(error: &ureq::Error) -> &'static str {
     match error {
         ureq::Error::Timeout(_) => "the server did not answer in time",
@@ -295,7 +298,7 @@ fn describe_failure(error: &ureq::Error) -> &'static str {
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
             "the certificate of the server is not trusted"
         }
-        // All other errors are taken for a failed connection.
+        // All other errors are reported as a failed connection.
         _ => "no connection can be established",
     }
 }
@@ -304,8 +307,8 @@ impl StreamableHttpClient for McpHttpClient {
     type Error = HttpError;
 
     /// Sends a message by [`post`](Self::post), on a thread that may block. If the server rejects the token, sends the
-    /// message once more with another one. The unnamed parameter, an access token that
-    /// `rmcp` could pass, is not used: the configured headers have the keys, or `oauth` the tokens.
+    /// message once more with a new token. The unnamed parameter is an access token that `rmcp` could pass. It is not
+    /// used, since the keys are in the configured headers, or the tokens come from `oauth`.
     async fn post_message(
         &self,
         uri: Arc<str>,
@@ -323,7 +326,8 @@ impl StreamableHttpClient for McpHttpClient {
         };
         let token = self.token(None).await?;
         match post(token.clone()).await? {
-            // The server has not run the request. A token can be revoked before it expires.
+            // The token can have been revoked before it expired. The server has not run the request, so it can be
+            // repeated.
             Err(StreamableHttpError::Client(error)) if error.is_unauthorized => {
                 let token = self.token(token.as_ref()).await?;
                 post(token).await?
@@ -355,8 +359,8 @@ impl StreamableHttpClient for McpHttpClient {
         tokio::task::spawn_blocking(delete).await?
     }
 
-    /// Returns, whatever the parameters, the error that there is no stream of messages without a request: this client
-    /// does not receive such messages.
+    /// Always returns an error, which means to `rmcp` that the server has no stream of messages without a request: this
+    /// client does not receive such messages.
     async fn get_stream(
         &self,
         _: Arc<str>,

@@ -1,5 +1,6 @@
 //! Runs the asynchronous MCP code of `flowgate run`, `flowgate init` and `flowgate scan` on a thread of its own. The
-//! commands are synchronous: they wait for each result until its time limit or a cancellation such as Ctrl-C.
+//! commands are synchronous: they wait for the result of each task until a time limit, or until Ctrl-C cancels the
+//! wait.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -39,10 +40,10 @@ pub(crate) struct RunningTask<T> {
 }
 
 impl AsyncRuntime {
-    /// Starts the thread that runs the tasks. It ends when the returned value is dropped.
+    /// Starts the thread that runs the tasks. The thread ends when the returned value is dropped.
     ///
     /// # Errors
-    /// If the system cannot start it.
+    /// If the system cannot start the thread.
     pub(crate) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -56,8 +57,8 @@ impl AsyncRuntime {
         Ok(Self { handle, _stop: stop })
     }
 
-    /// Starts a task on the thread. It runs to its end even if the returned value is dropped, unless this runtime is
-    /// dropped before.
+    /// Starts a task on the thread. The task runs to its end even if the returned value is dropped, unless this runtime
+    /// is dropped before.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -81,8 +82,8 @@ impl AsyncRuntime {
 }
 
 impl<T> RunningTask<T> {
-    /// Waits for the result of the task, and returns it. Aborts the task, and returns why, if it takes longer than
-    /// `limit` or `cancelled` returns true.
+    /// Waits for the result of the task, and returns the result. If the task takes longer than `limit`, or `cancelled`
+    /// returns true, aborts the task and returns the reason as an error.
     pub(crate) fn wait(self, limit: Duration, cancelled: &CancelCheck<'_>) -> Result<T, TaskError> {
         let begun = Instant::now();
         let why = loop {

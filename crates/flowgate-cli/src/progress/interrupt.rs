@@ -1,5 +1,5 @@
-//! Handles Ctrl-C for a command that shows progress: at the first one, the command stops and prints its results so far;
-//! at the second one, the program ends at once.
+//! Handles Ctrl-C for a command that shows progress: at the first press, the command stops and prints its results so
+//! far; at the second press, the program ends at once. [`Progress`](super::Progress) installs the handler.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use super::ProgressState;
 /// The exit code of a command that Ctrl-C has ended, by the convention of shells: 128 plus the number of the signal.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Handles Ctrl-C from now on, for the command with this progress: the first press requests the command to stop, the
-/// second one ends the program. If no handler can be installed, that is no error: Ctrl-C then ends the program at once.
+/// Handles Ctrl-C from now on, for the command with this progress: the first press requests the command to stop, and
+/// the second press ends the program. If no handler can be installed, Ctrl-C ends the program at once; this is no
+/// error.
 pub(super) fn listen(progress: Arc<ProgressState>) {
     let on_signal = move || {
         let is_second_press = progress.interrupt();

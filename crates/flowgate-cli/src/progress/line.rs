@@ -7,8 +7,8 @@ use super::WorkUnit;
 use crate::output::plural;
 
 /// Returns the line for a command that has done `done` of `total` bytes or steps in `time`. `items` is the number of
-/// runs or other things that it has handled; `work` has the word for them. With an empty word, their number is left
-/// out.
+/// items that the command has handled, such as runs, and `work` has the word for one of them. If the word is empty, the
+/// number of items is left out.
 pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>, time: Duration) -> String {
     let (counted, unit) = match work {
         WorkUnit::Files("") => (String::new(), "% read"),
@@ -17,7 +17,7 @@ pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>,
     };
     match total.map(|total| share(done, total, 100)) {
         None => format!("{counted}{}", elapsed(time)),
-        // All bytes are read, but some of them are still to be judged: the time left is unknown.
+        // All bytes are read, but some runs may not be judged yet, so the time left is unknown.
         Some(100) => format!("{counted}100{unit}"),
         // The fallback is never used: with a percentage, there is a total.
         Some(percent) => match time_left(done, total.unwrap_or(done), time) {

@@ -493,7 +493,7 @@ fn every_file_of_a_client_is_wrapped() {
     check(
         &[&wrap[..], &["--server", "nope"]].concat(),
         2,
-        "there is no server `nope`; its servers: first, second",
+        "there is no server `nope`; name one of its servers: first, second",
     );
     check(&[&wrap[..], &["--dry-run"]].concat(), 0, "profiles/-7f3a/mcp.json: 1 server would run behind");
     assert_eq!(read(), texts);
@@ -604,7 +604,7 @@ fn mistakes_change_nothing() {
         (of("nope", &[]), "there is no client `nope`; known are: claude-code, claude-desktop, cursor"),
         (of("windsurf", &[]), "Windsurf has no configuration at "),
         (of("gemini", &[]), "settings.json: the file is not valid JSON: "),
-        (of("codex", &["--server", "nope"]), "there is no server `nope`; its servers: fetch"),
+        (of("codex", &["--server", "nope"]), "there is no server `nope`; name one of its servers: fetch"),
     ] {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         check(&arguments, 2, part);

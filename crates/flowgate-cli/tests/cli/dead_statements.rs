@@ -113,7 +113,7 @@ fn empty_traces_and_odd_roles_are_warnings() {
         check(
             &["check", name(&plain), name(&empty)],
             0,
-            "has no messages: nothing was judged in it [empty-trace]",
+            "has no messages, so nothing was judged in it; give a trace with messages [empty-trace]",
         );
         check(&["check", name(&plain), name(&empty), "--deny-warnings"], 1, "has no messages");
     }

@@ -90,7 +90,7 @@ fn the_least_change_lets_useful_calls_pass() {
             run(&day, "erase", &json!({}), None),
             None,
             1,
-            &["a rule stops it: only a change of the rule would let it pass"],
+            &["a rule stops the call: only a change of the rule would permit it"],
             &["endorse"],
         ),
         // A change that lets a recorded attack do more is not suggested.
@@ -98,7 +98,7 @@ fn the_least_change_lets_useful_calls_pass() {
             book.clone(),
             Some(run(&json!({"day": "2024-12-24"}), "book", &json!({"day": "2024-12-24"}), Some("direct"))),
             1,
-            &["each change that would let it pass lets a recorded attack do more"],
+            &["each change that would permit the call lets a recorded attack do more"],
             &["1. typed"],
         ),
         // An attack for which the change is safe.

@@ -59,12 +59,12 @@ fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
     assert_eq!([0, 1, 2, 3].map(|step| model.name(step)), ["double", "double", "small", "double"]);
     assert_eq!(model.tools(0), ["web__fetch", "mail__list_mail", "mail__send_mail"]);
     let told = err(&output);
-    assert!(told.contains("step: trusted, public; 0 hidden; 10 + 5 tokens; 1 call\n"), "{told}");
-    assert!(told.contains("step: trusted, public; 1 hidden; 10 + 5 tokens; 1 call\n"), "{told}");
+    assert!(told.contains("step: trusted, public; 0 hidden; tokens: 10 read, 5 written; 1 call\n"), "{told}");
+    assert!(told.contains("step: trusted, public; 1 hidden; tokens: 10 read, 5 written; 1 call\n"), "{told}");
     assert!(
         told.contains(
-            "turn: 3 messages, 1 slot filled, 40 + 20 tokens; 0 looks; 0 questions, 0 allowed; 2 calls ran, 0 refused; \
-             the lowest steps reveal nothing hidden"
+            "turn: 3 messages, 1 slot filled; tokens: 40 read, 20 written; 0 looks; 0 questions, 0 allowed; 2 calls ran, \
+             0 refused; the steps at the base label reveal nothing hidden"
         ),
         "{told}"
     );
@@ -123,9 +123,10 @@ fn an_injected_call_is_denied_without_a_terminal() {
         "It carries untrusted, public. Why you are asked:",
         "require trusted, public if:",
         "may be led to it by #5 content in the answer of web/fetch (untrusted)\n",
-        "step: trusted, public; 1 hidden; 10 + 5 tokens; 1 call, looks\n",
+        "step: trusted, public; 1 hidden; tokens: 10 read, 5 written; 1 call, looks\n",
         "step: untrusted, public; 0 hidden;",
-        "1 look; 1 question, 0 allowed; 1 call ran, 1 refused; the lowest steps reveal at most 1 bit of hidden text",
+        "1 look; 1 question, 0 allowed; 1 call ran, 1 refused; the steps at the base label reveal at most 1 bit of hidden \
+         text",
     ] {
         assert!(told.contains(part), "{part}\nis not in\n{told}");
     }
@@ -287,8 +288,8 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         &python("endless"),
         &[],
-        "the server `odd` does not list its tools: the server's list of tools has more than 1000 pages; try to run \
-        `python3` by hand",
+        "the server `odd` lists its tools on more pages than Flowgate reads (1000 pages); configure the server to list more \
+        tools on each page, or to offer fewer",
     );
     check(
         &one(json!({"url": "http://127.0.0.1:9/mcp"})),
@@ -326,8 +327,8 @@ fn hidden_items_are_reported_at_start_with_the_missing_statement() {
     let tools = without("label tool as trusted if:\n    (tool: Tool)\n");
     let (output, model) = odd(&folder, &["plain"], &tools, &["Hello."], &["Hi"]);
     let told = err(&output);
-    let note = "note: not offered at trusted, because the policy gives no such label to the descriptions of tools of `odd`: do; to \
-                offer them, add\n  \
+    let note = "note: steps at the base label (trusted) do not offer these tools of `odd`, whose descriptions have labels \
+                that do not flow to it: do; to offer them, add\n  \
                 label tool as trusted if:\n      (tool: Tool)\n      tool.server == \"odd\"\n";
     assert_eq!((told.as_str(), model.tools(0).len()), (note, 0));
     let (output, model) =

@@ -62,7 +62,7 @@ fn by_answer(source: &DescribedTool, target: &DescribedTool, form: &'static Inje
 }
 
 /// Returns the attack in which the answer of the tool `source` asks for an address of the attacker in the reply. The
-/// last call is the one by which the policy judges an address in a reply.
+/// last message of the run is the call of `flowgate/link` by which the policy judges this address.
 fn by_reply(source: &DescribedTool, form: &'static InjectionForm) -> Attack {
     let (injection, address) = of_reply(form);
     let wanted = Map::from_iter([("url".to_owned(), json!(address))]);
@@ -174,9 +174,9 @@ pub(super) fn by_fields(
     attacks
 }
 
-/// Returns the variants of an answer's content in each of which one text field is an injection, with the path of
-/// the field. If `content` is not a text, or the text has no such field, the only variant is the injection as the
-/// whole content.
+/// Returns variants of an answer's content. In each variant, the injection replaces one text field; the path of this
+/// field is returned with it. If `content` is not a text, or has no text field, the only variant is the injection as
+/// the whole content.
 fn replaced_contents(content: &Value, document: &Document, injection: &str) -> Vec<(String, Value)> {
     let whole = || vec![("content".to_owned(), Value::from(injection))];
     let (Value::String(text), Some(root)) = (content, document.key(0, "content")) else { return whole() };

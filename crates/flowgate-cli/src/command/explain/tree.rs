@@ -1,5 +1,5 @@
-//! Prints a call as a tree, for `flowgate explain`: its parts with their labels, the reasons against each part, and
-//! where the values come from (`origin`).
+//! Prints a judged call as a tree, for `flowgate explain`: the parts of the call (the decision to call, and each
+//! argument) with their labels, the reasons against each part, and where the values come from (`origin`).
 
 use flowgate::monitor::Reason;
 use flowgate::trace::{EventBody, EventId, Region};
@@ -17,8 +17,9 @@ pub(super) struct TreeStyle<'a> {
     pub(super) content: bool,
 }
 
-/// Prints the call with its verdict, its parts with their labels, below each part the reasons against it, and at the
-/// end the reasons that concern no part. `traced` is the same call as the method `provenance` attributes it.
+/// Prints the call with its verdict; then each part with its label and, below the part, the reasons against it; and at
+/// the end the reasons that concern no part. `traced` is the same call as the influence method `provenance` attributes
+/// it.
 pub(super) fn print(
     call: &JudgedCall,
     run: &ReplayedRun,
@@ -48,7 +49,7 @@ pub(super) fn print(
         for reason in &against {
             print_reason(reason, run, style, indent, output);
         }
-        // Below an argument with a reason against it: where its texts come from.
+        // Below an argument that a reason objects to, prints where its value comes from.
         if let (false, Some(argument)) = (against.is_empty(), part.strip_prefix("arguments")) {
             let argument = argument.trim_start_matches('.');
             for line in origin::origin_lines(call, run, traced, argument, style.policy) {

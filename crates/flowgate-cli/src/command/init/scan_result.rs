@@ -63,7 +63,8 @@ pub(super) fn servers(files: &[PathBuf], expands: bool) -> Result<ScannedServers
 }
 
 impl ScannedServers {
-    /// Adds a server of the file at `path`, whose whole content is `root`, or the reason why it is left out.
+    /// Adds a server of the configuration file at `path`, or the reason why the server is left out. `root` is the whole
+    /// content of the file, in which the entry of the server is looked up.
     fn add(&mut self, server: &ConfiguredServer, root: &Value, path: &Path, expands: bool) {
         let folder = path.parent().unwrap_or(Path::new(""));
         let list = json!({"mcpServers": {&server.name: server.usual_entry(root)}}).to_string();

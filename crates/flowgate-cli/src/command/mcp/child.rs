@@ -1,5 +1,5 @@
-//! Starts the MCP server of `flowgate mcp` in a process group of its own, exchanges lines with it, and ends it together
-//! with its children.
+//! Runs the MCP server of `flowgate mcp` as a child process: starts it in a process group of its own, writes and reads
+//! its lines, and ends it together with its own children. Also waits for the signals that end `flowgate mcp`.
 
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -19,7 +19,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct ServerProcess {
     /// Its output, line by line; the channel ends after the last line.
     pub(super) lines: Receiver<Vec<u8>>,
-    /// The queue of lines to its input; `None` after the input was closed.
+    /// The queue of the lines for its input; `None` after the input was closed.
     pub(super) input: Option<LineQueue>,
     process: Box<dyn ChildWrapper>,
 }
@@ -107,9 +107,9 @@ async fn write_lines(mut input: ChildStdin, mut lines: LineQueueReceiver) {
     }
 }
 
-/// Starts a task that reads lines into the returned channel until the end of the output. Of a line that is longer than
-/// `largest` bytes, the channel gets one byte more than that, by which the receiver notices it. The channel has room
-/// for 16 lines; a server that writes faster has to wait.
+/// Starts a task that reads lines into the returned channel until the end of the output. A line that is longer than
+/// `largest` bytes is cut after `largest` + 1 bytes, by which the receiver notices that it was too long. The channel
+/// has room for 16 lines; a server that writes faster has to wait.
 fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(async move {
@@ -123,8 +123,8 @@ fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> 
     receiver
 }
 
-/// Reads the next line; `None` at the end or after an error. Of a line that is longer than `largest` bytes, returns
-/// that many and one more, by which the receiver notices that the line was too long, and skips the rest.
+/// Reads the next line; `None` at the end or after an error. A line that is longer than `largest` bytes is cut after
+/// `largest` + 1 bytes, by which the receiver notices that it was too long; the rest of the line is skipped.
 async fn read_line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
     let (mut line, mut nothing_read) = (Vec::new(), true);
     loop {

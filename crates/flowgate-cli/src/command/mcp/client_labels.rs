@@ -1,8 +1,8 @@
-//! Stores the labels of everything that a client has received from all of its servers in the file of `--session`, which
-//! the proxies of these servers (`flowgate mcp`, one process each) share.
+//! Stores in the file of `--session` the label of everything that an MCP client has received from all of its servers.
+//! The proxies of these servers (`flowgate mcp`, one process each) share the file.
 //!
-//! A page that one server fetched may ask for a mail that another server sends. So each proxy reads the file before it
-//! judges, and writes to it before it sends an answer.
+//! A page that one server fetched may ask the agent for a mail that another server sends. So each proxy reads the file
+//! before it judges a call, and writes to the file before it sends an answer.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,9 +32,9 @@ impl ClientLabelFile {
     /// Exchanges labels with the file while this process holds its lock: adds the labels that other proxies have stored
     /// to the monitor, and the labels of the monitor to the file.
     pub(super) fn exchange(&self, monitor: &mut Monitor) -> Result<(), String> {
-        self.lock.lock().map_err(|error| self.file_error(&describe_io_error(&error)))?;
+        self.lock.lock().map_err(|error| self.access_error(&error))?;
         let exchanged = self.exchange_locked(monitor);
-        self.lock.unlock().map_err(|error| self.file_error(&describe_io_error(&error)))?;
+        self.lock.unlock().map_err(|error| self.access_error(&error))?;
         exchanged
     }
 
@@ -42,7 +42,7 @@ impl ClientLabelFile {
     /// file raises that label, an event that carries the result is added to the monitor. Writes the result to the file
     /// if it differs. The caller holds the lock on the file.
     fn exchange_locked(&self, monitor: &mut Monitor) -> Result<(), String> {
-        // `None` if there is no file; `Some(None)` if the file has no labels, which is an error.
+        // `None` if there is no file; `Some(None)` if the file has no object `seen`, which is an error below.
         let stored = match std::fs::read_to_string(&self.path) {
             Ok(text) => {
                 let read: Value =
@@ -50,12 +50,12 @@ impl ClientLabelFile {
                 Some(read.get("seen").filter(|client_label| client_label.is_object()).cloned())
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(self.file_error(&describe_io_error(&error))),
+            Err(error) => return Err(self.access_error(&error)),
         };
         let content = Value::String("text from other servers of this client".to_owned());
         let entry = TraceEntry::assistant(content);
-        // The entry is pushed later, if at all. At its position, `context` is the label of everything that the client
-        // has received so far.
+        // The entry is pushed only if the file raises the label. Here it is used to find the label of everything that
+        // the client has received so far: the `context` of the position that the entry would have.
         let position = monitor.trace().position_of(&entry).map_err(|error| error.to_string())?;
         let mut client_label = position.context;
         if let Some(stored) = &stored {
@@ -72,13 +72,17 @@ impl ClientLabelFile {
         let label_names = monitor.to_names(&client_label);
         if stored.flatten().as_ref() != Some(&label_names) {
             let text = format!("{:#}\n", json!({"seen": label_names}));
-            private_files::replace(&self.path, &text)
-                .map_err(|error| self.file_error(&describe_io_error(&error)))?;
+            private_files::replace(&self.path, &text).map_err(|error| self.access_error(&error))?;
         }
         Ok(())
     }
 
-    /// Returns an error message about the file, with advice.
+    /// Returns the message for a file that cannot be locked, read or written, with advice.
+    fn access_error(&self, error: &std::io::Error) -> String {
+        format!("{}: {}", self.path.display(), describe_io_error(error))
+    }
+
+    /// Returns the message for a file whose content is invalid, with advice.
     fn file_error(&self, problem: &str) -> String {
         let path = self.path.display();
         format!(

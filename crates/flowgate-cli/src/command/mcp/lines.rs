@@ -1,8 +1,8 @@
-//! Queues the lines that `flowgate mcp` exchanges with its client and its server, one JSON-RPC message a line.
+//! Queues the lines that `flowgate mcp` exchanges with its client and its server. Each line is one JSON-RPC message.
 //!
-//! Standard input and output have a thread each, so that the proxy never waits for a side that does not read.
-//! [`LineQueue::send`] reports when more than `MAX_QUEUED_BYTES` bytes wait. `child` uses the same queue for the
-//! server.
+//! A thread reads the standard input, and another one writes the standard output, so that the proxy never waits for a
+//! client that does not read. [`LineQueue::send`] reports when too many bytes wait to be written. `child` uses the same
+//! queue for the lines to the server, which a task writes.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -42,9 +42,9 @@ pub(super) fn queue() -> (LineQueue, LineQueueReceiver) {
 }
 
 impl LineQueue {
-    /// Queues a line, and returns whether at most [`MAX_QUEUED_BYTES`] wait with it; otherwise the caller ends the
-    /// session. A receiver that has ended is no error here: the caller also reads from that side, and notices its end
-    /// there.
+    /// Queues a line. Returns false if more than [`MAX_QUEUED_BYTES`] then wait; the caller ends the session in this
+    /// case. It is no error here if nothing reads the queue any more: the caller also reads from that side of the
+    /// connection, and notices its end there.
     pub(super) fn send(&self, mut line: String) -> bool {
         line.push('\n');
         let length = line.len();
@@ -53,9 +53,8 @@ impl LineQueue {
         waited.saturating_add(length) <= MAX_QUEUED_BYTES
     }
 
-    /// Closes the queue, and waits up to a second until the waiting lines are written. A side that does not read is not
-    /// waited for any longer. Returns at once if no thread writes the lines: the task that writes them must not be
-    /// blocked.
+    /// Closes the queue, and waits until the queued lines are written, but at most a second, since the other side may
+    /// not read. If a task writes the lines, and not a thread, returns at once: waiting here would block the task.
     pub(super) fn close(self) {
         let Self { sender, queued_bytes, writer } = self;
         drop(sender);
@@ -98,8 +97,8 @@ pub(super) fn standard_output() -> LineQueue {
     queue
 }
 
-/// Starts a thread that reads lines from the standard input into the returned channel. Of a line that is longer than
-/// `largest` bytes, the channel gets one byte more than that, by which the receiver notices it.
+/// Starts a thread that reads lines from the standard input into the returned channel. A line that is longer than
+/// `largest` bytes is cut after `largest` + 1 bytes, by which the receiver notices that it was too long.
 pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
     std::thread::spawn(move || {
@@ -113,8 +112,8 @@ pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// Reads the next line; `None` at the end or after an error. Of a line that is longer than `largest` bytes, returns
-/// that many and one more, by which the receiver notices that the line was too long, and skips the rest.
+/// Reads the next line; `None` at the end or after an error. A line that is longer than `largest` bytes is cut after
+/// `largest` + 1 bytes, by which the receiver notices that it was too long; the rest of the line is skipped.
 pub(super) fn read_line(input: &mut impl BufRead, largest: usize) -> Option<Vec<u8>> {
     let (mut line, mut nothing_read) = (Vec::new(), true);
     loop {

@@ -1,6 +1,6 @@
-//! Counts, over the runs of one suite under one method, the calls of attacks that are permitted, and the benign tasks
-//! and calls about which a person is asked. The worker threads of `flowgate replay` count each run, and `table` prints
-//! the sums.
+//! Counts what `flowgate replay` reports about the runs of one suite under one method: which calls of attacks are
+//! permitted, and about which benign tasks and calls a person is asked. The worker threads of `replay` call
+//! [`SuiteFigures::of`] for each run and add the results; `table` prints the sums.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -229,8 +229,9 @@ impl SuiteFigures {
         }
     }
 
-    /// Replays one run by a method under a policy that reads `inputs`, and returns its figures. Passes the replayed trace to `occurs`, which collects the
-    /// names in it. Only calls of acting tools count as benign or permitted calls.
+    /// Replays one run by a method under a policy, whose parameters are in `inputs`, and returns the figures of the
+    /// run. Passes the replayed trace to `occurs`, which collects the names that occur in the trace. Only calls of
+    /// tools that act count as benign or permitted calls.
     pub(super) fn of(
         policy: &Arc<Policy>,
         inputs: &ReplayInputs,
@@ -259,8 +260,8 @@ impl SuiteFigures {
         for (index, call) in replayed.calls.iter().enumerate() {
             let access = access.as_ref().and_then(|access| access.get(index)).copied();
             let is_injected = call.origin.as_deref() == Some("injection");
-            // The injected calls that are permitted. A call is harmless if its tool does not act: everything may flow
-            // into it.
+            // Lists the injected calls that are permitted. A call is harmless if its tool does not act: everything may
+            // flow into such a tool.
             if is_injected && call.outcome == Outcome::Permit && !call.judgement.is_harmless {
                 let task = marks.injection_task.unwrap_or("an attack");
                 let why = access
@@ -271,7 +272,7 @@ impl SuiteFigures {
                 figures.benign_calls += 1;
                 figures.benign_calls_asked += usize::from(call.outcome == Outcome::Confirm);
             }
-            // The calls of the user's task that are stopped, also in a run with an attack.
+            // Counts the stopped calls that no attack asked for. In a run with an attack, only denied ones count.
             if !is_injected && call.outcome != Outcome::Permit {
                 figures.denied += usize::from(call.outcome == Outcome::Deny);
                 if is_benign {
@@ -345,8 +346,8 @@ pub(super) fn call_json(
     })
 }
 
-/// Returns the words for how the model of a guarded conversation obtains what a call needs. In the lists of calls, they
-/// are the reason why a call is permitted or not.
+/// Returns a phrase for how the model of a guarded conversation obtains the text that a call needs. In the lists of
+/// calls, the phrase is the reason why a call is permitted or not.
 fn describe(access: CallAccess) -> &'static str {
     match access {
         CallAccess::Shown => "everything that it needs is shown",
@@ -356,8 +357,8 @@ fn describe(access: CallAccess) -> &'static str {
     }
 }
 
-/// Returns why an injected call is permitted, for each argument: the sources of the regions that the influence method
-/// attributes it to, or that it is endorsed or payload.
+/// Returns why an injected call is permitted, with a phrase for each argument: the sources of the regions to which the
+/// influence method attributes the argument, or that the argument is endorsed or payload.
 fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
     let trace = run.monitor.trace();
     let Some(document) = call.event.and_then(|event| trace.event(event)).map(|event| &event.document) else {
@@ -372,7 +373,7 @@ fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
         // Trusted: the label is bottom in the dimensions of integrity.
         let is_trusted = space.restrict(&document.label_of(argument), space.integrity()) == Label::BOTTOM;
         let source = match call.attribution.argument(name) {
-            // The argument depends on no text, such as an empty one.
+            // The argument depends on no region, as an empty text does.
             CallDependency::Regions(regions) if regions.is_empty() => "says nothing".to_owned(),
             CallDependency::Regions(regions) => {
                 let mut sources: Vec<String> = regions
@@ -382,8 +383,8 @@ fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
                 sources.dedup();
                 format!("from the {}", sources.join(" and the "))
             }
-            // The argument depends on everything, and the call is permitted: it is endorsed, or a
-            // payload with its own label.
+            // The argument depends on everything, and the call is permitted all the same. So the argument is endorsed,
+            // or is a payload with its own label.
             _ if is_trusted => "endorsed".to_owned(),
             _ => "payload".to_owned(),
         };

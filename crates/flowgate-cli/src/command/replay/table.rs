@@ -1,5 +1,5 @@
-//! Prints the figures of a replay: a table with one row per suite and method, followed by the lists of calls that
-//! options ask for; or the same as JSON lines.
+//! Prints the figures of `flowgate replay`: a table with one row for each suite and method, followed by the lists of
+//! calls that the options ask for (`--list-permitted`, `--list-questions`). Or prints the same as JSON lines.
 
 use serde_json::json;
 
@@ -51,7 +51,7 @@ pub(super) fn print_json(
             output.line(&figures.json(suite, *method).to_string());
         }
     }
-    // `of` takes the calls of a list from the figures.
+    // `list.of` returns the calls of the list from the figures.
     for list in listings(options).iter().filter(|list| list.is_wanted) {
         for ((suite, index), figures) in sums {
             let Some(method) = methods.get(*index) else { continue };
@@ -128,8 +128,9 @@ pub(super) fn print_text(
     }
 }
 
-/// Returns one row of the table. Its cells about attacks, which are present only with `has_attacks`, say `not known` if
-/// no run says which calls its attack asked for, or whether it succeeded.
+/// Returns one row of the table. Only with `has_attacks`, the row has cells about attacks. A cell about the calls of
+/// attacks is `not known` if no run says which calls its attack asked for, and the cell about attacks that succeed if
+/// no run says whether its attack succeeded.
 fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> Vec<String> {
     let mut row = vec![escaping::line(suite), method.to_owned(), figures.runs.to_string()];
     if has_attacks {
@@ -142,8 +143,7 @@ fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> 
         row.push(of_runs(attacks.stopped));
         row.push(of_calls(attacks.partly_passed.to_string()));
         row.push(of_calls(attacks.passed.to_string()));
-        // If it is unknown for some attacks whether they still succeed, the cell says between which numbers the result
-        // is.
+        // If it is unknown whether some attacks still succeed, the cell has the least and the greatest possible number.
         row.push(match (attacks.runs, attacks.with_outcome, attacks.succeeded_unknown) {
             (0, ..) => of_runs(0),
             (_, 0, _) => unknown,

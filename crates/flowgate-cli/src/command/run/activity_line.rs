@@ -15,7 +15,7 @@ const UPDATE: Duration = Duration::from_millis(100);
 /// cannot be cleared.
 const MAX_SHOWN_CHARS: usize = 50;
 
-/// The line of a running activity, drawn until this is dropped.
+/// The line of a running activity. It is drawn until this value is dropped.
 pub(super) struct ActivityLine {
     /// Dropping this sender ends the thread.
     stop: Option<Sender<()>>,

@@ -1,10 +1,10 @@
-//! Asks the person at the terminal whether a call may run. The agent of `flowgate run` calls it through the trait
-//! [`Approver`].
+//! Asks the person at the terminal whether a call may run. The agent of `flowgate run` calls [`TerminalApprover`]
+//! through the trait [`Approver`].
 //!
-//! The questions about the calls of one message of the model are asked together, as far as they can be foreseen: the
-//! person sees all of them, and answers for one call or for all. An answer for all is remembered until these calls are
-//! judged, and is valid for a call only if its question is then the same as the one that was shown. Answers to earlier
-//! calls of the message may be quoted in it as well.
+//! One message of the model can contain several calls. Their questions are shown together, as far as they can be
+//! foreseen, and the person answers for one call or for all of them. The answer for all is remembered until the later
+//! calls are judged. It is valid for a call only if the question about this call is then the same as the one that was
+//! shown, apart from quotations of the answers to earlier calls of the message.
 //!
 //! Without a terminal, the answer is no.
 
@@ -33,7 +33,7 @@ pub(super) struct TerminalApprover {
     card: CardWriter,
     /// The number of the message of the model that the next two fields are about.
     message: usize,
-    /// The decisions that also cover further calls of the message.
+    /// The decisions that also cover later calls of the message, which were not judged yet.
     early: Vec<EarlyDecision>,
     /// The questions about later calls of the message that the last card has shown.
     shown: Vec<ApprovalRequest>,
@@ -49,8 +49,8 @@ struct EarlyDecision {
 }
 
 impl EarlyDecision {
-    /// Returns the decision for a further call if `ask` is the same question, and counts that call. Returns `None` if
-    /// `ask` is another question, or if the decision has been used for all calls that it covers.
+    /// Returns the decision for a further call if `ask` is the question that was decided, and counts the call. Returns
+    /// `None` if `ask` is a different question, or if the decision has been used for all calls that it covers.
     fn for_further_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
         let is_same = self.question.is_same_question_after_answers(ask);
         // Subtracts one call if the question is the same, and otherwise none. `?` returns `None` if no call remains.
@@ -73,8 +73,9 @@ impl From<Decision> for CardAnswer {
 }
 
 impl Approver for TerminalApprover {
-    /// Returns the person's decision on a call: the one that an earlier answer gave, or the answer to a new card. A
-    /// question about several equal calls of one message is asked once; the answer is then returned for each of them.
+    /// Returns the person's decision on a call: a decision that was given with an earlier call of the same message, or
+    /// the answer to a new card. A question about several equal calls of one message is asked once, and its answer is
+    /// returned for each of them.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         let message = self.card.chat.message();
         if message != self.message {
@@ -95,8 +96,8 @@ impl TerminalApprover {
         Self { card, message: 0, early: Vec::new(), shown: Vec::new() }
     }
 
-    /// Asks the person about a call and the announced ones, remembers what the answer says about further calls, and
-    /// returns the decision on this call.
+    /// Asks the person about a call and about the later calls that the question announces. Remembers the decisions on
+    /// the later calls, and returns the decision on this call.
     fn ask_with_upcoming(&mut self, ask: &ApprovalRequest) -> Decision {
         let ask = self.without_decided(ask);
         let CardAnswer { decision, is_for_all } = self.ask_person(&ask);
@@ -140,7 +141,7 @@ impl TerminalApprover {
         }
         if !self.terminal().has_person() {
             self.terminal().note(&format!(
-                "{tool} needs a person's approval, and there is no terminal, so it does not run"
+                "{tool} needs a person's approval, and there is no terminal, so it does not run; run the chat in a terminal to be asked"
             ));
             self.terminal().print(&self.card.without_content(ask));
             return Decision::Deny.into();
@@ -196,7 +197,8 @@ impl TerminalApprover {
     }
 }
 
-/// Returns the end of the prompt: for what the person may allow the call, and the keys of the answers.
+/// Returns the end of the prompt: the scopes for which the person may allow the call, and the keys of the answers, such
+/// as `once, or in this conversation? [y/c/N/?]`.
 fn choices(ask: &ApprovalRequest) -> String {
     let (mut scopes, mut keys) = (vec!["once".to_owned()], "y".to_owned());
     if ask.is_grantable() {

@@ -1,5 +1,5 @@
-//! Wraps a model so that Ctrl-C cancels the wait for its answer, and the terminal shows meanwhile that the model works.
-//! `run` wraps every model of a chat, and `delegation` every model of an agent.
+//! Wraps a model so that Ctrl-C cancels the wait for its answer. While the model works, the terminal shows this
+//! activity. `run` wraps every model of a chat, and `delegation` every model of an agent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -69,8 +69,8 @@ impl TerminalChat<'_> {
         let ended = block_on(agent.run_turn(&mut self.conversation, text.into()));
         self.terminal.end_turn();
         self.observer.process_new_events(&self.conversation);
-        // Saved also if no call ran: the absence of a write is information as well, so the label of a store can rise
-        // although nothing was written to it.
+        // The labels of stores are saved even if no call ran: that nothing was written is information as well, so the
+        // label of a store can rise without a write.
         if let Err(problem) = self.observer.save_store_labels(&mut self.conversation) {
             self.terminal.error(&problem);
         }
@@ -119,7 +119,7 @@ impl TerminalChat<'_> {
         }
         for (tool, argument, url) in &turn.disarmed {
             self.terminal.note(&escaping::line(&format!(
-                "a link in `{argument}` of {tool} was removed, because the policy does not permit its text to contain that address: {url}"
+                "a link in `{argument}` of {tool} was removed, because the policy does not permit this argument to contain the address {url}; see `require` of `tool:flowgate/link`"
             )));
         }
         match turn.ended {
@@ -160,7 +160,8 @@ impl TerminalChat<'_> {
                 grants::withdraw(&mut self.conversation, which, self.terminal);
                 continue;
             }
-            // A command is a slash followed only by lowercase letters, so a message may begin with a path.
+            // A command is a slash followed only by lowercase letters; so a message may begin with a path like
+            // `/etc/hosts`.
             let word = text
                 .strip_prefix('/')
                 .filter(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase()));
@@ -241,7 +242,7 @@ impl TerminalChat<'_> {
     /// Runs `/view`: prints the messages and the tools that the next step is shown.
     fn print_view(&self) {
         let view = self.conversation.view_at(self.next_label());
-        // `names` has one placeholder for each hidden region.
+        // `names` has one entry for each placeholder, that is for each hidden region.
         self.terminal.print(&format!(
             "At {}, with {} hidden:",
             self.describe_label(&view.label),
@@ -282,8 +283,8 @@ impl TerminalChat<'_> {
         let calls: Vec<_> = calls.collect();
         let refusal = whole_chat.messages.iter().rev().find_map(|message| match message {
             Message::Tool { call_id, content, is_error: Some(true) } => {
-                // The guard answers a refused call with an object that has the field `refused`; other errors are a
-                // tool's.
+                // The guard answers a refused call with an object that has the field `refused`. An error without this
+                // field comes from a tool.
                 let refusal: serde_json::Value = serde_json::from_str(&parts_text(content)).ok()?;
                 refusal.get("refused")?;
                 let call = calls.iter().find(|call| call.id == *call_id)?;
@@ -301,8 +302,8 @@ impl TerminalChat<'_> {
     }
 }
 
-/// Returns what follows a command and white space in a line, or an empty text if nothing follows; `None` if the line has
-/// no such command.
+/// Returns what follows a command and white space in a line, or an empty text if nothing follows; `None` if the line
+/// has no such command.
 fn argument_of<'a>(line: &'a str, command: &str) -> Option<&'a str> {
     let rest = line.strip_prefix(command)?;
     let is_command = rest.is_empty() || rest.starts_with(char::is_whitespace);

@@ -1,9 +1,9 @@
-//! Runs the agents to which a chat delegates tasks. For the model of the chat they are tools, `agents/NAME` with the
-//! argument `task`.
+//! Runs the agents to which a chat of `flowgate run` delegates tasks. For the model of the chat, an agent is a tool
+//! `agents/NAME` with the argument `task`. Also reads the agents from the configuration (its member `agents`).
 //!
 //! Each task runs in a separate conversation, with the same policy, the same stores and the same person who decides.
-//! The text of the task has at least the call's label; the answer has the labels of everything that the agent read to
-//! write it, joined with the policy's label for the tool.
+//! The text of the task has at least the label of the call that delegates it. The answer has the join of the labels of
+//! everything that the agent read, joined with the policy's label for the tool.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError};
@@ -38,9 +38,9 @@ const FORM: &str =
 /// An agent to which tasks are delegated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AgentSpec {
-    /// Its name: the tool of the chat's model is `agents/NAME`.
+    /// The name of the agent; the chat's model calls the tool `agents/NAME`.
     pub(super) name: String,
-    /// What the chat's model reads about it.
+    /// The description that the chat's model reads.
     description: String,
     /// The system message of its conversations.
     instructions: Option<String>,
@@ -177,7 +177,9 @@ impl DelegationContext {
     ) -> ToolAnswer {
         let task = call.call().arguments.as_ref().ok().and_then(|arguments| arguments.get("task"));
         let Some(Value::String(task)) = task else {
-            return ToolAnswer::error("the argument `task` is not a string; nothing was done");
+            return ToolAnswer::error(
+                "the argument `task` is not a string, so nothing was done; write the task as a string",
+            );
         };
         self.run_conversation(member, tools, offered, task)
             .unwrap_or_else(|problem| ToolAnswer::error(format!("the agent could not start: {problem}")))
@@ -193,7 +195,7 @@ impl DelegationContext {
         task: &str,
     ) -> Result<ToolAnswer, String> {
         let mut monitor = (self.monitor)();
-        // The label of the call that delegates the task; the task carries it in the new conversation.
+        // The label of the call that delegates the task. In the new conversation, the task carries this label.
         let task_label = self.shared.call_label.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let stores_version = self.shared.stores().recall(&mut monitor).map_err(|error| error.to_string())?;
         // The key of the digests in this conversation. It is random, so that digests do not reveal guessable texts.
@@ -205,7 +207,7 @@ impl DelegationContext {
         if let Some(instructions) = &member.instructions {
             conversation.add_system_message(instructions.as_str().into()).map_err(failed)?;
         }
-        // The parts that an agent needs for its steps: an observer, the models, and the approver that asks the person.
+        // What the agent needs for its steps: an observer, the models, and the approver that asks the person.
         let observed = Arc::new(ObservedChat::default());
         // `None`: the trace file has only the events of the chat itself.
         let mut observer = ChatObserver::new(
@@ -247,8 +249,8 @@ impl DelegationContext {
         };
         let ended = block_on(agent.run_task(&mut conversation, task.into(), &task_label));
         observer.process_new_events(&conversation);
-        // Saved also if no call ran: the absence of a write is information as well, so the label of a store can rise
-        // although nothing was written to it.
+        // The labels of stores are saved even if no call ran: that nothing was written is information as well, so the
+        // label of a store can rise without a write.
         observer.save_store_labels(&mut conversation)?;
         Ok(match ended {
             Ok(turn) => {
@@ -271,9 +273,9 @@ fn delegate_answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
     ToolAnswer { carries: Some(conversation.reply_label_names()), ..ToolAnswer::text(texts.join("\n")) }
 }
 
-/// Returns the answer to a delegated task whose agent did not finish: an error that quotes `text`, which may be empty.
-/// Spaces and colons at its end are removed, so that no colon is left without a text. It has the label top, because the
-/// failure can depend on anything that the agent has read.
+/// Returns the answer to a delegated task whose agent did not finish: an error that ends with `text`, the agent's
+/// replies or the reason. The answer has the label top, because the failure can depend on anything that the agent has
+/// read. If `text` is empty, the colon before it is removed.
 fn unfinished_answer(conversation: &Conversation, text: &str) -> ToolAnswer {
     let monitor = conversation.monitor();
     let top = monitor.to_names(&monitor.policy().space().top());

@@ -1,5 +1,5 @@
-//! Lists and withdraws what the person has allowed for the rest of the conversation: the commands `/grants` and
-//! `/withdraw` of the chat.
+//! Runs the commands `/grants` and `/withdraw` of a chat: lists and withdraws the grants, which are the calls that the
+//! person has allowed for the rest of the conversation.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,8 @@ pub(super) fn withdraw(conversation: &mut Conversation, which: &str, terminal: &
             ));
             return;
         };
-        // Grants for the same call, which was asked about for different reasons, are withdrawn together.
+        // The person may have granted the same call more than once, for different reasons. All its grants are
+        // withdrawn.
         conversation.withdraw_grants_for(&BTreeSet::from([digest]));
     }
     let withdrawn = before.saturating_sub(conversation.monitor().session_grants().len());

@@ -1,4 +1,5 @@
-//! Chooses the models of `flowgate run`: remote models, and models that record their answers or replay recorded ones.
+//! Creates the models of `flowgate run` from its options: the model that writes the steps, the one that fills slots,
+//! and the one that screens. A model is remote; it can record its answers, or recorded answers can replace it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,8 +35,8 @@ impl ChatModels {
     }
 }
 
-/// Returns the model that screens: the small model, or one that reads the attention of a local model (`--screener`)
-/// after the small model has written a preliminary message.
+/// Returns the model that screens: the small model or, with `--screener`, a screener that reads the attention of a
+/// local model after the small model has written a preliminary message.
 #[cfg(feature = "local")]
 fn screener(options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
     let Some(folder) = &options.screener else { return Ok(Arc::clone(small)) };
@@ -79,7 +80,7 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
     if let Some(path) = &options.replay {
         let name = match remote {
             Some(remote) => remote.name().to_owned(),
-            // With an empty name, the first model of the file.
+            // With an empty name, `recorded_name` returns the first model of the file.
             None => recorded_name(path, name.map_or("", String::as_str))?,
         };
         let recorded = RecordedModel::replay(&name, path);
@@ -128,8 +129,8 @@ fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     })
 }
 
-/// Returns why a file of answers cannot be used. A missing file gets the same message as any other missing file. The
-/// error has only a text, by which this case is recognised.
+/// Returns why a file of answers cannot be used. A missing file gets the same message as any other missing file. It is
+/// recognised by the text of the error, since the error has no other data.
 fn recording_error(path: &Path, error: &AnswerFileError) -> InputError {
     let missing = std::io::ErrorKind::NotFound;
     match error {

@@ -1,5 +1,5 @@
-//! Prints at the start of a chat of `flowgate run` which tools and messages the policy hides from the model, each with
-//! the statement that would show it.
+//! Finds out at the start of a chat of `flowgate run` which tools and messages the policy hides from the steps at the
+//! base label, and which statement would show them. Prints the hidden tools; `run` prints the hidden messages.
 
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
@@ -16,14 +16,14 @@ pub(super) struct PolicyNotes<'a> {
 }
 
 impl PolicyNotes<'_> {
-    /// Prints, for each server, the tools that the lowest steps (those at the base label of the conversation)
-    /// do not offer because of the labels of their descriptions, and the statement that would offer them.
-    /// Prints nothing under the method that shows everything.
+    /// Prints, for each server, the tools that are not offered in steps at the base label because of the labels of
+    /// their descriptions, and the statement that would offer them. Prints nothing under the method that shows
+    /// everything.
     pub(super) fn report_hidden_tools(&self, conversation: &Conversation, terminal: &ChatTerminal) {
         if self.method == Method::Everything {
             return;
         }
-        let lowest = escaping::line(&conversation.monitor().describe(conversation.base_label()).join(", "));
+        let base = escaping::line(&conversation.monitor().describe(conversation.base_label()).join(", "));
         // Each server with the names of its hidden tools.
         let mut hidden: Vec<(String, Vec<String>)> = Vec::new();
         for event in conversation.monitor().trace().events() {
@@ -39,7 +39,7 @@ impl PolicyNotes<'_> {
             }
         }
         for (server, names) in hidden {
-            // `statement` replaces `LABEL` by the label of the lowest steps.
+            // `statement` replaces `LABEL` by the base label.
             let head = "label tool as LABEL if:";
             let statement = self.statement(
                 conversation,
@@ -47,16 +47,16 @@ impl PolicyNotes<'_> {
                 &format!("(tool: Tool)\n      tool.server == \"{server}\""),
             );
             terminal.note(&format!(
-                "not offered at {lowest}, because the policy gives no such label to the descriptions of tools of \
-                 `{server}`: {}; to offer them, add\n{statement}",
+                "steps at the base label ({base}) do not offer these tools of `{server}`, whose descriptions have labels \
+                 that do not flow to it: {}; to offer them, add\n{statement}",
                 names.join(", ")
             ));
         }
     }
 
-    /// Returns the statement that would show messages of this role to the lowest steps, those at the base label
-    /// of the conversation; `None` if the policy does not hide this message from them. `scratch` is an empty
-    /// monitor, in which this is tried out.
+    /// Returns the statement that would show messages of the role `role` in steps at the base label; `None` if the
+    /// policy does not hide a message with this role and `content` from them. To find that out, the message is pushed
+    /// into `scratch`, an empty monitor of the policy.
     pub(super) fn suggest_statement(
         &self,
         mut scratch: Monitor,
@@ -73,14 +73,14 @@ impl PolicyNotes<'_> {
         if label.flows_to(conversation.base_label()) {
             return None;
         }
-        // `statement` replaces `LABEL` by the label of the lowest steps.
+        // `statement` replaces `LABEL` by the base label.
         let condition = format!("(message: Message)\n      message.role == \"{role}\"");
         Some(self.statement(conversation, "label message as LABEL if:", &condition))
     }
 
-    /// Returns a `label` statement with this head and these conditions, by which the lowest steps are shown what it
-    /// labels. `LABEL` in `head` is replaced by the label of these steps, the base label of the conversation. If the
-    /// policy does not accept that label in a statement, it is replaced by the bottom of every dimension.
+    /// Returns a `label` statement with this head and these conditions. `LABEL` in `head` is replaced by the base label
+    /// of the conversation, so that a step at this label is shown what the statement labels. If the policy does not
+    /// accept the words of that label in a statement, `LABEL` is replaced by the bottom of all dimensions.
     fn statement(&self, conversation: &Conversation, head: &str, conditions: &str) -> String {
         let words = conversation.monitor().describe(conversation.base_label()).join(", ");
         let bottoms: Vec<String> = self

@@ -1,5 +1,5 @@
-//! What the observer of a conversation tells the approver of the same conversation: where each event comes from, and
-//! when the model begins another message.
+//! Passes facts from the observer of a conversation to the approver of the same conversation: where each event comes
+//! from, and when the model begins another message. `observer` notes them; `approver` and `question_card` read them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,9 @@
-//! Observes a chat for `flowgate run`. With `--labels`, it prints a line for each step. With `--trace`, it writes new
-//! events to a file. For the questions to the person, it notes where each event comes from, and when a message begins.
+//! Observes a chat of `flowgate run`, or an agent to which the chat delegates a task. With `--labels`, the observer
+//! prints a line for each step. With `--trace`, it writes new events to a file. For the questions to the person, it
+//! notes in `observed_chat` where each event comes from, and when the model begins a message.
 //!
-//! It also shares the labels of stores with other sessions: it saves them before a tool runs, and reads those of other
-//! sessions after the tool has run.
+//! The observer also shares the labels of stores with other sessions: it saves this session's labels before a tool
+//! runs, and reads those of other sessions after the tool has run.
 
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -115,7 +116,7 @@ impl ChatObserver {
             self.chat.add_source(region.event, report::region_source(&region, monitor));
         }
         self.events = monitor.trace().len();
-        // A complete step is removed here, so that its line is printed once, or never without `labels`.
+        // A complete step is removed here even without `labels`, so that its line is printed once at most.
         if let Some(CurrentStep { label, hidden, done: Some(done) }) =
             self.step.take_if(|step| step.done.is_some()).filter(|_| self.labels)
         {
@@ -123,7 +124,7 @@ impl ChatObserver {
             let words = if words.is_empty() { "no labels".to_owned() } else { words };
             let looked = if done.calls.iter().any(|call| call.name == LOOK) { ", looks" } else { "" };
             let line = format!(
-                "{}step: {words}; {hidden} hidden; {} + {} tokens; {}{looked}",
+                "{}step: {words}; {hidden} hidden; tokens: {} read, {} written; {}{looked}",
                 self.prefix(),
                 done.usage.input,
                 done.usage.output,
@@ -207,16 +208,16 @@ impl Observer for ChatObserver {
     }
 }
 
-/// Returns the line about the work of a turn: messages, slots, tokens, looks, questions and calls, and what its lowest
-/// steps reveal.
+/// Returns the line about the work of a turn, for `--labels`: messages, slots, tokens, looks, questions and calls, and
+/// how many bits of hidden text an observer of the steps at the base label can have learned.
 fn usage_summary(spent: &TurnUsage) -> String {
     let leakage = if spent.bits == 0 {
-        "the lowest steps reveal nothing hidden".to_owned()
+        "the steps at the base label reveal nothing hidden".to_owned()
     } else {
-        format!("the lowest steps reveal at most {} of hidden text", plural(spent.bits, "bit"))
+        format!("the steps at the base label reveal at most {} of hidden text", plural(spent.bits, "bit"))
     };
     format!(
-        "turn: {}, {} filled, {} + {} tokens; {}; {}, {} allowed; {} ran, {} refused; {leakage}",
+        "turn: {}, {} filled; tokens: {} read, {} written; {}; {}, {} allowed; {} ran, {} refused; {leakage}",
         plural(spent.messages, "message"),
         plural(spent.fills, "slot"),
         spent.tokens.input,

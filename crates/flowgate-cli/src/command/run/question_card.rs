@@ -1,7 +1,9 @@
-//! Writes the questions that the person at the terminal is asked as text. The question about a call and those about the
-//! later calls of the same message of the model are one text, a *card*, so that one answer can be for all of them.
+//! Writes the text of the questions that `approver` asks the person at the terminal. The text is a *card*: it has the
+//! question about a call, and the questions about later calls of the same message of the model, so that one answer can
+//! be for all of them.
 //!
-//! The card shows each call exactly, character by character, and nothing in it can change the text around it.
+//! The card shows each call exactly, character by character. All text of the call is escaped, so that it cannot change
+//! the card around it.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -35,9 +37,9 @@ pub(super) fn calls_of_card(ask: &ApprovalRequest) -> usize {
 }
 
 impl CardWriter {
-    /// Returns the card for a person who decides: the question `ask` and those that it announces, each with the
-    /// arguments of its call and excerpts of the trace. A question in `shown`, which an earlier card of the same message
-    /// has shown, is only named.
+    /// Returns the card for a person who decides: the question `ask` and the questions that it announces, each with the
+    /// arguments of its call and excerpts of the trace. `shown` has the announced questions that an earlier card of the
+    /// same message has shown; these are only named.
     pub(super) fn card(&self, ask: &ApprovalRequest, shown: &[ApprovalRequest]) -> String {
         let (mut text, mut quoted) = (String::new(), Vec::new());
         self.write_title(&mut text, ask, "wants");
@@ -83,8 +85,8 @@ impl CardWriter {
         let _ = writeln!(text, "\n{title}");
     }
 
-    /// Writes a question below its title. `quoted` has the excerpts that the card has quoted so far, each of which is
-    /// quoted once; with `None`, nothing is quoted, and the arguments of the call are left out.
+    /// Writes a question below its title. `quoted` has the excerpts that the card has quoted so far; an excerpt in it
+    /// is not quoted again. If `quoted` is `None`, quotes nothing, and leaves out the arguments of the call.
     fn write_question<'a>(
         &self,
         text: &mut String,
@@ -124,7 +126,8 @@ impl CardWriter {
                 let _ = writeln!(text, "  {effect}");
                 continue;
             };
-            // The same text can carry another label here: it exceeds the requirement of another tool.
+            // The label is not compared: in the question about another tool, the same text can exceed the requirement
+            // in other dimensions.
             if quoted.iter().any(|known| (&known.region, &known.text) == (&excerpt.region, &excerpt.text)) {
                 let _ = writeln!(text, "  {effect}, as quoted above");
                 continue;

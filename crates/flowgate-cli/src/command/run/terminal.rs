@@ -1,6 +1,7 @@
-//! Owns the terminal of a chat of `flowgate run`: reads the lines that the person types, prints everything except the
-//! replies of the model (notes, errors, questions, prompts, the running activity), and counts presses of Ctrl-C. All
-//! parts of `flowgate run` print and ask through it. `chat` prints the replies, which go to the standard output.
+//! Owns the terminal of a chat of `flowgate run`: reads the lines that the person types, prints notes, errors,
+//! questions, prompts and the running activity to the standard error, and counts presses of Ctrl-C. All parts of
+//! `flowgate run` print and ask through [`ChatTerminal`]. Only the replies of the model, which go to the standard
+//! output, are printed by `chat`.
 //!
 //! A message that cannot be printed is dropped: a closed standard error must not end the chat.
 
@@ -19,7 +20,8 @@ use crate::progress::INTERRUPTED;
 /// The interval at which a thread that waits for a line checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The limits on questions in one chat: the author of a text who provokes questions must not tire the person with them.
+/// The limits on questions in one chat. Without them, an attacker who provokes many questions could tire the person
+/// into an approval.
 pub(crate) const QUESTION_BUDGET: QuestionBudget = QuestionBudget { questions: 100, refusals_in_row: 3 };
 
 /// The terminal of a chat. It prints to the standard error; replies go to the standard output, through
@@ -244,7 +246,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An activity that the terminal shows until this is dropped.
+/// A guard: the terminal shows the activity until this value is dropped.
 pub(crate) struct ActivityGuard<'a>(&'a ChatTerminal);
 
 impl Drop for ActivityGuard<'_> {

@@ -21,9 +21,9 @@ pub(super) struct RecordedRuns {
 }
 
 impl RecordedRuns {
-    /// Reads the runs of a file. Its useful runs count only with `counts_useful`: those of a corpus of attacks are left
-    /// out. Runs whose user task is itself an injection task are left out as well. Runs that cannot be read are added
-    /// to `errors`.
+    /// Adds the runs of a file. Without `counts_useful`, which is for a corpus of attacks, adds only the runs with an
+    /// attack. Runs whose user task is itself an injection task are always left out. Adds an error to `errors` for each
+    /// run that cannot be read.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -50,9 +50,9 @@ impl RecordedRuns {
     }
 }
 
-/// Returns an error if a file is a watch log, judged by its first line: a watch log has no contents of events,
-/// without which its calls cannot be judged again. A file whose first line cannot be read counts as no watch log;
-/// reading its runs then reports the problem. The standard input is not checked, because it can be read only once.
+/// Returns an error if a file is a watch log, which its first line shows. A watch log does not have the contents of
+/// events, so its calls cannot be judged again. A file whose first line cannot be read counts as no watch log: the
+/// problem is reported when its runs are read. The standard input is not checked, because it can be read only once.
 ///
 /// # Errors
 /// If the file is a watch log, in which case the message says what to give instead; or if it cannot be opened.

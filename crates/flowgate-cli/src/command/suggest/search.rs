@@ -1,6 +1,7 @@
-//! Searches, call by call, for the smallest and least harmful statements that let useful runs (runs without an attack)
-//! pass, for `flowgate suggest`. Each change is tried by a replay of the run up to the call, and of the recorded
-//! attacks; one that lets an attack do more is rejected. After an accepted change, all useful runs are replayed.
+//! Searches for the smallest and least harmful statements that let the calls of useful runs (runs without an attack)
+//! pass, for `flowgate suggest`. The search takes one call at a time. It tries a change by a replay of the run up to
+//! the call and of the recorded attacks, and rejects the change if an attack does more. After an accepted change, it
+//! replays all useful runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::output::plural;
 
 /// The maximum number of changes that are suggested.
 const MAX_CHANGES: usize = 20;
-/// The maximum number of calls of one kind that are examined without a result.
+/// The maximum number of calls of one kind for which the search finds no change before it gives up the kind.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The runs that are replayed, and the settings of a replay.
@@ -141,9 +142,10 @@ impl ReplaySetup<'_> {
         self.runs.useful.iter().map(|run| self.replay(policy, run)).collect()
     }
 
-    /// Finds the least harmful statements that permit one call, and returns them with the changed policy. The call is
-    /// the one with the index `index` in the useful run with the index `run`; `replayed` are the useful runs under
-    /// `policy`. `attacks_before` are the attacks under the policy without any change: none of them may do more.
+    /// Finds the least harmful statements that permit one call, and returns them with the changed policy. The call has
+    /// the index `index` in the useful run with the index `run`. `policy` is the policy with the changes so far, and
+    /// `replayed` are the useful runs under it. `attacks_before` are the attacks under the policy without any change;
+    /// under the returned policy, none of them does more.
     ///
     /// # Errors
     /// The reason why there are no such statements, in words.
@@ -164,15 +166,15 @@ impl ReplaySetup<'_> {
             |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
         if let Some(reason) = call.judgement.reasons.iter().find(|reason| !can_be_lifted(reason.kind)) {
             return Err(match reason.kind {
-                ReasonKind::Rule => "a rule stops it: only a change of the rule would let it pass",
-                ReasonKind::AmbiguousTool => "its pattern names no server: write `tool:SERVER/NAME`",
-                _ => "no statement of a policy can permit it",
+                ReasonKind::Rule => "a rule stops the call: only a change of the rule would permit it",
+                ReasonKind::AmbiguousTool => "the tool's pattern names no server: write `tool:SERVER/NAME`",
+                _ => "no statement of a policy can permit this call",
             }
             .to_owned());
         }
         let mut of_call = candidates(call, replayed);
-        // Candidates that need evidence are tried only if there are attacks on the tool. `held_back` says why the first
-        // of the others was not tried.
+        // Candidates that need evidence are tried only if there are attacks on the tool. Otherwise, `held_back` says
+        // why the first of them needs evidence.
         let (has_evidence, mut held_back) = (self.has_attack_on(&call.tool, attacks_before), None);
         of_call.all.retain(|candidate| match &candidate.needs_evidence {
             Some(why) if !has_evidence => {
@@ -181,7 +183,8 @@ impl ReplaySetup<'_> {
             }
             _ => true,
         });
-        // Searches for the smallest sets of statements that permit the call. What follows the call does not matter.
+        // Searches for the smallest sets of statements that permit the call. The run is cut after the call, because
+        // what follows does not affect the verdict.
         let mut run_up_to_call = recorded.clone();
         run_up_to_call.entries.truncate(call.entry + 1);
         let trial = Trial {
@@ -191,7 +194,7 @@ impl ReplaySetup<'_> {
             run_up_to_call: &run_up_to_call,
             index,
         };
-        // Whether the search was complete does not matter: the first harmless set is used.
+        // The second result, whether the search was complete, is not needed: the first harmless set is used.
         let (sets, _) = trial.smallest_sets(&of_call.all, &parts_of(call));
         let mut is_harmful = false;
         for set in sets {
@@ -206,18 +209,18 @@ impl ReplaySetup<'_> {
             return Ok((set.into_iter().cloned().collect(), changed));
         }
         Err(match (is_harmful, held_back, of_call.refused.first()) {
-            (true, ..) => "each change that would let it pass lets a recorded attack do more".to_owned(),
+            (true, ..) => "each change that would permit the call lets a recorded attack do more".to_owned(),
             (false, Some(why), _) => format!(
-                "one possible change is suggested only if recorded attacks on this tool show that it lets none of them \
+                "one possible change is suggested only if recorded attacks on this tool show that the change lets none of them \
                  pass: give some with `--against FILE`. The change is {why}"
             ),
             (false, None, Some(refused)) => format!("no form fits; not tried: `label` of {refused}"),
-            (false, None, None) => "no form that is tried would let it pass".to_owned(),
+            (false, None, None) => "none of the forms tried would permit the call".to_owned(),
         })
     }
 
-    /// Returns whether one of the replayed attacks asked for a call of this tool, or may have asked for it, if its run
-    /// does not say which calls it asked for. Harmless calls do not count.
+    /// Returns whether one of the replayed attacks asked for a call of this tool. If a run does not say which calls its
+    /// attack asked for, all its calls count, except harmless ones.
     fn has_attack_on(self, tool: &Tool, attacks: &[ReplayedRun]) -> bool {
         attacks.iter().any(|run| {
             AttackCalls::of(run)
@@ -241,9 +244,10 @@ impl ReplaySetup<'_> {
         })
     }
 
-    /// Removes unnecessary changes from `accepted`, beginning with the most harmful one. A change is unnecessary if no
-    /// further call is stopped without it, for example because a later change has made it so. A change without which
-    /// the others do not compile is necessary. `left` is the number of calls that are stopped with all changes.
+    /// Removes unnecessary changes from `accepted`, beginning with the most harmful one. A change is unnecessary if
+    /// just as many calls are stopped without it, for example because a later change permits the same calls. A change
+    /// without which the others do not compile is necessary. `left` is the number of calls that are stopped with all
+    /// changes.
     fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, left: usize) {
         let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
         accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));

@@ -1,5 +1,5 @@
-//! Prints the traces of conversations that a running gateway replays for the person with the key: what the person's
-//! clearance does not cover is left out or replaced by a constant.
+//! Prints the traces of conversations that a running gateway replays, for `flowgate trace export --gateway`. The
+//! gateway leaves out what the clearance of the person with the key does not cover, or replaces it by a constant.
 
 use serde_json::{Map, Value};
 
@@ -9,9 +9,10 @@ use crate::gateway_client::{GatewayClient, GatewayError, encode};
 use crate::input::InputError;
 use crate::output::Console;
 
-/// Prints the events of a conversation, answer by answer, or without the name of a `conversation` every conversation of
-/// the client, or of all clients, each as one line, the newest first. Returns the exit code: 0, or 1 if a conversation
-/// is left out. The outer error is an invalid command line, and the inner one an answer other than success.
+/// Prints the events of a conversation, if both `client` and `conversation` are given. Otherwise prints every
+/// conversation of the client, or of all clients, each as one line, the newest first. Returns the exit code: 0, or 1
+/// if a conversation is left out. The outer error is an invalid command line or file; the inner error says that the
+/// gateway refused the request, or could not be reached.
 pub(super) fn export(
     options: &GatewayArgs,
     client: Option<&str>,
@@ -37,7 +38,8 @@ struct Gateway<'a> {
     address: &'a str,
 }
 
-/// Receives the events of an answer, with the parameters of the policy in the first one.
+/// Receives the events of an answer. The first argument has the parameters of the policy with the first answer of a
+/// conversation, and is empty afterwards.
 type EventReceiver<'e> = dyn FnMut(&Map<String, Value>, Vec<Value>) + 'e;
 
 impl Gateway<'_> {
@@ -65,8 +67,8 @@ impl Gateway<'_> {
         }
     }
 
-    /// Prints every conversation of a client, or of all clients, each as one line. Conversations that cannot be replayed
-    /// are reported and left out; the exit code is then 1.
+    /// Prints every conversation of a client, or of all clients, each as one line. Conversations that cannot be
+    /// replayed are reported and left out; the exit code is then 1.
     fn export_all(&self, client: Option<&str>, output: &mut Console) -> Result<u8, GatewayError> {
         let (mut found, mut code, mut before) = (0_usize, 0, i64::MAX);
         let chosen = client.map_or_else(String::new, |client| format!("&client={}", encode(client)));
