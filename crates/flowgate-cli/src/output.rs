@@ -103,6 +103,7 @@ impl Console {
     /// Prints a table with a header as a part of the result. The first two columns are aligned to the left. All further
     /// columns are aligned to the right, since they usually have numbers.
     pub(crate) fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
+        // Each column is as wide as its longest cell or its title, in characters.
         let widths: Vec<usize> = header
             .iter()
             .enumerate()

@@ -184,8 +184,8 @@ impl SharedStoreLabels {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.labels.is_none() => None,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(format!(
-                    "{}: the file was removed while it was in use; it has the labels of external state: restore it, or \
-                    start again to forget these labels",
+                    "{}: the file with the labels of external state was removed while it was in use: restore it, or start \
+                     again to forget these labels",
                     path.display()
                 ));
             }
@@ -302,7 +302,7 @@ require top if:
         assert!(
             two.refresh_session(&mut second, &mut also_knows)
                 .unwrap_err()
-                .contains("has the labels of external state")
+                .contains("the file with the labels of external state was removed")
         );
     }
 

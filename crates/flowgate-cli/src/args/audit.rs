@@ -102,8 +102,8 @@ pub(crate) struct ExternalHead {
 fn parse_head(text: &str) -> Result<ExternalHead, String> {
     let (hash, line) = text.split_once(':').map_or((text, None), |(hash, line)| (hash, Some(line)));
     let hash = LineHash::parse(&hash.to_ascii_lowercase()).ok_or(
-        "expected the hash of a line: 64 hexadecimal digits, as `flowgate audit verify` prints them, with a colon and the number of the \
-         line if that is known",
+        "expected the hash of a line: 64 hexadecimal digits, as `flowgate audit verify` prints them; write HASH or, if the number \
+         of the line is known, HASH:LINE",
     )?;
     let seq = match line {
         None => None,

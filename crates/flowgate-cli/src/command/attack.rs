@@ -184,7 +184,8 @@ impl Trial<'_> {
         // under `injections`.
         run.meta.insert("injections".to_owned(), json!({"attack": attack.injection}));
         let is_permitted = |replayed: &ReplayedRun| {
-            // The last entry of the run is the call that the attacker wants. It is missing if it could not be judged.
+            // The last entry of the run is the call that the attacker wants. `calls` lacks it if it could not be
+            // judged.
             let last = replayed.calls.last().filter(|call| call.entry + 1 == run.entries.len());
             last.is_some_and(|call| call.outcome == Outcome::Permit)
         };

@@ -70,8 +70,8 @@ struct SuitePolicies {
 }
 
 impl SuitePolicies {
-    /// Reads the files of `--policy`, each `FILE` or `SUITE=FILE`; without a suite, the suite has the name of the
-    /// file. An argument with a `/` before the `=` is a path.
+    /// Reads the files of `--policy`, each given as `FILE` or `SUITE=FILE`. A `FILE` alone is the policy of the suite
+    /// that has the name of the file, without its ending. An argument with a `/` before the `=` is a path.
     fn load(arguments: &[String], output: &mut Console) -> Result<Self, InputError> {
         let mut policies: Vec<(String, Arc<Policy>)> = Vec::new();
         let mut files = Vec::new();
@@ -84,7 +84,7 @@ impl SuitePolicies {
             };
             if policies.iter().any(|(known, _)| *known == name) {
                 return Err(InputError(format!(
-                    "two files of `--policy` have the name `{name}`; give one another name with NAME=FILE"
+                    "two files of `--policy` have the name `{name}`; give one of them a different name with NAME=FILE"
                 )));
             }
             policies.push((name, Arc::new(load_policy(path, output)?)));

@@ -340,9 +340,9 @@ impl McpConnection {
             };
             let result = match answered {
                 CallToolResponse::Complete(result) => result,
-                // The server requests input, or will answer later.
+                // The server requests input, or will answer later (as a task).
                 _ => {
-                    let text = "the tool requests further input during the call, which Flowgate does not support; call it with all arguments that it needs";
+                    let text = "the tool requests further input or wants to answer later, and Flowgate supports neither; call it with all arguments that it needs";
                     return Err(CallError::ToolError(text.to_owned()));
                 }
             };

@@ -86,7 +86,7 @@ pub(super) fn verify_log(
     let mut log = input::open_counted(file, progress)?;
     // A log on the standard input has no content file.
     let mut contents = if file == Path::new("-") { None } else { Some(contents::open(file)?) };
-    // `verify` reads from any reader, so it gets a reference to this one.
+    // `verify` takes any reader, as a trait object.
     let contents = contents.as_mut().map(|contents| contents as &mut dyn BufRead);
     let verified = verify(&mut log, &expected, contents);
     progress.clear();

@@ -80,7 +80,7 @@ fn print_reason(
 ) {
     report::print_reason(reason, &run.monitor, style.policy, style.content, indent, output);
     let mut lines: Vec<String> = Vec::new();
-    // The labels of the regions are printed already.
+    // `report::print_reason` has printed the labels of the regions.
     for (region, _) in &reason.regions {
         let why = why_labelled(region.event, region, run);
         if !lines.contains(&why) {

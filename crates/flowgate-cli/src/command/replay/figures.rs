@@ -318,7 +318,7 @@ impl SuiteFigures {
             let by_attack = Value::Object(by_attack.collect());
             object.insert("by_attack".to_owned(), by_attack);
         }
-        // The first `put` ended with the borrow of `object` above.
+        // The closure is defined again, because the first one borrowed `object`, which was used directly above.
         let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
         put("benign_tasks", self.benign_tasks.into());
         put("benign_without_question", self.benign_without_question.into());

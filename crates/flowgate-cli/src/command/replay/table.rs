@@ -168,22 +168,22 @@ fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> 
 fn print_notes(method: &str, attacks: &AttackFigures, output: &mut Console) {
     if attacks.without_call > 0 {
         output.line(&format!(
-            "{method}: {} without a call of an acting tool, of which {}: the agent only writes something.",
+            "{method}: {} asked for no call of an acting tool, only for a text; {}.",
             plural(attacks.without_call, "attack"),
             if attacks.with_outcome == 0 {
-                "whether the attack succeeded is not known".to_owned()
+                "whether they succeeded is not known".to_owned()
             } else {
-                format!("{} succeed", attacks.succeeded_without_call)
+                format!("{} of them succeed", attacks.succeeded_without_call)
             },
         ));
     }
     if attacks.unmarked > 0 {
         output.line(&format!(
-            "{method}: {} without `origin` marks: which calls the attack asked for is not known. It is stopped for certain in {} and \
-             not known in {}.",
+            "{method}: {} without `origin` marks: which calls the attack asked for is not known. The attack is stopped for \
+             certain in {}; in {unknown}, this is not known.",
             plural(attacks.unmarked, "attack"),
             plural(attacks.unmarked - attacks.unknown, "run"),
-            attacks.unknown,
+            unknown = attacks.unknown,
         ));
     }
 }

@@ -161,8 +161,7 @@ impl TerminalApprover {
         answer
     }
 
-    /// Shows the card, and waits for the answer until the question expires. `tool` is the name of its tool, as it is
-    /// printed.
+    /// Shows the card, and waits for the answer until the question expires. `tool` is the escaped name of the tool.
     fn ask_at_prompt(&mut self, ask: &ApprovalRequest, tool: &str) -> CardAnswer {
         // Lines that were typed before the question do not answer it.
         self.terminal().discard_lines();

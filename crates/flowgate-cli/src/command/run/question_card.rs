@@ -147,11 +147,13 @@ impl CardWriter {
         }
     }
 
-    /// Returns a phrase for how an excerpt concerns the call, by its label: an untrusted text may have led the model to
-    /// the call, and the call would pass on a confidential text. `location` says where the excerpt is.
+    /// Returns a phrase for how an excerpt concerns the call, by the label of the excerpt. An untrusted text may have
+    /// led the model to the call; a confidential text would be passed on by the call. `location` says where the
+    /// excerpt is.
     fn effect(&self, excerpt: &Excerpt, location: &str) -> String {
         let space = self.policy.space();
-        // A word of the label is about trust if a dimension of integrity has an element of this name.
+        // A word of the label is about integrity if a dimension of integrity has an element of this name; all other
+        // words count as confidential.
         let trust = space.dimensions().iter().filter(|dimension| dimension.purpose == Purpose::Integrity);
         let names: Vec<&str> = trust.map(|dimension| dimension.name.as_str()).collect();
         let (untrusted, confidential): (Vec<&String>, Vec<&String>) = excerpt
