@@ -13,9 +13,12 @@ function responses(body, steps) {
     ? { type: "function_call", id: `f${id}`, call_id: `c${id}`, name: step[0], arguments: JSON.stringify(step[1]), status: "completed" }
     : { type: "message", id: `m${id}`, role: "assistant", status: "completed", content: [{ type: "output_text", text: "Done.", annotations: [] }] };
   const response = { id, object: "response", status: "in_progress", output: [] };
+  const at = { output_index: 0, content_index: 0, item_id: item.id };
+  const text = step ? [] : [{ type: "response.output_text.delta", ...at, delta: "Done." }, { type: "response.output_text.done", ...at, text: "Done." }];
   const events = [
     { type: "response.created", response },
-    { type: "response.output_item.added", output_index: 0, item },
+    { type: "response.output_item.added", output_index: 0, item: step ? item : { ...item, content: [] } },
+    ...text,
     { type: "response.output_item.done", output_index: 0, item },
     { type: "response.completed", response: { ...response, status: "completed", output: [item], usage } },
   ];

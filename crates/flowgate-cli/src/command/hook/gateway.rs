@@ -107,14 +107,9 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Opti
     let mut output = Console::standard(Color::Never, ProgressMode::Never);
     let failed = |why| format!("the gateway cannot be asked about this call, so the call is denied: {why}");
     let gateway = GatewayClient::for_hook(address, options, &mut output).map_err(|error| failed(error.0))?;
-    let arguments = match call.arguments {
-        // A tool without JSON arguments: the gateway reads its text as the argument `input`.
-        Value::String(text) => json!({"input": text}),
-        arguments => arguments.clone(),
-    };
     let mut found: Result<Option<(String, Value)>, String> = Err(UNKNOWN.to_owned());
     for name in call.names {
-        let asked = json!({"id": call.id, "tool": name, "arguments": arguments});
+        let asked = json!({"id": call.id, "tool": name, "arguments": call.arguments});
         let report = gateway.post(ROUTE, &asked).map_err(|error| failed(error.into_sentence()))?;
         found = match (found, read_report(&report, must_be_equal)) {
             // The event may be about each of the calls that were handed over, so a label is one that all of them have.

@@ -7,7 +7,7 @@
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::Tool;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::HookEvent;
 use super::super::answer::{HookAnswer, question_text, reason_text};
@@ -79,7 +79,12 @@ fn names_in_requests(tool: &Tool) -> Vec<String> {
 /// its tool to one word. That word is the name of the tool here, without a server.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let tool = Tool::local(fields.text("tool_name")?);
-    Ok(ToolUse { id: None, tool, arguments: fields.value("tool_input")?.clone() })
+    let arguments = match fields.value("tool_input")? {
+        // A tool without JSON arguments: its text has the name that the gateway gives it.
+        Value::String(text) => json!({"input": text}),
+        arguments => arguments.clone(),
+    };
+    Ok(ToolUse { id: None, tool, arguments })
 }
 
 /// Returns the line to print for Copilot CLI. `None` if there is no objection, so that Copilot's own permissions
