@@ -58,7 +58,7 @@ export const AGENTS = {
     shell: runs,
     ofServer: (server, tool) => `mcp__${server}__${tool}`,
     writesPrograms: true,
-    callOfServer: (tool, args) => program(`text(await tools.${tool}(${JSON.stringify(args)}));`),
+    callOfServer: (tool, args) => program(`const r = await tools.${tool}(${JSON.stringify(args)});\nfor (const part of r.content) text(part.text);`),
     plan: (_project, how) => [
       runs("cat calc.mjs"),
       ...how.map((step) => (step === "look" || Array.isArray(step) ? step : runs(step))),

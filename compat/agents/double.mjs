@@ -9,8 +9,8 @@ const ORDER = /PLEASE RUN: (.+?)(?:\n|\\n|"|$)/;
 /** What stands in a view for a text that is hidden from the step. */
 const HIDDEN = /\[hidden (h\d+)/g;
 
-/** The name of a tool as its plan has it: the gateway gives tools of MCP servers other names, with eight digits at the end. */
-const planned = (name) => (name.startsWith("mcp__") ? name.replace(/_[0-9a-f]{8}$/, "") : name);
+/** The name of a tool as its plan has it: the gateway gives tools in namespaces other names, with eight digits at the end. */
+const planned = (name) => (name.includes("__") ? name.replace(/_[0-9a-f]{8}$/, "") : name);
 
 /** The reasoning that precedes each answer, and its seal, which only the provider can read. */
 const THOUGHT = "The next step of the plan is due.";

@@ -70,7 +70,7 @@ fn long_and_deep_programs_end_at_a_limit() {
     }
     limit(&"{".repeat(100_000));
     limit(&"if (1) ".repeat(20_000));
-    limit(&"[1].map(x => ".repeat(10_000));
+    limit(&(0..10_000).map(|n| format!("[1].map(x{n} => ")).collect::<String>());
     limit(&"text(1);".repeat(200_000));
     // Values that double, nested loops, joins, and lists in lists.
     let doubled: String = (0..64).map(|n| format!("const x{} = x{n} + x{n};", n + 1)).collect();
