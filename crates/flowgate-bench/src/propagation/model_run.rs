@@ -411,7 +411,9 @@ mod tests {
             (outcome.unwrap(), sizes.into_iter().max())
         };
         let ((alone, largest_alone), (batched, largest)) = (run(1), run(4));
-        assert_eq!((largest_alone, largest), (Some(1), Some(4)));
+        assert_eq!(largest_alone, Some(1));
+        // The search asks for as many as it needs next, up to the batch.
+        assert!(largest.is_some_and(|size| (2..=4).contains(&size)), "{largest:?}");
         assert_eq!((alone.is_exact, batched.is_exact), (true, true));
         assert!(batched.cost.calls >= alone.cost.calls, "{batched:?} {alone:?}");
     }

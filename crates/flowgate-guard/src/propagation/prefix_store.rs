@@ -93,7 +93,7 @@ mod tests {
         check(&[&[1], &[2], &[1], &[3], &[1], &[2]], &["", "1", "2", "3", "2"]);
         // A prompt that needs more than there is room for keeps what it shares with others, and drops its own end.
         check(&[&[1, 2, 3, 4], &[1, 5]], &["", "1", "12", "123", "1234", "15"]);
-        check(&[&[]; 4], &[""]);
+        check(&[&[] as &[usize]; 4], &[""]);
     }
 
     #[test]
