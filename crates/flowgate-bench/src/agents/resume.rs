@@ -144,7 +144,8 @@ mod tests {
             changed[at][field] = value;
             assert_eq!(suite.read_guards(&guards, &changed).len(), expected, "{field}");
         };
-        check(0, "foreign", json!(7), 0);
+        // The second run is the first one under attack.
+        check(1, "foreign", json!(7), 0);
         check(0, "input_tokens", json!(u64::MAX), 0);
         check(0, "task", json!("another"), 0);
         check(runs, "harmed_count", json!(0), 0);

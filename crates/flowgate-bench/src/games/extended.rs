@@ -278,18 +278,30 @@ mod tests {
     }
 
     /// Nor does anything take effect if the model looks at everything that is hidden, or if the screener's model does what
-    /// the texts ask; and what never-look hides from the curious double stays hidden.
+    /// the texts ask; and what never-look hides from the curious double stays hidden. The games are one of each kind, since
+    /// all of them take minutes.
     #[test]
     fn nothing_takes_effect_under_labels_with_the_worst_choice_of_regions() {
-        for game in ExtendedGame::all() {
-            let expected = if game.must_stay_without_effect() { 0 } else { 3 };
-            let found = figures(ModelDouble::Curious, game, OURS);
-            assert_eq!(found.executed.hits, expected, "{}", game.name());
-            let judged = figures(ModelDouble::Gullible, game, Defence::Labels(Method::Judge));
-            assert_eq!(judged.executed.hits, expected, "{}", game.name());
-            let never = figures(ModelDouble::Curious, game, Defence::Labels(Method::NeverLook));
-            assert_eq!((never.closure.hits, never.executed.hits), (3, 0), "{}", game.name());
+        let suite = ExtendedSuite { seed: 5, seeds: 1, instances: 1 };
+        let counts = |double: ModelDouble, game: ExtendedGame, method: Method| {
+            let runner = Runner::new(&double, None).unwrap();
+            let found = suite.run(&runner, game, Defence::Labels(method), &mut || false).unwrap().unwrap();
+            let found = Figures::of(&found);
+            (found.closure.hits, found.executed.hits)
+        };
+        for name in
+            ["base64/capability", "mixed-tenants-base64/retrieval", "memory", "turns", "flooding-budget"]
+        {
+            let game = ExtendedGame::parse(name).unwrap();
+            let (curious, gullible) = (ModelDouble::Curious, ModelDouble::Gullible);
+            assert_eq!(counts(curious, game, Method::LowestFirst).1, 0, "{name}");
+            assert_eq!(counts(gullible, game, Method::Judge).1, 0, "{name}");
+            assert_eq!(counts(curious, game, Method::NeverLook), (1, 0), "{name}");
         }
+        // The curious double looks at the ticket that is only to be kept, which the gullible one leaves hidden.
+        let memory = ExtendedGame::parse("memory").unwrap();
+        assert_eq!(counts(ModelDouble::Curious, memory, Method::LowestFirst).0, 0);
+        assert_eq!(counts(ModelDouble::Gullible, memory, Method::LowestFirst).0, 1);
     }
 
     /// Where text is only passed on, or belongs to others, the channel is closed under labels, and the paper's
