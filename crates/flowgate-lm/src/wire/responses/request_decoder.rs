@@ -355,6 +355,7 @@ fn read_parts(
 mod tests {
     use super::*;
     use crate::chat::{ToolChoice, ToolSpec};
+    use crate::wire::Api;
 
     fn check(field: &str, expected: &str) {
         let text = format!(r#"{{"model":"m","input":"i",{field}}}"#);
@@ -450,6 +451,26 @@ mod tests {
         let flat = named("function", "n__f", "5");
         check("", &[&format!("{flat},{}", group(&f))], &format!("`input[0].tools[1].tools[0].{twice}"));
         check("", &[&flat, &group(&f)], "n__f 1 grouped");
+    }
+
+    /// The model is offered the tools of an item in the form of its own server, whichever that is.
+    #[test]
+    fn every_form_has_the_tools_of_items() {
+        let text = r#"{"model":"m","input":[{"type":"additional_tools","role":"developer","tools":[
+            {"type":"namespace","name":"functions","description":"","tools":[
+                {"type":"custom","name":"exec","description":"Runs a program."},
+                {"type":"function","name":"wait","description":"Waits.","parameters":{"type":"object"}}]}]},
+            {"role":"user","content":"u"}]}"#;
+        let body = serde_json::from_str(text).unwrap();
+        let read = decode_request(&Json::from(&body), &DecodeOptions::default()).unwrap();
+        for api in Api::ALL {
+            let sent = api.encode_request(&read.request, "m", false);
+            let tools = sent["tools"].to_string();
+            for part in ["functions__exec", "Runs a program.", "functions__wait", "Waits."] {
+                assert!(tools.contains(part), "{api:?}: {sent}");
+            }
+            assert!(!sent.to_string().contains("additional_tools"), "{api:?}: {sent}");
+        }
     }
 
     /// A reference is in place of the whole answer; what else the client sends of the answer adds no message.
