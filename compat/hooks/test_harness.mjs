@@ -156,14 +156,17 @@ for (const name of Object.keys(AGENTS)) {
     assert.ok(!has("paid"));
   });
 
+  // The gateway finds the calls of these agents by their names in requests, which only the agents themselves show.
+  const { ofServer } = AGENTS[name];
+  if (!ofServer) continue;
+
   test(`${name}: next to the gateway, what it has handed over runs, and nothing else`, async () => {
-    const { ofServer } = AGENTS[name];
-    const calls = ["ls", "touch b.txt", ...(ofServer ? [[ofServer, {}]] : [])];
+    const calls = ["ls", "touch b.txt", [ofServer, {}]];
     const { outputs, has, said } = await run(name, "through", calls, { beside: "through" });
     assert.equal(outputs.length, calls.length, said);
     assert.match(outputs[0], /a\.txt/, said);
     assert.ok(has("b.txt"), said);
-    if (ofServer) assert.match(outputs[2], /Buy apples/, said);
+    assert.match(outputs[2], /Buy apples/, said);
     // The same agent, which asks the model without the gateway.
     const around = await run(name, "around", calls, { beside: "around" });
     assert.equal(around.outputs.length, calls.length, around.said);

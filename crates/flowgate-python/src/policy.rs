@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use flowgate::policy::{ArgumentRole, Dialect, Policy};
 use flowgate::tool_schemas::ToolSchemas;
+use flowgate_audit::policy_digest;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use serde_json::json;
+use pyo3::types::PyDict;
+use serde_json::{Value, json};
 
 use crate::diagnostic::PyDiagnostic;
 use crate::errors;
@@ -77,6 +79,13 @@ impl PyPolicy {
         self.inner.source()
     }
 
+    /// The digest of the texts of all files. Policies with the same digest have the same texts; the gateway states that of
+    /// its policy.
+    #[getter]
+    fn digest(&self) -> String {
+        policy_digest(&self.inner)
+    }
+
     /// The file of the policy, if it has one.
     #[getter]
     fn path(&self) -> Option<&str> {
@@ -136,6 +145,13 @@ impl PyPolicy {
     /// named is bottom.
     fn label(&self, label: &Bound<'_, PyAny>) -> PyResult<PyLabel> {
         Ok(PyLabel::new(Arc::clone(&self.inner), &label::read(&self.inner, label)?))
+    }
+
+    /// Returns the label that another session of the policy has given as names, such as `Label.names`. A dimension that is
+    /// missing or malformed is top, so the result is never less than that label.
+    fn label_from_names(&self, names: &Bound<'_, PyDict>) -> PyResult<PyLabel> {
+        let names = Value::Object(values::to_object(names, "names")?);
+        Ok(PyLabel::new(Arc::clone(&self.inner), &names))
     }
 
     /// Returns what the value of an argument is for, such as `"recipient"`, as the policy declares it or its name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from .._flowgate import AuthorizedCall, Confirm, Deny, Monitor, Permit, Policy
+from .._flowgate import Attribution, AuthorizedCall, Confirm, Deny, Monitor, Permit, Policy
 from ..guard import text_of
 
 __all__ = ["AgentSession", "refusal"]
@@ -39,9 +39,9 @@ class AgentSession:
         """Whether a message with this key was added."""
         return key in self._seen
 
-    def judge(self, tool: str, arguments: Any, call_id: str) -> Permit | Confirm | Deny:
-        """Judge a call as influenced by everything that the agent has seen."""
-        return self.monitor.judge(tool, arguments, id=call_id)
+    def judge(self, tool: str, arguments: Any, call_id: str, attribution: Attribution | None = None) -> Permit | Confirm | Deny:
+        """Judge a call as influenced by everything that the agent has seen, unless an attribution says otherwise."""
+        return self.monitor.judge(tool, arguments, id=call_id, attribution=attribution)
 
     def begin(self, permit: Permit) -> AuthorizedCall:
         """Redeem a permit: the call runs now."""

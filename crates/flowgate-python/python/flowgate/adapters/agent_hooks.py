@@ -8,12 +8,16 @@ The interceptor keeps one session for each session of the host. Every call count
 session. A question of the policy is a denial that `approve` may lift: the interceptor is its own approval resolver, since no other resolver
 tells it that a person has allowed the call. It never transforms anything.
 
+If the agent uses Flowgate's gateway as its base URL, the interceptor asks the gateway about each call (`gateway`, `key`): a call runs only
+if the gateway has handed it over. With the same policy, the interceptor judges the call at the label at which the gateway has judged it.
+
 The host is trusted to show what it does, as the contract says. Where it has not shown something, labels rise: a session whose start was not
 seen, a message that no earlier event has shown, and an output that no permitted call has asked for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from collections import Counter, OrderedDict
@@ -22,14 +26,16 @@ from typing import Any
 
 from agent_hooks import ApprovalOutcome, ApprovalRequest, ApprovalResolution, Verdict
 
-from .._flowgate import AuthorizedCall, Confirm, Event, Permit, Policy
+from .._flowgate import Attribution, AuthorizedCall, Confirm, Event, Permit, Policy
 from ..errors import Denied
 from ..guard import text_of
+from ._handed_calls import HandedCalls, NotHandedOverError
 from ._session import AgentSession, refusal
 
 __all__ = ["FlowgateInterceptor", "HookSession"]
 
 _DENIED = "flowgate:denied"
+_NOT_HANDED_OVER = "flowgate:not_handed_over"
 _QUESTION = "flowgate:question"
 _WITHHELD = "flowgate:withheld"
 _NOT_JUDGED = "flowgate:not_judged"
@@ -88,16 +94,25 @@ class FlowgateInterceptor:
         policy: Policy,
         *,
         approve: Callable[[Confirm], bool | Awaitable[bool]] | None = None,
+        gateway: str | None = None,
+        key: str | None = None,
         evaluate_only: bool = False,
         max_sessions: int = 1_000,
         **settings: Any,
     ) -> None:
         """Create an interceptor. `approve` decides on questions; without it, a question is a denial that nobody can lift.
 
+        `gateway` is the address of the gateway that the agent uses as its base URL, and `key` the agent's key for it: a call runs only if
+        the gateway has handed it over. Without them, the gateway and the interceptor judge calls separately.
+
         `evaluate_only` must be true if the host only records verdicts: the calls that were denied then run as well. Beyond
         `max_sessions` sessions, the one that was used longest ago is forgotten, and labelled top if the host continues it. The
         other settings are those of `Monitor`.
         """
+        if (gateway is None) != (key is None):
+            message = "`gateway` and `key` belong together: give both, or neither"
+            raise ValueError(message)
+        self._handed_calls = HandedCalls(gateway, key, policy) if gateway is not None and key is not None else None
         self._policy, self._settings = policy, settings
         self._approve, self._evaluate_only, self._max_sessions = approve, evaluate_only, max_sessions
         self._sessions: OrderedDict[str, HookSession] = OrderedDict()
@@ -106,8 +121,11 @@ class FlowgateInterceptor:
         """Return the session with this id of the host; `None` if it was not seen, or has ended."""
         return self._sessions.get(session_id)
 
-    def intercept(self, context: dict[str, Any], /) -> Verdict:
-        """Judge an event. An event that has not the form of the contract raises, which the host takes as a denial."""
+    def intercept(self, context: dict[str, Any], /) -> Verdict | Awaitable[Verdict]:
+        """Judge an event. An event that has not the form of the contract raises, which the host takes as a denial.
+
+        The verdict on a call is awaitable if a gateway has to be asked.
+        """
         session_id = str(context["session"]["id"])
         session = self._sessions.get(session_id)
         if session is None:
@@ -130,6 +148,8 @@ class FlowgateInterceptor:
             case "post_model_call":
                 return self._withhold(session, list(_response(session, context["response"]["content"])))
             case "pre_tool_call":
+                if self._handed_calls is not None:
+                    return self._ask_and_judge(self._handed_calls, session, context["tool_call"])
                 return self._judge(session, context["tool_call"])
             case "post_tool_call":
                 return self._end(session, context["tool_call"], context["tool_result"])
@@ -163,7 +183,18 @@ class FlowgateInterceptor:
         session.ended[host_id] += 1
         return resolution(ApprovalOutcome.REJECT, Verdict.deny(reason=_DENIED, message=refusal(question)))
 
-    def _judge(self, session: HookSession, call: dict[str, Any]) -> Verdict:
+    async def _ask_and_judge(self, handed_calls: HandedCalls, session: HookSession, call: dict[str, Any]) -> Verdict:
+        """Judge a call, and deny it if the gateway has not handed it over."""
+        try:
+            attribution = await asyncio.to_thread(handed_calls.attribution, str(call["id"]), str(call["name"]), call["args"])
+        except NotHandedOverError as error:
+            return self._judge(session, call, refused=str(error))
+        return self._judge(session, call, attribution)
+
+    def _judge(
+        self, session: HookSession, call: dict[str, Any], attribution: Attribution | None = None, *, refused: str | None = None
+    ) -> Verdict:
+        """Judge a call that depends on what `attribution` says, by default on everything. `refused` is why it does not run in any case."""
         host_id, tool, arguments = str(call["id"]), str(call["name"]), call["args"]
         session.questions.pop(host_id, None)
         if not session.has_seen_messages:
@@ -173,11 +204,17 @@ class FlowgateInterceptor:
             return Verdict.deny(reason=_NOT_JUDGED, message="another call with the same id is still running")
         call_id = session.call_id(host_id)
         if self._evaluate_only:
-            outcome, reasons, _ = session.monitor.record(tool, arguments, id=call_id)
+            outcome, reasons, _ = session.monitor.record(tool, arguments, id=call_id, attribution=attribution)
             session.running_calls[host_id] = (call_id, _canonical(arguments))
+            if refused is not None:
+                return Verdict.deny(reason=_NOT_HANDED_OVER, message=refused)
             why = "; ".join(reason.message for reason in reasons)
             return Verdict.allow() if outcome == "permit" else Verdict.deny(reason=_DENIED if outcome == "deny" else _QUESTION, message=why)
-        verdict = session.judge(tool, arguments, call_id)
+        if refused is not None:
+            # The host shows the model the refusal in place of a result.
+            session.ended[host_id] += 1
+            return Verdict.deny(reason=_NOT_HANDED_OVER, message=refused)
+        verdict = session.judge(tool, arguments, call_id, attribution)
         try:
             if isinstance(verdict, Permit):
                 session.running_calls[host_id] = (verdict.redeem(), _canonical(arguments))
