@@ -141,6 +141,7 @@ mod tests {
             let server = ConfiguredServer {
                 name: name.to_owned(),
                 section: Vec::new(),
+                key: name.to_owned(),
                 transport,
                 is_disabled: false,
             };
