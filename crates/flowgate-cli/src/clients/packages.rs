@@ -66,7 +66,7 @@ pub(crate) fn plugins(home: &Path, project: &Path, settings: &[(FileScope, &Valu
     let installed = match installed {
         Ok(installed) => installed,
         Err(why) => {
-            found.leave_out(client, &format!("plug-ins in {}", list.display()), &why);
+            found.leave_out(client, "plug-ins", &format!("are not known: {why}"));
             return found;
         }
     };
@@ -164,7 +164,10 @@ impl Plugin<'_> {
                         self.add_file(".claude-plugin/plugin.json");
                     }
                 }
-                Err(why) => self.found.leave_out(self.client, self.name, &why),
+                Err(why) => {
+                    let why = format!("has a manifest that cannot be read: {why}");
+                    self.found.leave_out(self.client, self.name, &why);
+                }
             }
         }
         let Some(entry) = marketplace_entry(home, id) else { return };
