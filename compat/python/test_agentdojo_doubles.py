@@ -49,9 +49,9 @@ def test_a_message_that_a_view_leaves_out_is_a_draft_only_if_the_whole_chat_lack
 @pytest.mark.parametrize(
     ("stands", "then"),
     [
-        # The draft ran: the double goes on from it, and knows the answer.
+        # The draft ran: the double continues after it, and knows the answer.
         (("send", "sent"), [("tell", {"what": "words that stand nowhere"})]),
-        # The draft was refused: the double goes on from the message in its place, which gave the call up.
+        # The draft was refused: the double continues after the message in its place, which gave the call up.
         (None, []),
     ],
 )

@@ -33,7 +33,7 @@ use crate::policy_errors;
 use crate::privacy::{self, AnswerSource, PrivacySuite};
 use crate::propagation::{self, CopyingErrors, PropagationSuite, Size};
 
-pub use local::{LocalModels, ModelRun, ScreenerRun};
+pub use local::{LocalModels, PropagationRun, ScreenerRun};
 pub use searches::MAX_QUERIES;
 
 /// The result of a verification.
@@ -291,7 +291,7 @@ fn verify_propagation(
     // The manifest of a run of doubles may lack a model.
     let model = text(manifest, "model");
     if !model.is_empty() && model != propagation::DOUBLE {
-        let run = ModelRun { model, size, batch: count("batch", 1)? };
+        let run = PropagationRun { model, size, batch: count("batch", 1)? };
         return local::verify_propagation_model(run, suites, lines, settings);
     }
     let mut results = Vec::new();

@@ -27,7 +27,7 @@ mod reader;
 
 use std::ops::Range;
 
-pub use operand::Literal;
+pub use operand::ScriptValue;
 use reader::Reader;
 
 /// A call of a tool in a program.
@@ -36,7 +36,7 @@ pub struct ScriptCall {
     /// The name of the tool, as the program has it.
     pub tool: String,
     /// The argument; an empty map if there is none.
-    pub argument: Literal,
+    pub argument: ScriptValue,
     /// The bytes of the call's name.
     pub span: Range<usize>,
 }
@@ -44,7 +44,7 @@ pub struct ScriptCall {
 /// Why a program is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum UnreadReason {
+pub enum ScriptUnreadReason {
     /// It exceeds a limit on length, depth or work.
     Limit,
     /// It is no program, or a part of the language that is not read.
@@ -57,7 +57,7 @@ pub enum UnreadReason {
     Condition,
 }
 
-impl UnreadReason {
+impl ScriptUnreadReason {
     /// Returns the name of the reason, such as `limit`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -77,7 +77,7 @@ pub struct ToolScript {
     /// The calls in the order of the program, up to the place that is not read. If everything was read, these are all.
     pub calls: Vec<ScriptCall>,
     /// Why, and from which place on, the program is not read; `None` if all of it was.
-    pub unread: Option<(UnreadReason, Range<usize>)>,
+    pub unread: Option<(ScriptUnreadReason, Range<usize>)>,
 }
 
 /// Reads a program.

@@ -4,20 +4,20 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use flowgate_detect::tool_script::{Literal, ToolScript, UnreadReason, tool_script};
+use flowgate_detect::tool_script::{ScriptUnreadReason, ScriptValue, ToolScript, tool_script};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-fn to_json(literal: &Literal) -> Value {
+fn to_json(literal: &ScriptValue) -> Value {
     match literal {
-        Literal::Null => Value::Null,
-        Literal::Bool(value) => json!(value),
+        ScriptValue::Null => Value::Null,
+        ScriptValue::Bool(value) => json!(value),
         #[expect(clippy::cast_possible_truncation, reason = "the numbers of the rows are small")]
-        Literal::Number(value) if value.fract() == 0.0 => json!(*value as i64),
-        Literal::Number(value) => json!(value),
-        Literal::Text(text) => json!(text),
-        Literal::List(items) => items.iter().map(to_json).collect(),
-        Literal::Map(entries) => {
+        ScriptValue::Number(value) if value.fract() == 0.0 => json!(*value as i64),
+        ScriptValue::Number(value) => json!(value),
+        ScriptValue::Text(text) => json!(text),
+        ScriptValue::List(items) => items.iter().map(to_json).collect(),
+        ScriptValue::Map(entries) => {
             Value::Object(entries.iter().map(|(key, value)| (key.clone(), to_json(value))).collect())
         }
         _ => panic!("{literal:?}"),
@@ -61,7 +61,7 @@ fn programs_are_read_as_javascript_reads_them() {
 fn long_and_deep_programs_end_at_a_limit() {
     let limit = |text: &str| {
         let reason = read(text).unread.map(|(reason, _)| reason);
-        assert_eq!(reason, Some(UnreadReason::Limit), "{}", text.chars().take(60).collect::<String>());
+        assert_eq!(reason, Some(ScriptUnreadReason::Limit), "{}", text.chars().take(60).collect::<String>());
     };
     for (open, close) in
         [("(", ")"), ("[", "]"), ("{a:", "}"), ("`${", "}`"), ("!", ""), ("- ", ""), ("await ", "")]

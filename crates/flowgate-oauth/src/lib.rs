@@ -15,14 +15,14 @@
 //! * `secure_url`: addresses to which secrets may be sent.
 //! * `issuer_client`: the HTTP client for requests to issuers.
 //! * `discovery`: reads the metadata of an issuer.
-//! * `bearer_token`: tokens that fit into a header.
+//! * `access_token`: tokens that fit into a header.
 //! * `token_source`: tokens for requests, renewed in time.
 //! * `client_credentials`: the settings of client credentials.
 //! * `login`: the authorization code flow; `redirect` receives its outcome.
 //! * `token_file`: the file with the tokens of a login.
 //! * `error`: why there is no token.
 
-mod bearer_token;
+mod access_token;
 mod client_credentials;
 mod discovery;
 mod error;
@@ -36,7 +36,7 @@ mod token_source;
 #[cfg(test)]
 mod issuer_double;
 
-pub use bearer_token::BearerToken;
+pub use access_token::AccessToken;
 pub use client_credentials::{ClientCredentials, ClientSecret};
 pub use error::{TokenError, TokenFailure};
 pub use issuer_client::agent;

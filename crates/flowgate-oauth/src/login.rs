@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use url::Url;
 use url::form_urlencoded;
 
-use crate::bearer_token::BearerToken;
+use crate::access_token::AccessToken;
 use crate::client_credentials::ClientSecret;
 use crate::discovery::{self, failed, listed};
 use crate::error::{TokenError, TokenFailure};
@@ -323,7 +323,7 @@ impl Login {
             problem => failed(&self.issuer, &self.client, &problem).into(),
         })?;
         let unusable = || LoginError::from(discovery::error(&self.issuer, TokenFailure::Unusable));
-        if BearerToken::of(&token).is_none() {
+        if AccessToken::of(&token).is_none() {
             return Err(unusable());
         }
         let credentials = self.tokens.load().await.ok().flatten().ok_or_else(unusable)?;

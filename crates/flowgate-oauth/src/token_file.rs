@@ -16,7 +16,7 @@ use rmcp::transport::auth::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::bearer_token::BearerToken;
+use crate::access_token::AccessToken;
 use crate::client_credentials::ClientSecret;
 use crate::secure_url::SecureUrl;
 
@@ -356,7 +356,7 @@ impl CredentialStore for FileStore {
     /// Writes refreshed tokens; `rmcp` holds the lock.
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
         let failed = |why: TokenFileError| Err(AuthError::CredentialStoreError(why.0));
-        if !credentials.token_response.as_ref().is_some_and(|answer| BearerToken::of(answer).is_some()) {
+        if !credentials.token_response.as_ref().is_some_and(|answer| AccessToken::of(answer).is_some()) {
             return failed(
                 self.file.failed("the issuer has answered with another token than a bearer token"),
             );

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rmcp::transport::auth::{AuthError, AuthorizationManager, ClientCredentialsConfig};
 use tokio::sync::Mutex;
 
-use crate::bearer_token::BearerToken;
+use crate::access_token::AccessToken;
 use crate::client_credentials::ClientCredentials;
 use crate::discovery::{error, failed, listed, metadata_of};
 use crate::error::{TokenError, TokenFailure};
@@ -18,10 +18,10 @@ use crate::token_file::{StoredLogin, TokenFile};
 
 /// The tokens for one server. Clones share them.
 #[derive(Clone)]
-pub struct TokenSource(Arc<Source>);
+pub struct TokenSource(Arc<SharedSource>);
 
-struct Source {
-    grant: Grant,
+struct SharedSource {
+    grant: GrantKind,
     /// The server for which the tokens are: they are requested for it only.
     server: SecureUrl,
     agent: ureq::Agent,
@@ -31,7 +31,7 @@ struct Source {
 }
 
 /// How tokens are obtained.
-enum Grant {
+enum GrantKind {
     ClientCredentials(ClientCredentials),
     /// The file with the tokens of a login, and the issuer that the configuration names, if it does.
     Login(TokenFile, Option<SecureUrl>),
@@ -57,8 +57,10 @@ impl fmt::Debug for TokenSource {
     /// Writes how tokens are obtained, without a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.grant {
-            Grant::ClientCredentials(credentials) => f.debug_tuple("TokenSource").field(credentials).finish(),
-            Grant::Login(file, _) => f.debug_tuple("TokenSource").field(file).finish(),
+            GrantKind::ClientCredentials(credentials) => {
+                f.debug_tuple("TokenSource").field(credentials).finish()
+            }
+            GrantKind::Login(file, _) => f.debug_tuple("TokenSource").field(file).finish(),
         }
     }
 }
@@ -71,7 +73,7 @@ impl TokenSource {
         server: SecureUrl,
         agent: ureq::Agent,
     ) -> Self {
-        Self::new(Grant::ClientCredentials(credentials), server, agent)
+        Self::new(GrantKind::ClientCredentials(credentials), server, agent)
     }
 
     /// Creates a source for a server from the tokens of a login, which the file has. They are refreshed in the file. If
@@ -83,18 +85,24 @@ impl TokenSource {
         server: SecureUrl,
         agent: ureq::Agent,
     ) -> Self {
-        Self::new(Grant::Login(file, issuer), server, agent)
+        Self::new(GrantKind::Login(file, issuer), server, agent)
     }
 
-    fn new(grant: Grant, server: SecureUrl, agent: ureq::Agent) -> Self {
-        Self(Arc::new(Source { grant, server, agent, attempts: AtomicU64::new(0), state: Mutex::default() }))
+    fn new(grant: GrantKind, server: SecureUrl, agent: ureq::Agent) -> Self {
+        Self(Arc::new(SharedSource {
+            grant,
+            server,
+            agent,
+            attempts: AtomicU64::new(0),
+            state: Mutex::default(),
+        }))
     }
 
     /// Returns the token for the next request: the last one, or another one if that is about to expire.
     ///
     /// # Errors
     /// If the issuer gives no token, or the login has ended.
-    pub async fn token(&self) -> Result<BearerToken, TokenError> {
+    pub async fn token(&self) -> Result<AccessToken, TokenError> {
         self.token_other_than(None).await
     }
 
@@ -102,13 +110,13 @@ impl TokenSource {
     ///
     /// # Errors
     /// As for [`token`](Self::token).
-    pub async fn token_after(&self, rejected: &BearerToken) -> Result<BearerToken, TokenError> {
+    pub async fn token_after(&self, rejected: &AccessToken) -> Result<AccessToken, TokenError> {
         self.token_other_than(Some(rejected.clone())).await
     }
 
     /// Returns another token than `rejected`, if that is given. Callers that wait while an attempt fails share its
     /// failure: otherwise each of them would wait for an issuer that does not answer.
-    async fn token_other_than(&self, rejected: Option<BearerToken>) -> Result<BearerToken, TokenError> {
+    async fn token_other_than(&self, rejected: Option<AccessToken>) -> Result<AccessToken, TokenError> {
         let ended = self.0.attempts.load(Ordering::Acquire);
         let source = Arc::clone(&self.0);
         // A task of its own: if the caller stops waiting while the issuer replaces a refresh token, the new one must
@@ -134,12 +142,12 @@ impl TokenSource {
     }
 }
 
-impl Source {
+impl SharedSource {
     /// Returns the address for errors that occur before the issuer is known.
     fn issuer(&self) -> &SecureUrl {
         match &self.grant {
-            Grant::ClientCredentials(credentials) => &credentials.issuer,
-            Grant::Login(..) => &self.server,
+            GrantKind::ClientCredentials(credentials) => &credentials.issuer,
+            GrantKind::Login(..) => &self.server,
         }
     }
 
@@ -147,13 +155,13 @@ impl Source {
     async fn obtain(
         &self,
         connected: &mut Option<Connected>,
-        rejected: Option<&BearerToken>,
-    ) -> Result<BearerToken, TokenError> {
+        rejected: Option<&AccessToken>,
+    ) -> Result<AccessToken, TokenError> {
         let connected = match connected {
             Some(connected) => connected,
             None => connected.insert(match &self.grant {
-                Grant::ClientCredentials(credentials) => self.connect(credentials).await?,
-                Grant::Login(file, issuer) => self.open(file, issuer.as_ref()).await?,
+                GrantKind::ClientCredentials(credentials) => self.connect(credentials).await?,
+                GrantKind::Login(file, issuer) => self.open(file, issuer.as_ref()).await?,
             }),
         };
         // A failure that an earlier request has left behind is not that of this one.
@@ -162,16 +170,16 @@ impl Source {
         // For a login, this refreshes a token that is about to expire.
         let answer = match (&self.grant, manager.get_access_token().await) {
             (_, Ok(last)) if rejected.is_none_or(|rejected| !rejected.is(&last)) => {
-                return BearerToken::parse(&last).ok_or_else(|| connected.unusable());
+                return AccessToken::parse(&last).ok_or_else(|| connected.unusable());
             }
-            (Grant::ClientCredentials(credentials), _) => {
+            (GrantKind::ClientCredentials(credentials), _) => {
                 manager.exchange_client_credentials(&self.config(credentials)).await
             }
-            (Grant::Login(..), Ok(_)) => manager.refresh_token().await,
-            (Grant::Login(..), Err(problem)) => Err(problem),
+            (GrantKind::Login(..), Ok(_)) => manager.refresh_token().await,
+            (GrantKind::Login(..), Err(problem)) => Err(problem),
         };
         let answer = answer.map_err(|problem| connected.failed(&problem))?;
-        BearerToken::of(&answer).ok_or_else(|| connected.unusable())
+        AccessToken::of(&answer).ok_or_else(|| connected.unusable())
     }
 
     /// Reads the metadata of the issuer, and checks that it supports client credentials.

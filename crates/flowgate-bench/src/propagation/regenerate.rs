@@ -51,7 +51,7 @@ pub fn align(
     models: Models<'_>,
     lambda: f64,
     questions: &[DocumentQuestion],
-    answer: &AnswerSource<'_, '_>,
+    answer: &AnswerModelOf<'_, '_>,
 ) -> Result<Alignment, Error> {
     let (mut whole, mut regenerated, mut filtered) = (Vec::new(), Vec::new(), Vec::new());
     // The changes of the score where a better label than the naive one exists, and where none does.
@@ -122,7 +122,7 @@ pub struct Degradation {
 }
 
 /// Answers a question with its documents, from which it makes a model.
-pub type AnswerSource<'a, 'm> = dyn Fn(&DocumentQuestion) -> Box<dyn AnswerModel + 'm> + 'a;
+pub type AnswerModelOf<'a, 'm> = dyn Fn(&DocumentQuestion) -> Box<dyn AnswerModel + 'm> + 'a;
 
 /// The degradation attack: untrusted documents ask the model to add something to its answer, so that the answer needs them
 /// and its label gets worse.
@@ -130,7 +130,7 @@ pub struct DegradationAttack<'a, 'm> {
     models: Models<'a>,
     lambda: f64,
     untrusted: Label,
-    answer: &'a AnswerSource<'a, 'm>,
+    answer: &'a AnswerModelOf<'a, 'm>,
     /// The conversations whose label can be improved, each with the alignment of the answer from its whole context.
     improvable: Vec<(&'a DocumentQuestion, f64)>,
     /// The documents of all conversations, among which the retriever chooses.
@@ -155,7 +155,7 @@ impl<'a, 'm> DegradationAttack<'a, 'm> {
         lambda: f64,
         questions: &'a [DocumentQuestion],
         untrusted: Label,
-        answer: &'a AnswerSource<'a, 'm>,
+        answer: &'a AnswerModelOf<'a, 'm>,
     ) -> Result<Self, Error> {
         let mut improvable = Vec::new();
         for question in questions {

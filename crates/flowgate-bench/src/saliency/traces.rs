@@ -352,9 +352,9 @@ mod tests {
 
     /// What an attention model was asked.
     #[derive(Default)]
-    struct Asked(Mutex<Vec<(String, String)>>);
+    struct RecordingModel(Mutex<Vec<(String, String)>>);
 
-    impl AttentionModel for Asked {
+    impl AttentionModel for RecordingModel {
         fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error> {
             let asked = (request.prompt.to_owned(), request.continuation.to_owned());
             self.0.lock().unwrap().push(asked);
@@ -419,7 +419,7 @@ mod tests {
         let names = vec!["h1".to_owned(), "h2".to_owned()];
         let question = JudgeScreener.question(TaggedChat { request, nonce: "7f".to_owned(), names });
         let writer = ScriptedModel::from_function(move |_| Ok(call_of("pay", &pay)));
-        let model = Arc::new(Asked::default());
+        let model = Arc::new(RecordingModel::default());
         let region = |index: usize| case.regions[index].len() as f64 / case.prompt.len() as f64;
         for (threshold, expected) in
             [(0.0, vec!["h1", "h2"]), (region(1), vec!["h1", "h2"]), (1.0, vec!["h1"])]

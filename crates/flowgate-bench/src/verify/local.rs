@@ -36,7 +36,7 @@ pub struct ScreenerRun<'a> {
 
 /// A run of the propagation suite with a model, as its manifest describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ModelRun<'a> {
+pub struct PropagationRun<'a> {
     /// The name of the model.
     pub model: &'a str,
     /// The numbers of questions.
@@ -68,7 +68,7 @@ pub trait LocalModels {
     /// If the model cannot be loaded, or the run fails.
     fn propagation_lines(
         &self,
-        run: ModelRun<'_>,
+        run: PropagationRun<'_>,
         suites: Vec<PropagationSuite>,
     ) -> Result<Option<Vec<Value>>, String>;
 
@@ -104,7 +104,7 @@ pub(super) fn verify_screeners(
 
 /// Repeats a run of the propagation suite with a model, and compares the lines with the recorded ones.
 pub(super) fn verify_propagation_model(
-    run: ModelRun<'_>,
+    run: PropagationRun<'_>,
     suites: Vec<PropagationSuite>,
     lines: &[Value],
     settings: VerifySettings<'_>,

@@ -287,7 +287,7 @@ impl LocalModels for LocalDouble {
 
     fn propagation_lines(
         &self,
-        run: ModelRun<'_>,
+        run: PropagationRun<'_>,
         suites: Vec<PropagationSuite>,
     ) -> Result<Option<Vec<Value>>, String> {
         let line = json!({"type": "labels", "exact_of": 3});

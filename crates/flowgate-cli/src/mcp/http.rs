@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
 use flowgate_lm::sse::EventSplitter;
-use flowgate_oauth::{BearerToken, TokenSource};
+use flowgate_oauth::{AccessToken, TokenSource};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, unfold};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, ServerJsonRpcMessage};
@@ -126,7 +126,7 @@ impl McpHttpClient {
 
     /// Returns the token for the next request. `rejected` is a token that the server has rejected; the returned one
     /// differs from it. Returns `None` if the server is not behind OAuth.
-    async fn token(&self, rejected: Option<&BearerToken>) -> Result<Option<BearerToken>, HttpTransportError> {
+    async fn token(&self, rejected: Option<&AccessToken>) -> Result<Option<AccessToken>, HttpTransportError> {
         let Some(tokens) = &self.tokens else { return Ok(None) };
         let token = match rejected {
             None => tokens.token().await,
@@ -151,7 +151,7 @@ impl McpHttpClient {
         message: &ClientJsonRpcMessage,
         headers: &CustomHeaders,
         session: Option<&str>,
-        token: Option<&BearerToken>,
+        token: Option<&AccessToken>,
     ) -> Result<StreamableHttpPostResponse, HttpTransportError> {
         let body = serde_json::to_vec(message)?;
         let mut request = self.agent.post(uri).header("content-type", "application/json");
@@ -317,7 +317,7 @@ impl StreamableHttpClient for McpHttpClient {
         _: Option<String>,
         custom_headers: CustomHeaders,
     ) -> Result<StreamableHttpPostResponse, HttpTransportError> {
-        let post = |token: Option<BearerToken>| {
+        let post = |token: Option<AccessToken>| {
             let (client, uri, message) = (self.clone(), Arc::clone(&uri), message.clone());
             let (headers, session) = (custom_headers.clone(), session_id.clone());
             tokio::task::spawn_blocking(move || {

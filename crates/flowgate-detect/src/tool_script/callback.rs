@@ -1,6 +1,6 @@
 //! Reads methods of values, and the functions that some of them call.
 
-use super::UnreadReason;
+use super::ScriptUnreadReason;
 use super::lexer::Token;
 use super::operand::Operand;
 use super::reader::{Reader, Result};
@@ -49,7 +49,7 @@ impl Reader<'_> {
         }
         let is_per_item = PER_ITEM_METHODS.contains(&name);
         if !is_per_item && !SOMETIMES_METHODS.contains(&name) {
-            return Err(UnreadReason::Name);
+            return Err(ScriptUnreadReason::Name);
         }
         let begin = self.previous_end_after("(")?;
         let mut results = Vec::new();
@@ -73,7 +73,7 @@ impl Reader<'_> {
         if is_async {
             self.advance()?;
             if self.follows_break {
-                return Err(UnreadReason::Syntax);
+                return Err(ScriptUnreadReason::Syntax);
             }
         }
         if self.skip("(")? {
@@ -81,19 +81,19 @@ impl Reader<'_> {
             let mut values = values.into_iter();
             while !self.is_at(")") {
                 let pattern = self.pattern()?;
-                self.declare(&pattern, values.next().ok_or(UnreadReason::Syntax)?)?;
+                self.declare(&pattern, values.next().ok_or(ScriptUnreadReason::Syntax)?)?;
                 if !self.is_at(")") {
                     self.expect(",")?;
                 }
             }
             self.advance()?;
         } else {
-            let Token::Name(_) = self.token else { return Err(UnreadReason::Syntax) };
+            let Token::Name(_) = self.token else { return Err(ScriptUnreadReason::Syntax) };
             let pattern = self.pattern()?;
             self.declare(&pattern, item)?;
         }
         if self.follows_break {
-            return Err(UnreadReason::Syntax);
+            return Err(ScriptUnreadReason::Syntax);
         }
         self.expect("=>")?;
         if self.is_at("{") {

@@ -1,11 +1,11 @@
 //! Reads the expressions of a program that calls tools.
 
-use super::UnreadReason;
+use super::ScriptUnreadReason;
 use super::lexer::Token;
 use super::operand::Operand;
-use super::reader::{Reader, Result, is_reserved};
+use super::reader::{Reader, Result, check_property, is_reserved};
 
-/// The operators between two values, with their precedence. What stands to the right of the first three is evaluated or
+/// The operators between two values, with their precedence. The value to the right of the first three is evaluated or
 /// not, depending on the value to the left.
 const OPERATORS: [(&str, u8); 17] = [
     ("??", 1),
@@ -26,31 +26,6 @@ const OPERATORS: [(&str, u8); 17] = [
     ("%", 6),
     ("**", 6),
 ];
-
-/// Properties that lead from a value to functions that run code or call others, and methods that change a list. Even a
-/// method that is only named could be called by a function that it is given to, such as `JSON.stringify`.
-const FOREIGN_PROPERTIES: [&str; 14] = [
-    "apply",
-    "bind",
-    "call",
-    "constructor",
-    "copyWithin",
-    "fill",
-    "pop",
-    "prototype",
-    "push",
-    "reverse",
-    "shift",
-    "sort",
-    "splice",
-    "unshift",
-];
-
-/// Fails for a property that could have an effect.
-pub(super) fn check_property(name: &str) -> Result<()> {
-    let is_foreign = name.starts_with("__") || FOREIGN_PROPERTIES.contains(&name);
-    if is_foreign { Err(UnreadReason::Name) } else { Ok(()) }
-}
 
 impl<'a> Reader<'a> {
     /// Reads an expression, and evaluates it as far as it is known.
@@ -147,13 +122,13 @@ impl<'a> Reader<'a> {
                         check_property(&name)?;
                         value.field(&name)
                     }
-                    _ => return Err(UnreadReason::Name),
+                    _ => return Err(ScriptUnreadReason::Name),
                 };
                 if self.is_at("(") {
-                    return Err(UnreadReason::Name);
+                    return Err(ScriptUnreadReason::Name);
                 }
             } else if self.is_at("(") || self.token == Token::Template {
-                return Err(UnreadReason::Name);
+                return Err(ScriptUnreadReason::Name);
             } else {
                 return Ok(value);
             }
@@ -180,7 +155,7 @@ impl<'a> Reader<'a> {
             Token::Mark("[") => self.list(),
             Token::Mark("{") => self.map(),
             Token::Name(name) => self.named(name),
-            Token::Mark(_) | Token::End => Err(UnreadReason::Syntax),
+            Token::Mark(_) | Token::End => Err(ScriptUnreadReason::Syntax),
         }
     }
 
@@ -206,7 +181,7 @@ impl<'a> Reader<'a> {
             };
             // The reader is at the brace, and the lexer behind it, where the template continues.
             if !self.is_at("}") {
-                return Err(UnreadReason::Syntax);
+                return Err(ScriptUnreadReason::Syntax);
             }
         }
     }
@@ -232,17 +207,17 @@ impl<'a> Reader<'a> {
             let (key, name) = match self.token.clone() {
                 Token::Name(name) => (name.to_owned(), Some(name)),
                 Token::Text(text) => (text, None),
-                _ => return Err(UnreadReason::Syntax),
+                _ => return Err(ScriptUnreadReason::Syntax),
             };
             self.advance()?;
             self.spend(entries.len())?;
             if key == "__proto__" || entries.iter().any(|(known, _)| *known == key) {
-                return Err(UnreadReason::Syntax);
+                return Err(ScriptUnreadReason::Syntax);
             }
             let value = match (self.skip(":")?, name) {
                 (true, _) => self.expression()?,
-                (false, Some(name)) => self.lookup(name)?.ok_or(UnreadReason::Name)?,
-                (false, None) => return Err(UnreadReason::Syntax),
+                (false, Some(name)) => self.lookup(name)?.ok_or(ScriptUnreadReason::Name)?,
+                (false, None) => return Err(ScriptUnreadReason::Syntax),
             };
             entries.push((key, value));
             if !self.is_at("}") {
@@ -267,14 +242,18 @@ impl<'a> Reader<'a> {
             "Object" => self.function_of(&["keys", "values", "entries"]),
             "String" if self.skip(".")? => {
                 if !self.is_at_name("raw") {
-                    return Err(UnreadReason::Name);
+                    return Err(ScriptUnreadReason::Name);
                 }
                 self.advance()?;
-                if self.token == Token::Template { self.template(true) } else { Err(UnreadReason::Name) }
+                if self.token == Token::Template {
+                    self.template(true)
+                } else {
+                    Err(ScriptUnreadReason::Name)
+                }
             }
             "String" | "Number" | "Boolean" => self.arguments().map(|_| Operand::Computed),
-            _ if is_reserved(name) => Err(UnreadReason::Syntax),
-            _ => self.lookup(name)?.ok_or(UnreadReason::Name),
+            _ if is_reserved(name) => Err(ScriptUnreadReason::Syntax),
+            _ => self.lookup(name)?.ok_or(ScriptUnreadReason::Name),
         }
     }
 
@@ -302,7 +281,7 @@ impl<'a> Reader<'a> {
         let argument = match arguments.as_slice() {
             [] => &Operand::Map(Vec::new()),
             [argument] => argument,
-            _ => return Err(UnreadReason::Arguments),
+            _ => return Err(ScriptUnreadReason::Arguments),
         };
         self.call(tool, argument, span)?;
         Ok(Operand::Computed)
@@ -323,7 +302,7 @@ impl<'a> Reader<'a> {
                 self.built(Operand::List(vec![Operand::Computed; items.len()]))
             }
             ("all" | "allSettled", Some(_)) => Ok(Operand::Computed),
-            _ => Err(UnreadReason::Name),
+            _ => Err(ScriptUnreadReason::Name),
         }
     }
 
@@ -332,7 +311,7 @@ impl<'a> Reader<'a> {
         self.expect(".")?;
         let name = self.any_name()?;
         if !names.contains(&name) {
-            return Err(UnreadReason::Name);
+            return Err(ScriptUnreadReason::Name);
         }
         self.arguments().map(|_| Operand::Computed)
     }

@@ -1,7 +1,7 @@
 //! Divides a program into tokens as JavaScript does, as far as the program is read. The reader asks for one token after
 //! the other, since only it knows where a template continues.
 
-use super::UnreadReason;
+use super::ScriptUnreadReason;
 
 /// The marks that the language knows, longest first, so that none is read as two. Those that no reader expects are listed
 /// for this reason alone. `/=` and regular expressions are no tokens here: a `/` is a division.
@@ -42,7 +42,7 @@ pub(super) struct Lexer<'a> {
     pub(super) at: usize,
 }
 
-type Result<T> = std::result::Result<T, UnreadReason>;
+type Result<T> = std::result::Result<T, ScriptUnreadReason>;
 
 impl<'a> Lexer<'a> {
     pub(super) fn new(text: &'a str) -> Self {
@@ -71,7 +71,7 @@ impl<'a> Lexer<'a> {
             if let Some(comment) = rest.strip_prefix("//") {
                 self.at += 2 + comment.find(is_line_break).unwrap_or(comment.len());
             } else if let Some(comment) = rest.strip_prefix("/*") {
-                let end = comment.find("*/").ok_or(UnreadReason::Syntax)?;
+                let end = comment.find("*/").ok_or(ScriptUnreadReason::Syntax)?;
                 has_break |= comment.get(..end).unwrap_or_default().contains(is_line_break);
                 self.at += end + 4;
             } else {
@@ -107,8 +107,10 @@ impl<'a> Lexer<'a> {
                 Ok(Token::Name(rest.get(..length).unwrap_or_default()))
             }
             Some(_) => {
-                let mark =
-                    MARKS.into_iter().find(|mark| rest.starts_with(mark)).ok_or(UnreadReason::Syntax)?;
+                let mark = MARKS
+                    .into_iter()
+                    .find(|mark| rest.starts_with(mark))
+                    .ok_or(ScriptUnreadReason::Syntax)?;
                 self.at += mark.len();
                 Ok(Token::Mark(mark))
             }
@@ -125,20 +127,20 @@ impl<'a> Lexer<'a> {
         let has_plain_form =
             is_digits(whole) && is_digits(fraction) && (whole == "0" || !whole.starts_with('0'));
         if !has_plain_form {
-            return Err(UnreadReason::Syntax);
+            return Err(ScriptUnreadReason::Syntax);
         }
         self.at += length;
-        written.parse().map(Token::Number).map_err(|_| UnreadReason::Syntax)
+        written.parse().map(Token::Number).map_err(|_| ScriptUnreadReason::Syntax)
     }
 
     /// Reads the rest of a text that ends with `quote`.
     fn quoted(&mut self, quote: char) -> Result<String> {
         let mut text = String::new();
         loop {
-            match self.take().ok_or(UnreadReason::Syntax)? {
+            match self.take().ok_or(ScriptUnreadReason::Syntax)? {
                 c if c == quote => return Ok(text),
                 '\\' => text.extend(self.escape()?),
-                '\n' | '\r' => return Err(UnreadReason::Syntax),
+                '\n' | '\r' => return Err(ScriptUnreadReason::Syntax),
                 c => text.push(c),
             }
         }
@@ -148,7 +150,7 @@ impl<'a> Lexer<'a> {
     pub(super) fn template_piece(&mut self, raw: bool) -> Result<TemplatePiece> {
         let mut text = String::new();
         loop {
-            match self.take().ok_or(UnreadReason::Syntax)? {
+            match self.take().ok_or(ScriptUnreadReason::Syntax)? {
                 '`' => return Ok(TemplatePiece { text, is_last: true }),
                 '$' if self.peek() == Some('{') => {
                     self.at += 1;
@@ -157,8 +159,8 @@ impl<'a> Lexer<'a> {
                 // An escaped backquote does not end a raw template, either.
                 '\\' if raw => {
                     text.push('\\');
-                    match self.take().ok_or(UnreadReason::Syntax)? {
-                        '\r' => return Err(UnreadReason::Syntax),
+                    match self.take().ok_or(ScriptUnreadReason::Syntax)? {
+                        '\r' => return Err(ScriptUnreadReason::Syntax),
                         c => text.push(c),
                     }
                 }
@@ -177,7 +179,7 @@ impl<'a> Lexer<'a> {
 
     /// Reads an escape after its backslash. Returns its character; `None` for a line break, which is left out.
     fn escape(&mut self) -> Result<Option<char>> {
-        Ok(Some(match self.take().ok_or(UnreadReason::Syntax)? {
+        Ok(Some(match self.take().ok_or(ScriptUnreadReason::Syntax)? {
             'n' => '\n',
             't' => '\t',
             'r' => '\r',
@@ -185,12 +187,12 @@ impl<'a> Lexer<'a> {
             'f' => '\u{c}',
             'v' => '\u{b}',
             '0' if !self.peek().is_some_and(|c| c.is_ascii_digit()) => '\0',
-            'x' => char::from_u32(self.hexadecimal(2)?).ok_or(UnreadReason::Syntax)?,
+            'x' => char::from_u32(self.hexadecimal(2)?).ok_or(ScriptUnreadReason::Syntax)?,
             'u' => return self.unicode_escape().map(Some),
             '\n' => return Ok(None),
             // `\1` is an error. Other characters have no meaning of their own.
             c if c == ' ' || c.is_ascii_graphic() && !c.is_ascii_digit() => c,
-            _ => return Err(UnreadReason::Syntax),
+            _ => return Err(ScriptUnreadReason::Syntax),
         }))
     }
 
@@ -200,30 +202,30 @@ impl<'a> Lexer<'a> {
             self.at += 1;
             let rest = self.rest();
             let length =
-                rest.find('}').filter(|length| (1..=6).contains(length)).ok_or(UnreadReason::Syntax)?;
+                rest.find('}').filter(|length| (1..=6).contains(length)).ok_or(ScriptUnreadReason::Syntax)?;
             let code = self.hexadecimal(length)?;
             self.at += 1;
-            return char::from_u32(code).ok_or(UnreadReason::Syntax);
+            return char::from_u32(code).ok_or(ScriptUnreadReason::Syntax);
         }
         let first = self.hexadecimal(4)?;
         if !(0xd800..0xdc00).contains(&first) {
-            return char::from_u32(first).ok_or(UnreadReason::Syntax);
+            return char::from_u32(first).ok_or(ScriptUnreadReason::Syntax);
         }
         if !self.rest().starts_with("\\u") {
-            return Err(UnreadReason::Syntax);
+            return Err(ScriptUnreadReason::Syntax);
         }
         self.at += 2;
         let second = self.hexadecimal(4)?;
-        let low = second.checked_sub(0xdc00).filter(|low| *low < 0x400).ok_or(UnreadReason::Syntax)?;
-        char::from_u32(0x1_0000 + ((first - 0xd800) << 10) + low).ok_or(UnreadReason::Syntax)
+        let low = second.checked_sub(0xdc00).filter(|low| *low < 0x400).ok_or(ScriptUnreadReason::Syntax)?;
+        char::from_u32(0x1_0000 + ((first - 0xd800) << 10) + low).ok_or(ScriptUnreadReason::Syntax)
     }
 
-    /// Reads a number of so many hexadecimal digits.
+    /// Reads a number of `length` hexadecimal digits.
     fn hexadecimal(&mut self, length: usize) -> Result<u32> {
         let is_digits = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let digits = self.rest().get(..length).filter(is_digits).ok_or(UnreadReason::Syntax)?;
+        let digits = self.rest().get(..length).filter(is_digits).ok_or(ScriptUnreadReason::Syntax)?;
         self.at += length;
-        u32::from_str_radix(digits, 16).map_err(|_| UnreadReason::Syntax)
+        u32::from_str_radix(digits, 16).map_err(|_| ScriptUnreadReason::Syntax)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Defines the values in a program that calls tools: [`Operand`], of which a part may be known only when the program runs,
-//! and [`Literal`], which is known.
+//! and [`ScriptValue`], which is known.
 
 /// A value that is known from the text of a program.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Literal {
+pub enum ScriptValue {
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -14,9 +14,9 @@ pub enum Literal {
     /// A text.
     Text(String),
     /// A list.
-    List(Vec<Literal>),
+    List(Vec<ScriptValue>),
     /// A map, whose keys are all different.
-    Map(Vec<(String, Literal)>),
+    Map(Vec<(String, ScriptValue)>),
 }
 
 /// The value of an expression.
@@ -34,16 +34,16 @@ pub(super) enum Operand {
 
 impl Operand {
     /// Returns the value if all of it is known.
-    pub(super) fn literal(&self) -> Option<Literal> {
+    pub(super) fn literal(&self) -> Option<ScriptValue> {
         Some(match self {
-            Self::Null => Literal::Null,
-            Self::Bool(value) => Literal::Bool(*value),
-            Self::Number(value) => Literal::Number(*value),
-            Self::Text(text) => Literal::Text(text.clone()),
-            Self::List(items) => Literal::List(items.iter().map(Self::literal).collect::<Option<_>>()?),
+            Self::Null => ScriptValue::Null,
+            Self::Bool(value) => ScriptValue::Bool(*value),
+            Self::Number(value) => ScriptValue::Number(*value),
+            Self::Text(text) => ScriptValue::Text(text.clone()),
+            Self::List(items) => ScriptValue::List(items.iter().map(Self::literal).collect::<Option<_>>()?),
             Self::Map(entries) => {
                 let entry = |(key, value): &(String, Self)| Some((key.clone(), value.literal()?));
-                Literal::Map(entries.iter().map(entry).collect::<Option<_>>()?)
+                ScriptValue::Map(entries.iter().map(entry).collect::<Option<_>>()?)
             }
             Self::Computed => return None,
         })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::lexer::{Lexer, Token};
 use super::operand::Operand;
-use super::{ScriptCall, ToolScript, UnreadReason};
+use super::{ScriptCall, ScriptUnreadReason, ToolScript};
 use crate::MAX_FINDINGS;
 
 /// The greatest length of a program.
@@ -88,7 +88,7 @@ pub(super) enum Pattern<'a> {
     Fields(Vec<(&'a str, &'a str)>),
 }
 
-pub(super) type Result<T> = std::result::Result<T, UnreadReason>;
+pub(super) type Result<T> = std::result::Result<T, ScriptUnreadReason>;
 
 /// The state of reading.
 pub(super) struct Reader<'a> {
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
     /// Spends work.
     pub(super) fn spend(&mut self, work: usize) -> Result<()> {
         self.work = self.work.saturating_add(work);
-        if self.work > MAX_WORK { Err(UnreadReason::Limit) } else { Ok(()) }
+        if self.work > MAX_WORK { Err(ScriptUnreadReason::Limit) } else { Ok(()) }
     }
 
     /// Reads on by a token.
@@ -186,12 +186,12 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn expect(&mut self, mark: &str) -> Result<()> {
-        if self.skip(mark)? { Ok(()) } else { Err(UnreadReason::Syntax) }
+        if self.skip(mark)? { Ok(()) } else { Err(ScriptUnreadReason::Syntax) }
     }
 
     /// Reads any name, also a reserved word: that of a property.
     pub(super) fn any_name(&mut self) -> Result<&'a str> {
-        let Token::Name(name) = self.token else { return Err(UnreadReason::Syntax) };
+        let Token::Name(name) = self.token else { return Err(ScriptUnreadReason::Syntax) };
         self.advance()?;
         Ok(name)
     }
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
     /// Runs `read` one level deeper.
     pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == MAX_DEPTH {
-            return Err(UnreadReason::Limit);
+            return Err(ScriptUnreadReason::Limit);
         }
         self.depth += 1;
         let value = read(self)?;
@@ -242,7 +242,7 @@ impl<'a> Reader<'a> {
     /// Checks that a new value is not too deep, and spends work for it.
     pub(super) fn built(&mut self, value: Operand) -> Result<Operand> {
         self.spend(value.size())?;
-        if value.depth() > MAX_DEPTH { Err(UnreadReason::Limit) } else { Ok(value) }
+        if value.depth() > MAX_DEPTH { Err(ScriptUnreadReason::Limit) } else { Ok(value) }
     }
 
     /// Records a call. `span` are the bytes of its name.
@@ -253,11 +253,11 @@ impl<'a> Reader<'a> {
         span: std::ops::Range<usize>,
     ) -> Result<()> {
         if self.is_conditional || self.can_have_ended {
-            return Err(UnreadReason::Condition);
+            return Err(ScriptUnreadReason::Condition);
         }
-        let argument = argument.literal().ok_or(UnreadReason::Arguments)?;
+        let argument = argument.literal().ok_or(ScriptUnreadReason::Arguments)?;
         if self.calls.len() == MAX_FINDINGS {
-            return Err(UnreadReason::Limit);
+            return Err(ScriptUnreadReason::Limit);
         }
         self.calls.push(ScriptCall { tool: tool.to_owned(), argument, span });
         Ok(())
@@ -301,7 +301,7 @@ impl<'a> Reader<'a> {
             Token::Mark(";") => self.advance(),
             Token::Mark("}") | Token::End => Ok(()),
             Token::Name(_) if self.follows_break => Ok(()),
-            _ => Err(UnreadReason::Syntax),
+            _ => Err(ScriptUnreadReason::Syntax),
         }
     }
 
@@ -343,12 +343,12 @@ impl<'a> Reader<'a> {
         }
         self.expect("(")?;
         if !matches!(self.token, Token::Name("const" | "let")) {
-            return Err(UnreadReason::Syntax);
+            return Err(ScriptUnreadReason::Syntax);
         }
         self.advance()?;
         let pattern = self.pattern()?;
         if !self.is_at_name("of") {
-            return Err(UnreadReason::Syntax);
+            return Err(ScriptUnreadReason::Syntax);
         }
         self.advance()?;
         let list = self.expression()?;
@@ -386,12 +386,12 @@ impl<'a> Reader<'a> {
     /// Reads `return` in a function. If it is in a branch, so is what follows in the function.
     fn return_statement(&mut self) -> Result<()> {
         if !self.is_in_function {
-            return Err(UnreadReason::Syntax);
+            return Err(ScriptUnreadReason::Syntax);
         }
         self.advance()?;
         let has_value = !matches!(self.token, Token::Mark(";" | "}") | Token::End);
         if has_value && self.follows_break {
-            return Err(UnreadReason::Syntax);
+            return Err(ScriptUnreadReason::Syntax);
         }
         if has_value {
             self.expression()?;
@@ -438,7 +438,7 @@ impl<'a> Reader<'a> {
                 .enumerate()
                 .try_for_each(|(index, name)| self.declare_name(name, value.item(index))),
             Pattern::Fields(names) => names.iter().try_for_each(|(field, name)| {
-                super::expression::check_property(field)?;
+                check_property(field)?;
                 self.spend(value.size())?;
                 self.declare_name(name, value.field(field))
             }),
@@ -448,7 +448,7 @@ impl<'a> Reader<'a> {
     /// Declares a name, which must not be visible yet: what a name means where several are declared is not followed.
     fn declare_name(&mut self, name: &'a str, value: Operand) -> Result<()> {
         if !can_be_declared(name) || self.scopes.iter().any(|scope| scope.contains_key(name)) {
-            return Err(UnreadReason::Name);
+            return Err(ScriptUnreadReason::Name);
         }
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name, value);
@@ -460,6 +460,31 @@ impl<'a> Reader<'a> {
 /// Returns whether a program can declare this name.
 fn can_be_declared(name: &str) -> bool {
     !is_reserved(name) && !KNOWN_FUNCTIONS.contains(&name)
+}
+
+/// Properties that lead from a value to functions that run code or call others, and methods that change a list. Even a
+/// method that is only named could be called by a function that it is given to, such as `JSON.stringify`.
+const FOREIGN_PROPERTIES: [&str; 14] = [
+    "apply",
+    "bind",
+    "call",
+    "constructor",
+    "copyWithin",
+    "fill",
+    "pop",
+    "prototype",
+    "push",
+    "reverse",
+    "shift",
+    "sort",
+    "splice",
+    "unshift",
+];
+
+/// Fails for a property that could have an effect.
+pub(super) fn check_property(name: &str) -> Result<()> {
+    let is_foreign = name.starts_with("__") || FOREIGN_PROPERTIES.contains(&name);
+    if is_foreign { Err(ScriptUnreadReason::Name) } else { Ok(()) }
 }
 
 /// Returns whether a name is a reserved word, or one that the reader knows.

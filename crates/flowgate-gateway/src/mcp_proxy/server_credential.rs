@@ -1,7 +1,7 @@
 //! Defines what the gateway sends to an MCP server in the header `Authorization`: nothing, a key, or an access token
 //! from the server's issuer, which `flowgate-oauth` obtains. `upstream` sends it.
 
-use flowgate_oauth::{BearerToken, TokenError, TokenFailure, TokenSource};
+use flowgate_oauth::{AccessToken, TokenError, TokenFailure, TokenSource};
 
 /// The credential that the gateway holds for a server.
 #[derive(Clone)]
@@ -15,7 +15,7 @@ pub(crate) enum ServerCredential {
 /// What authorizes one request.
 pub(super) enum Authorization {
     Key(String),
-    Token(BearerToken),
+    Token(AccessToken),
 }
 
 impl Authorization {

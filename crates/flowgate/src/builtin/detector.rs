@@ -5,7 +5,7 @@
 //! records the locations of the findings, so that a violation can report them.
 
 use super::{Function, resolved_argument, row, type_error};
-use crate::detect::tool_script::Literal;
+use crate::detect::tool_script::ScriptValue;
 use crate::detect::{
     self, Finding, fuzzy, injection, licence, markup, moderation, personal, python, shell, tool_script,
     topic, unicode,
@@ -429,7 +429,7 @@ fn tool_calls_of_scripts(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> 
         for call in script.calls {
             let arguments = match &call.argument {
                 // As the only argument of a custom tool is named.
-                text @ Literal::Text(_) => dict([("input", literal(text))]),
+                text @ ScriptValue::Text(_) => dict([("input", literal(text))]),
                 other => literal(other),
             };
             calls.push(dict([("tool", Value::text(&call.tool)), ("arguments", arguments)]));
@@ -448,18 +448,20 @@ fn tool_calls_of_scripts(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> 
 }
 
 /// Converts a value of a program to one of the policy language. A whole number of at most 53 bits becomes an integer.
-fn literal(value: &Literal) -> Value {
+fn literal(value: &ScriptValue) -> Value {
     match value {
-        Literal::Bool(value) => Value::Bool(*value),
+        ScriptValue::Bool(value) => Value::Bool(*value),
         #[expect(
             clippy::cast_possible_truncation,
             reason = "checked to be a whole number that an integer holds"
         )]
-        Literal::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => Value::Int(*number as i64),
-        Literal::Number(number) => Value::Float(*number),
-        Literal::Text(text) => Value::text(text),
-        Literal::List(items) => Value::list(items.iter().map(literal)),
-        Literal::Map(entries) => {
+        ScriptValue::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
+            Value::Int(*number as i64)
+        }
+        ScriptValue::Number(number) => Value::Float(*number),
+        ScriptValue::Text(text) => Value::text(text),
+        ScriptValue::List(items) => Value::list(items.iter().map(literal)),
+        ScriptValue::Map(entries) => {
             Value::Dict(entries.iter().map(|(key, value)| (key.as_str().into(), literal(value))).collect())
         }
         _ => Value::None,

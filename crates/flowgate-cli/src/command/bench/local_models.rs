@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use flowgate_bench::propagation::{PropagationSuite, model_manifest, report::model_lines};
 use flowgate_bench::saliency;
-use flowgate_bench::verify::{LocalModels, ModelRun, ScreenerRun};
+use flowgate_bench::verify::{LocalModels, PropagationRun, ScreenerRun};
 use flowgate_guard::screener::attention::AttentionReader;
 use flowgate_lm::BlockingModel;
 use flowgate_lm::local::{LocalModel, Processor};
@@ -98,10 +98,10 @@ impl LocalModels for ModelFolders<'_> {
 
     fn propagation_lines(
         &self,
-        run: ModelRun<'_>,
+        run: PropagationRun<'_>,
         mut suites: Vec<PropagationSuite>,
     ) -> Result<Option<Vec<Value>>, String> {
-        let ModelRun { model, size, batch } = run;
+        let PropagationRun { model, size, batch } = run;
         let Some(loaded) = self.find(model).map_err(problem)? else { return Ok(None) };
         let results = with_local_model(&loaded, model, (&mut suites, batch), |suites, models| {
             let runs =

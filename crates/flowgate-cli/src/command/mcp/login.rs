@@ -98,7 +98,7 @@ fn log_in(options: &McpServerArgs, opens_browser: bool, output: &mut Console) ->
     Ok(0)
 }
 
-/// Waits for the outcome of a login, on the thread of `runtime`. The returned value receives what the person is told.
+/// Waits for the outcome of a login, on the thread of `runtime`. The returned value receives the message for the person.
 fn complete(login: Login, file: TokenFile, runtime: &AsyncRuntime) -> Receiver<LoginMessage> {
     let (sender, messages) = channel();
     let (pasted_sender, pasted) = tokio::sync::mpsc::channel(1);

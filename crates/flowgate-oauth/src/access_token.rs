@@ -1,4 +1,4 @@
-//! Defines [`BearerToken`], an access token that can be sent in a header. `token_source` creates them.
+//! Defines [`AccessToken`], an access token that can be sent in a header. `token_source` creates them.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ const MAX_LENGTH: usize = 16 << 10;
 
 /// An access token. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct BearerToken(String);
+pub struct AccessToken(String);
 
-impl BearerToken {
+impl AccessToken {
     /// Reads a token; `None` if it is empty, too long, or has characters other than visible ASCII, such as a line
     /// break, with which it would be another header.
     pub(crate) fn parse(text: &str) -> Option<Self> {
@@ -40,10 +40,10 @@ impl BearerToken {
     }
 }
 
-impl fmt::Debug for BearerToken {
+impl fmt::Debug for AccessToken {
     /// Does not write the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BearerToken(..)")
+        f.write_str("AccessToken(..)")
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
             (r#"{"access_token": "a\nb", "token_type": "bearer"}"#, false),
         ] {
             let read: OAuthTokenResponse = serde_json::from_str(answer).unwrap();
-            assert_eq!(BearerToken::of(&read).is_some(), expected, "{answer}");
+            assert_eq!(AccessToken::of(&read).is_some(), expected, "{answer}");
         }
     }
 
@@ -77,12 +77,12 @@ mod tests {
             ("a b", false),
             ("\u{e9}", false),
         ] {
-            assert_eq!(BearerToken::parse(text).is_some(), expected, "{text:?}");
+            assert_eq!(AccessToken::parse(text).is_some(), expected, "{text:?}");
         }
-        let token = BearerToken::parse("s3cret").unwrap();
+        let token = AccessToken::parse("s3cret").unwrap();
         assert_eq!(
             (token.authorization().as_str(), format!("{token:?}").as_str()),
-            ("Bearer s3cret", "BearerToken(..)")
+            ("Bearer s3cret", "AccessToken(..)")
         );
     }
 }
