@@ -63,7 +63,9 @@ fn long_and_deep_programs_end_at_a_limit() {
         let reason = read(text).unread.map(|(reason, _)| reason);
         assert_eq!(reason, Some(UnreadReason::Limit), "{}", text.chars().take(60).collect::<String>());
     };
-    for (open, close) in [("(", ")"), ("[", "]"), ("{a:", "}"), ("`${", "}`"), ("!", ""), ("- ", ""), ("await ", "")] {
+    for (open, close) in
+        [("(", ")"), ("[", "]"), ("{a:", "}"), ("`${", "}`"), ("!", ""), ("- ", ""), ("await ", "")]
+    {
         limit(&format!("text({}1{})", open.repeat(20_000), close.repeat(20_000)));
     }
     limit(&"{".repeat(100_000));

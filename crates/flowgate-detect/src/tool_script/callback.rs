@@ -7,9 +7,33 @@ use super::reader::{Reader, Result};
 
 /// Methods that only compute a value from others, and change nothing.
 const PURE_METHODS: [&str; 27] = [
-    "at", "concat", "endsWith", "entries", "flat", "includes", "indexOf", "join", "keys", "lastIndexOf", "match", "padEnd",
-    "padStart", "repeat", "replace", "replaceAll", "slice", "split", "startsWith", "substring", "toFixed", "toLowerCase",
-    "toString", "toUpperCase", "trim", "trimEnd", "trimStart",
+    "at",
+    "concat",
+    "endsWith",
+    "entries",
+    "flat",
+    "includes",
+    "indexOf",
+    "join",
+    "keys",
+    "lastIndexOf",
+    "match",
+    "padEnd",
+    "padStart",
+    "repeat",
+    "replace",
+    "replaceAll",
+    "slice",
+    "split",
+    "startsWith",
+    "substring",
+    "toFixed",
+    "toLowerCase",
+    "toString",
+    "toUpperCase",
+    "trim",
+    "trimEnd",
+    "trimStart",
 ];
 /// Methods that call a function for each item of a list.
 const PER_ITEM_METHODS: [&str; 4] = ["filter", "flatMap", "forEach", "map"];
@@ -94,4 +118,3 @@ impl Reader<'_> {
         Ok(Operand::Text(texts.join(separator)))
     }
 }
-

@@ -30,8 +30,20 @@ const OPERATORS: [(&str, u8); 17] = [
 /// Properties that lead from a value to functions that run code or call others, and methods that change a list. Even a
 /// method that is only named could be called by a function that it is given to, such as `JSON.stringify`.
 const FOREIGN_PROPERTIES: [&str; 14] = [
-    "apply", "bind", "call", "constructor", "copyWithin", "fill", "pop", "prototype", "push", "reverse", "shift", "sort",
-    "splice", "unshift",
+    "apply",
+    "bind",
+    "call",
+    "constructor",
+    "copyWithin",
+    "fill",
+    "pop",
+    "prototype",
+    "push",
+    "reverse",
+    "shift",
+    "sort",
+    "splice",
+    "unshift",
 ];
 
 /// Fails for a property that could have an effect.
@@ -72,7 +84,9 @@ impl<'a> Reader<'a> {
                 _ => reader.binary(precedence + 1),
             })?;
             left = match (left, right) {
-                (Operand::Text(left), Operand::Text(right)) if operator == "+" => Operand::Text(left + &right),
+                (Operand::Text(left), Operand::Text(right)) if operator == "+" => {
+                    Operand::Text(left + &right)
+                }
                 _ => Operand::Computed,
             };
             left = self.built(left)?;
@@ -87,7 +101,9 @@ impl<'a> Reader<'a> {
                     let results = self.promise()?;
                     // The properties after it are those of the promise, which is not followed.
                     return match self.token {
-                        Token::Mark("." | "?." | "[" | "(") | Token::Template => self.properties_of(Operand::Computed),
+                        Token::Mark("." | "?." | "[" | "(") | Token::Template => {
+                            self.properties_of(Operand::Computed)
+                        }
                         _ => Ok(results),
                     };
                 }

@@ -6,9 +6,9 @@ use super::UnreadReason;
 /// The marks that the language knows, longest first, so that none is read as two. Those that no reader expects are listed
 /// for this reason alone. `/=` and regular expressions are no tokens here: a `/` is a division.
 const MARKS: [&str; 53] = [
-    ">>>=", "...", "===", "!==", "**=", "<<=", ">>=", ">>>", "&&=", "||=", "??=", "=>", "==", "!=", "<=", ">=", "&&", "||",
-    "??", "?.", "++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<", ">>", "**", "{", "}", "(", ")", "[", "]",
-    ";", ",", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", "=", ".",
+    ">>>=", "...", "===", "!==", "**=", "<<=", ">>=", ">>>", "&&=", "||=", "??=", "=>", "==", "!=", "<=",
+    ">=", "&&", "||", "??", "?.", "++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<", ">>",
+    "**", "{", "}", "(", ")", "[", "]", ";", ",", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", "=", ".",
 ];
 
 /// A token.
@@ -107,7 +107,8 @@ impl<'a> Lexer<'a> {
                 Ok(Token::Name(rest.get(..length).unwrap_or_default()))
             }
             Some(_) => {
-                let mark = MARKS.into_iter().find(|mark| rest.starts_with(mark)).ok_or(UnreadReason::Syntax)?;
+                let mark =
+                    MARKS.into_iter().find(|mark| rest.starts_with(mark)).ok_or(UnreadReason::Syntax)?;
                 self.at += mark.len();
                 Ok(Token::Mark(mark))
             }
@@ -121,7 +122,8 @@ impl<'a> Lexer<'a> {
         let written = rest.get(..length).unwrap_or_default();
         let (whole, fraction) = written.split_once('.').unwrap_or((written, "0"));
         let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        let has_plain_form = is_digits(whole) && is_digits(fraction) && (whole == "0" || !whole.starts_with('0'));
+        let has_plain_form =
+            is_digits(whole) && is_digits(fraction) && (whole == "0" || !whole.starts_with('0'));
         if !has_plain_form {
             return Err(UnreadReason::Syntax);
         }
@@ -197,7 +199,8 @@ impl<'a> Lexer<'a> {
         if self.peek() == Some('{') {
             self.at += 1;
             let rest = self.rest();
-            let length = rest.find('}').filter(|length| (1..=6).contains(length)).ok_or(UnreadReason::Syntax)?;
+            let length =
+                rest.find('}').filter(|length| (1..=6).contains(length)).ok_or(UnreadReason::Syntax)?;
             let code = self.hexadecimal(length)?;
             self.at += 1;
             return char::from_u32(code).ok_or(UnreadReason::Syntax);

@@ -16,11 +16,65 @@ const MAX_DEPTH: usize = 64;
 
 /// Names that a program cannot declare: reserved words, and what [`Reader`] knows by name.
 const RESERVED: [&str; 59] = [
-    "arguments", "async", "await", "break", "case", "catch", "class", "const", "continue", "debugger", "default", "delete",
-    "do", "else", "enum", "eval", "export", "extends", "false", "finally", "for", "function", "get", "if", "implements",
-    "import", "in", "instanceof", "interface", "let", "new", "null", "of", "package", "private", "protected", "public",
-    "return", "set", "static", "super", "switch", "this", "throw", "true", "try", "typeof", "var", "void", "while", "with",
-    "yield", "undefined", "globalThis", "tools", "text", "Promise", "JSON", "String",
+    "arguments",
+    "async",
+    "await",
+    "break",
+    "case",
+    "catch",
+    "class",
+    "const",
+    "continue",
+    "debugger",
+    "default",
+    "delete",
+    "do",
+    "else",
+    "enum",
+    "eval",
+    "export",
+    "extends",
+    "false",
+    "finally",
+    "for",
+    "function",
+    "get",
+    "if",
+    "implements",
+    "import",
+    "in",
+    "instanceof",
+    "interface",
+    "let",
+    "new",
+    "null",
+    "of",
+    "package",
+    "private",
+    "protected",
+    "public",
+    "return",
+    "set",
+    "static",
+    "super",
+    "switch",
+    "this",
+    "throw",
+    "true",
+    "try",
+    "typeof",
+    "var",
+    "void",
+    "while",
+    "with",
+    "yield",
+    "undefined",
+    "globalThis",
+    "tools",
+    "text",
+    "Promise",
+    "JSON",
+    "String",
 ];
 /// Further names of functions that [`Reader`] knows, which a program cannot declare, either.
 const KNOWN_FUNCTIONS: [&str; 3] = ["Number", "Boolean", "Object"];
@@ -192,7 +246,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Records a call. `span` are the bytes of its name.
-    pub(super) fn call(&mut self, tool: &str, argument: &Operand, span: std::ops::Range<usize>) -> Result<()> {
+    pub(super) fn call(
+        &mut self,
+        tool: &str,
+        argument: &Operand,
+        span: std::ops::Range<usize>,
+    ) -> Result<()> {
         if self.is_conditional || self.can_have_ended {
             return Err(UnreadReason::Condition);
         }
@@ -317,7 +376,9 @@ impl<'a> Reader<'a> {
         mut read: impl FnMut(&mut Self, Operand) -> Result<()>,
     ) -> Result<()> {
         match list {
-            Operand::List(items) if !items.is_empty() => items.into_iter().try_for_each(|item| read(self, item)),
+            Operand::List(items) if !items.is_empty() => {
+                items.into_iter().try_for_each(|item| read(self, item))
+            }
             _ => self.conditional(|reader| read(reader, Operand::Computed)),
         }
     }

@@ -312,9 +312,7 @@ fn a_description_in_an_item_is_labelled_like_any() {
     const TRUSTS_ONE: &str = "lattice integrity: trusted < untrusted\n\
         label m as trusted if:\n    (m: Message)\n    m.role == \"user\"\n\
         label d as trusted if:\n    (d: Tool) is tool:functions__read\n";
-    let tool = |name: &str, description: &str| {
-        json!({"type": "function", "name": name, "description": description, "parameters": {"type": "object"}})
-    };
+    let tool = |name: &str, description: &str| json!({"type": "function", "name": name, "description": description, "parameters": {"type": "object"}});
     let (read, evil) = (tool("read", "Reads it."), tool("evil", "Says hunter2."));
     let said = json!({"role": "user", "content": "Go."});
     let (own, foreign) = (additional_tools(&read), additional_tools(&evil));
@@ -346,7 +344,8 @@ fn a_description_in_an_item_is_labelled_like_any() {
         // An item declares no provenance.
         let mut marked = own.clone();
         marked["flowgate"] = json!({"source": "typed"});
-        let (status, answer) = ask(&gateway, "/v1/responses", &json!({"model": "double", "input": [marked]}), false);
+        let (status, answer) =
+            ask(&gateway, "/v1/responses", &json!({"model": "double", "input": [marked]}), false);
         assert!(status == 400 && answer.contains("`input[0].flowgate` is not known"), "{status} {answer}");
     }
 }

@@ -7,8 +7,8 @@
 use super::{Function, resolved_argument, row, type_error};
 use crate::detect::tool_script::Literal;
 use crate::detect::{
-    self, Finding, fuzzy, injection, licence, markup, moderation, personal, python, shell, tool_script, topic,
-    unicode,
+    self, Finding, fuzzy, injection, licence, markup, moderation, personal, python, shell, tool_script,
+    topic, unicode,
 };
 use crate::eval::{Evaluator, Result, TextPiece, Value};
 use crate::policy::dialect::Dialect;
@@ -451,7 +451,10 @@ fn tool_calls_of_scripts(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> 
 fn literal(value: &Literal) -> Value {
     match value {
         Literal::Bool(value) => Value::Bool(*value),
-        #[expect(clippy::cast_possible_truncation, reason = "checked to be a whole number that an integer holds")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "checked to be a whole number that an integer holds"
+        )]
         Literal::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => Value::Int(*number as i64),
         Literal::Number(number) => Value::Float(*number),
         Literal::Text(text) => Value::text(text),

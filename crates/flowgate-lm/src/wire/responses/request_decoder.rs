@@ -402,7 +402,9 @@ mod tests {
     #[test]
     fn items_add_and_replace_tools() {
         let check = |tools: &str, items: &[&str], expected: &str| {
-            let item = |tools: &&str| format!(r#"{{"type":"additional_tools","id":"at","role":"developer","tools":[{tools}]}}"#);
+            let item = |tools: &&str| {
+                format!(r#"{{"type":"additional_tools","id":"at","role":"developer","tools":[{tools}]}}"#)
+            };
             let user = r#"{"role":"user","content":"u"}"#.to_owned();
             let items: Vec<String> = items.iter().map(item).flat_map(|item| [item, user.clone()]).collect();
             let text = format!(r#"{{"model":"m","tools":[{tools}],"input":[{}]}}"#, items.join(","));
@@ -412,7 +414,10 @@ mod tests {
                     // The items are no messages.
                     assert_eq!(read.request.messages.len() * 2, items.len(), "{text}");
                     let tool = |tool: &ToolSpec| {
-                        let form = read.tool_forms.of(&tool.name).map_or("", |form| if form.is_custom { " custom" } else { " grouped" });
+                        let form = read
+                            .tool_forms
+                            .of(&tool.name)
+                            .map_or("", |form| if form.is_custom { " custom" } else { " grouped" });
                         format!("{} {}{form}", tool.name, tool.description)
                     };
                     read.request.tools.iter().map(tool).collect::<Vec<_>>().join(", ")
@@ -424,9 +429,11 @@ mod tests {
         let named = |kind: &str, name: &str, about: &str| {
             format!(r#"{{"type":"{kind}","name":"{name}","description":"{about}"}}"#)
         };
-        let [f, g, other_f] = [("f", "1"), ("g", "2"), ("f", "3")].map(|(name, about)| named("function", name, about));
+        let [f, g, other_f] =
+            [("f", "1"), ("g", "2"), ("f", "3")].map(|(name, about)| named("function", name, about));
         let custom = named("custom", "f", "4");
-        let group = |tools: &str| format!(r#"{{"type":"namespace","name":"n","description":"","tools":[{tools}]}}"#);
+        let group =
+            |tools: &str| format!(r#"{{"type":"namespace","name":"n","description":"","tools":[{tools}]}}"#);
         check("", &[&f], "f 1");
         check(&f, &[&g], "f 1, g 2");
         check("", &[&f, &g], "f 1, g 2");

@@ -98,7 +98,8 @@ impl ReceivedTools {
             _ => {
                 if let Some(used) = read_provider_tool(tool, kind)? {
                     let list = self.list;
-                    self.provider_tools.retain(|(earlier, known)| *earlier == list || known.tool != used.tool);
+                    self.provider_tools
+                        .retain(|(earlier, known)| *earlier == list || known.tool != used.tool);
                     self.provider_tools.push((list, used));
                 }
                 return Ok(());
