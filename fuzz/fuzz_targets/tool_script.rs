@@ -18,6 +18,9 @@ fuzz_target!(|text: &str| {
     }
     if script.unread.is_none() {
         let commented = tool_script(&format!("// @exec: {{}}\n{text}"));
-        assert!(commented.calls.len() == script.calls.len() && commented.unread.is_none_or(|(reason, _)| reason.as_str() == "limit"));
+        assert!(
+            commented.calls.len() == script.calls.len()
+                && commented.unread.is_none_or(|(reason, _)| reason.as_str() == "limit")
+        );
     }
 });

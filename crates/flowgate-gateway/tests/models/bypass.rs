@@ -211,8 +211,10 @@ const ROWS: [BypassRow; 11] = [
             body["input"].as_array_mut().unwrap().insert(0, additional_tools(&exec));
         },
         model: |_, request| {
-            let exec = request.tools.iter().find(|tool| tool.name.starts_with("functions__exec")).unwrap();
-            pays(&exec.name, &json!({"input": "tools.send({to: 'mallory'})"}), request)
+            // A name with two underscores is made unambiguous.
+            let offered = request.tools.iter().find(|tool| tool.name.starts_with("functions__exec"));
+            let name = offered.map_or("functions__exec", |tool| tool.name.as_str());
+            pays(name, &json!({"input": "tools.send({to: 'mallory'})"}), request)
         },
     },
 ];
@@ -316,8 +318,9 @@ fn a_description_in_an_item_is_labelled_like_any() {
     let (own, foreign) = (additional_tools(&read), additional_tools(&evil));
     for upstream_form in ALL {
         let upstream = UpstreamDouble::new(|_| says("Done."));
-        let gateway =
-            TestGateway::configured(&config(&upstream.url, name_of(*upstream_form), TRUSTED), TRUSTS_ONE);
+        let more = "user-messages = \"trust-unmarked-even-if-pasted\"";
+        let text = config(&upstream.url, name_of(*upstream_form), more);
+        let gateway = TestGateway::configured(&text, TRUSTS_ONE);
         for body in [
             json!({"input": [own, foreign, said], "tools": []}),
             json!({"input": [foreign, said, own], "tools": []}),
