@@ -312,7 +312,8 @@ impl<W: Write> OperatorLogWriter<W> {
     }
 
     /// Writes a line for each kind of suppressed lines, with their number. A kind is an event, a client and a limit
-    /// with its setting; those that are empty do not apply, and get no field.
+    /// with its setting. An empty client, limit or setting means that the kind has none; the line then has no such
+    /// field.
     fn report(&mut self, suppressed: Vec<rate::SuppressedLines>) {
         for rate::SuppressedLines { event, client, limit: (limit, setting), count } in suppressed {
             let mut fields =

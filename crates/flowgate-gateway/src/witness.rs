@@ -410,7 +410,7 @@ fn post(agent: &ureq::Agent, address: &WitnessAddress, line: &str) -> Result<(),
     }
 }
 
-/// Returns the pause after one more failure: each doubles the pause, between the shortest and the longest one.
+/// Returns the pause after one more failure. Each failure doubles the pause, between the shortest and the longest one.
 fn next_pause(pause: Duration) -> Duration {
     (pause * 2).clamp(RETRY_PAUSES.0, RETRY_PAUSES.1)
 }

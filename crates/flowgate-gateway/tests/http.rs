@@ -264,7 +264,7 @@ async fn unanswerable_requests_are_refused_with_advice() {
             LOAD,
             ("host", "evil.example"),
             "{}",
-            "403 the header `Host` names another host than this machine: send the request to `localhost`, since a \
+            "403 the header `Host` names a host other than this machine: send the request to `localhost`, since a \
             server without a token accepts only that and loopback addresses",
         ),
     ];

@@ -1,5 +1,5 @@
-//! Judges chats that run through another gateway, which asks this one before and after it asks the model: as LiteLLM's
-//! generic guardrail API, or as Envoy's external processor. `http::service` calls it.
+//! Judges chats between agents and a model that run through another gateway, such as LiteLLM or Envoy. That gateway
+//! asks this one before it asks the model and after the model has answered. `http::service` calls this module.
 //!
 //! The chat is replayed under the policy of the client, in a conversation that exists for this request only. Before the
 //! model is asked, the reply says whether the model may read the chat; after the model has answered, it says whether

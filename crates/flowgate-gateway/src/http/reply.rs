@@ -54,7 +54,7 @@ impl HttpReply {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 content_type: JSON,
                 headers: Vec::new(),
-                body: br#"{"detail":"Error during analysis: the answer cannot be serialized"}"#.to_vec(),
+                body: br#"{"detail":"Error during analysis: the answer cannot be serialized because of a bug in the gateway: report it"}"#.to_vec(),
                 is_logged: false,
                 log_annotation: None,
             },

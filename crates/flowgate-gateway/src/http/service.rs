@@ -1,5 +1,5 @@
-//! Routes each request to its handler, with every check that may reject it on the way. `server` and `connection` own
-//! the [`GatewayService`].
+//! Passes each request to its handler, after every check that may reject it. `server` and `connection` share one
+//! [`GatewayService`], which holds the state of all routes.
 //!
 //! * `receive`: reads the body of a request.
 //! * `reached_limits`: reports limits that were reached, in the log and as rejections.
@@ -352,9 +352,9 @@ impl GatewayService {
         self.models().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 
-    /// Returns which parts of the gateway fail, and which are degraded (`late`): they fail, but the gateway works
-    /// without them. Also returns how many clients are in watch mode. Without a configuration of clients there is
-    /// nothing to report.
+    /// Returns the state of the gateway: the failing parts without which it does not work (`failing`), the failing
+    /// parts without which it still works (`late`), and the number of clients in watch mode. Without a configuration
+    /// of clients there is nothing to report.
     async fn health(&self) -> Health {
         let models = self.models();
         let failing = match &models {
@@ -480,7 +480,7 @@ impl GatewayService {
             )),
             Ok(Err(WorkError::Broken)) => Err(HttpReply::detail(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "Error during analysis: the evaluation failed because of a bug in the gateway",
+                "Error during analysis: the evaluation failed because of a bug in the gateway: report it",
             )),
             Err(_) => {
                 let detail = format!(

@@ -48,8 +48,8 @@ impl ModelRoutes {
             let why = "the body of the request is not valid UTF-8: encode it in UTF-8";
             return Some(error_reply(StatusCode::BAD_REQUEST, why));
         };
-        // Only the checks below use this value (`null` if the text is not JSON); the proxy parses the text itself, and
-        // decides whether it is valid.
+        // Only the checks below use this value (`null` if the text is not JSON). The proxy parses the text itself, and
+        // decides whether it is a valid message.
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         if let Err(why) = request.headers.check(&message) {
             return Some(error_reply(StatusCode::BAD_REQUEST, &why));

@@ -1,6 +1,7 @@
-//! Forwards the server messages that answer no request, in a *listening stream*. A client opens it by `GET` in protocol
-//! revisions with sessions, and by `subscriptions/listen` in the revision without sessions. `http::service` calls
-//! [`ModelRoutes::listen`] for `GET`; `server_requests` handles the messages of a subscription here.
+//! Forwards the messages of an MCP server that answer no request, in a *listening stream*. A client opens the stream
+//! by `GET` in protocol revisions with sessions, and by `subscriptions/listen` in the revision without sessions.
+//! `http::service` calls [`ModelRoutes::listen`] for `GET`; for a subscription, `server_requests` passes each message
+//! of the server to this file.
 //!
 //! Such a stream does not count against the limit on ordinary requests, and does not lock its conversation. It ends
 //! when the client disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts

@@ -59,7 +59,7 @@ impl McpExchange<'_> {
 
     /// Stores the tools of a first list, which the proxy has accepted as approved ([`ProxyAction::Pins`]), and asks
     /// people about the tools that the proxy has not accepted, at most [`MAX_PROPOSED`] of one list. Removes the
-    /// actions that report these tools: they are for the gateway only.
+    /// actions that report accepted or unaccepted tools, since they are for the gateway only.
     ///
     /// # Errors
     /// If the tenant has approved other descriptions at the same time; the client has to list the tools again.

@@ -24,8 +24,8 @@ use super::stop_signal::StopSignal;
 pub(super) const SESSION: &str = "mcp-session-id";
 /// The time limit for a connection to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time limit of a server for an answer, including all messages before it, and for one stream of messages that
-/// answer no request, after which the client may open another.
+/// The time limit for an answer of a server, including all messages before the answer. It is also the time limit for
+/// one stream of messages that answer no request; the client may open another stream afterwards.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 /// The time in which a message has to reach its server after the wait for its answer has ended.
 const ABANDONED_TIMEOUT: Duration = Duration::from_secs(15);

@@ -1,7 +1,7 @@
 //! Notes which clients, MCP servers and tools the gateway has seen since its start, and how many requests came from
-//! strangers: the *coverage*. `coverage_route` compares it with the configuration and the policies. So a person sees
-//! which tools no statement covers, and which clients and servers of the configuration were not seen: if they are in
-//! use, then without the gateway.
+//! unknown clients: the *coverage*. `coverage_route` compares it with the configuration and the policies. A person
+//! thereby sees the tools that no statement covers, and the clients and servers of the configuration that were not
+//! seen: if these are in use, their traffic does not pass the gateway.
 //!
 //! The routes of models and MCP servers note here. Names of tools are bounded in number and length, since agents and
 //! models choose them; names of clients and servers are those of the configuration.
@@ -48,7 +48,7 @@ pub(crate) struct SeenClient {
     pub(crate) unknown_servers: u64,
     /// The tools that it has offered to its model, that its servers have listed, or that were called.
     pub(crate) tools: BTreeMap<Tool, SeenTool>,
-    /// The number of times that a tool was seen which is not noted: there was no room, or its name is too long.
+    /// The number of times that a tool was seen but not noted, because there was no room or its name is too long.
     pub(crate) left_out: u64,
 }
 

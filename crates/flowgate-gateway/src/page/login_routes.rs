@@ -98,13 +98,15 @@ impl ApprovalService {
         Ok(reply.with_header("set-cookie", &login_cookie(login, &new_cookie)))
     }
 
-    /// Checks that the issuer has not refused too many codes from an address. Anybody can begin a login and invent a
-    /// code, and each costs a request to the issuer. Nobody else can cause such a request, since it needs the cookie and
-    /// the state of a login. These failures are counted apart from those of keys: a wrong secret of the gateway, by which
-    /// the issuer refuses all codes, does not lock out people with keys.
+    /// Checks that the issuer has not refused too many codes from an address. Anybody can begin a login and return
+    /// with an invented code, and each code costs a request to the issuer. A web page of another site cannot cause
+    /// such a request in a person's browser, since the request needs the cookie and the state of a login.
+    ///
+    /// These failures are counted separately from those of keys: if the issuer refuses all codes because the gateway
+    /// has a wrong secret, people with keys can still log in.
     ///
     /// # Errors
-    /// The page to show if it has.
+    /// The page to show if the issuer has refused too many codes.
     fn check_refused_codes(&self, address: IpAddr) -> Result<(), HttpReply> {
         if !self.refused_codes.is_refused(address, Instant::now()) {
             return Ok(());

@@ -289,7 +289,8 @@ fn undecoded(outcome: &Result<(), NotPermitted>, status: StatusCode) -> RequestE
 /// Returns the stage that follows the headers of a request.
 ///
 /// # Errors
-/// If it is neither a request for an answer of a model nor one for the list of models.
+/// If the request asks neither for an answer of a model nor for the list of models, if its body is compressed, or if
+/// its method or path occurs twice or is not UTF-8.
 fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
     let refuse = |why: &str| Err(RequestError::new(StatusCode::FORBIDDEN, why));
     let (Some(method), Some(path)) = (headers.get(":method"), headers.get(":path")) else {

@@ -229,9 +229,11 @@ impl<'c> RecordedChat<'c> {
                     conversation.stop();
                     return Ok(Turn { judged, ..Turn::default() });
                 }
-                // The method *everything* hides nothing, so there is nothing to screen or to fill in.
+                // Cannot happen: the method *everything* hides nothing, so there is nothing to screen or to fill in.
                 Need::Screen(_) | Need::Fill(_) => {
-                    return Err(NotPermitted::because("the chat cannot be judged by its policy"));
+                    return Err(NotPermitted::because(
+                        "the chat cannot be judged because of a bug in the gateway: report it",
+                    ));
                 }
             }
         }
