@@ -181,7 +181,7 @@ impl Recorder {
     /// from their content.
     ///
     /// # Errors
-    /// If one of them cannot be written; those before it are in the log then.
+    /// If an entry cannot be written; the entries before it are then in the log.
     pub(crate) fn record_redacting(
         &self,
         entries: &[AuditEntry],
@@ -251,7 +251,7 @@ impl RecordingLog {
         let Self { log, content: retention_setting, .. } = self;
         let keys = &*self.keys.read().unwrap_or_else(PoisonError::into_inner);
         for AuditEntry { event, content } in entries {
-            // Without a time after which content is deleted, none is recorded.
+            // If the configuration sets no time after which content is deleted, no content is recorded.
             let content = content.as_ref().filter(|_| retention_setting.is_some());
             let recorded = match content.map(|content| redacted_content(content, keys, key)) {
                 Some(content) => log.append_with(Timestamp::now(), event, &content),

@@ -70,7 +70,8 @@ impl ModelRoutes {
         RequestReport::begin(None, TurnTrace::begin(span, names::GUARDRAIL, &received.client.spec))
     }
 
-    /// Writes the report of a judgement, and returns its outcome `judged` in the form of an answer.
+    /// Writes the report of a judgement with the outcome `judged`. Returns this outcome as the other gateway receives
+    /// it: in watch mode, what the policy stops counts as permitted.
     ///
     /// # Errors
     /// Why the request or the answer is stopped. In watch mode the policy stops nothing; freezes, limits and failures
@@ -217,7 +218,8 @@ impl ModelRoutes {
     /// whose tool is frozen is stopped.
     ///
     /// # Errors
-    /// The refusal in `judged`, that a tool is frozen, or that the verdicts cannot be recorded.
+    /// The error in `judged`, if it has one; otherwise, that the tool of a call is frozen, or that the verdicts cannot
+    /// be recorded.
     async fn record(
         &self,
         received: &ModelRouteRequest,

@@ -54,7 +54,7 @@ impl McpExchange<'_> {
         session.events.extend(ran.map(AuditEntry::from));
     }
 
-    /// Records whether the call runs that a person has allowed in the question `asked`. If one of `actions` sends a
+    /// Records whether a call runs after a person has allowed it in the question `asked`. If one of `actions` sends a
     /// message to the server, the call runs and the approval is used. Otherwise the approval is void, and no longer
     /// stored as used.
     pub(super) async fn record_approval_outcome(

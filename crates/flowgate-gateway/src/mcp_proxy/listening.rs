@@ -80,7 +80,7 @@ impl ModelRoutes {
             }
         };
         exchange.reply.begin().await;
-        // Replaces the check of above, which could not send comments to the client: the reply has only begun now.
+        // Replaces the earlier check by one that also sends comments to the client: the reply has begun only now.
         let mut stop = exchange.add_stream_check(stop);
         if let Err(failure) = exchange.forward_messages(&mut events, &mut stop).await
             && !presence.is_disconnected()

@@ -243,11 +243,11 @@ impl<'e> McpExchange<'e> {
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
             let (effect, problem) = match why {
                 ValueBudgetError::TooLarge => (
-                    "an answer of a server was not read, since it alone needs more than a quarter of `--max-values`; the client received an error for it",
+                    "a message of a server was not read, since it alone needs more than a quarter of `--max-values`; a request that waited for it failed",
                     "the answer of the MCP server has too many JSON values: raise `--max-values`, or let the agent ask for less",
                 ),
                 ValueBudgetError::Taken => (
-                    "an answer of a server was not read, and the client received an error for it",
+                    "a message of a server was not read; a request that waited for it failed",
                     "the gateway has no memory left for the answer of the MCP server: raise `--max-values`, or let the agent try again later",
                 ),
             };
@@ -265,8 +265,8 @@ impl<'e> McpExchange<'e> {
     }
 
     /// Hands a server's message to the proxy, which judges and labels it, and returns the resulting actions. Returns a
-    /// problem instead if the message exceeds a limit or answers another request than `id`, or if a freeze stops the
-    /// server, the called tool or a method that the message requests of the client.
+    /// problem instead if the message exceeds a limit or is an answer to a request other than `id`, or if a freeze stops
+    /// the server, the called tool or a method that the message requests of the client.
     pub(super) async fn handle_server_message(
         &mut self,
         id: &Value,

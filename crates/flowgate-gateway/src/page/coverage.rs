@@ -1,6 +1,6 @@
 //! Notes which clients, MCP servers and tools the gateway has seen since its start, and how many requests came from
 //! unknown clients: the *coverage*. `coverage_route` compares it with the configuration and the policies. A person
-//! thereby sees the tools that no statement covers, and the clients and servers of the configuration that were not
+//! then sees the tools that no statement covers, and the clients and servers of the configuration that were not
 //! seen: if these are in use, their traffic does not pass the gateway.
 //!
 //! The routes of models and MCP servers note here. Names of tools are bounded in number and length, since agents and

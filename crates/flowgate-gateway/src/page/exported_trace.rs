@@ -97,12 +97,13 @@ impl RedactedDocument<'_> {
         self.shows_root && node.is_some_and(|node| self.clearance.covers(&self.document.label_of(node)))
     }
 
-    /// Returns a member of the event as far as it is shown. A text with a hidden part stays a text; `original` is the
-    /// value of the member.
+    /// Returns a member of the event as far as it is shown. `original` is the member's value in the event; if it is
+    /// null, the value is taken from the document. A text that was parsed as a list or a map, and of which a part is
+    /// hidden, becomes a text again.
     fn member(&self, name: &str, original: &Value) -> Value {
         if self.shows(name) {
             return match original {
-                // The caller gives no value: the document has it.
+                // The caller has no value, so the value of the document is used.
                 Value::Null => {
                     self.document.key(0, name).map_or(Value::Null, |node| self.document.to_value(node))
                 }

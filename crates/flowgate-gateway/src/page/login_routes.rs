@@ -51,8 +51,8 @@ impl ApprovalService {
     }
 
     /// Completes a login with the query that the issuer has added to the address, and returns the reply that redirects
-    /// the browser to the page. `address` is the address of the connection: one from which the issuer has been sent many
-    /// invented codes is refused before the issuer is asked again.
+    /// the browser to the page. `address` is the address of the connection: if the issuer has refused too many codes
+    /// from it, the login is refused without a request to the issuer.
     ///
     /// # Errors
     /// The page to show if the login failed, or the person has no role.

@@ -196,7 +196,7 @@ impl SpanProcessor for QueueingProcessor {
     }
 
     /// Does nothing, and reports success although spans may wait in the queue, since the gateway never calls it.
-    /// Instead, the gateway calls [`SpanQueue::finish`] when it stops, which waits until the spans are sent.
+    /// Instead, the gateway calls [`SpanQueue::finish`] when it stops, which waits a short time for these spans.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }

@@ -131,7 +131,8 @@ impl ExtProcStream {
         let (stage, answer) = match (stage, event) {
             (Stage::Begun, Some(ProcessingEvent::RequestHeaders(headers))) => {
                 let stage = request_stage(&headers)?;
-                // A compressed answer cannot be judged, and the length of the body changes.
+                // Without `accept-encoding`, the model's server does not compress its answer: a compressed answer cannot
+                // be judged. The length of the body may change, since the gateway encodes the request again.
                 let answer = match stage {
                     Stage::AwaitsRequest(..) => {
                         CommonAnswer::without_headers(&["accept-encoding", "content-length"])
@@ -268,7 +269,7 @@ fn check_mode(request: &ProcessingRequest) -> Result<(), RequestError> {
     if request.observability_mode || !is_buffered { Err(misconfigured()) } else { Ok(()) }
 }
 
-/// Returns the refusal of what an external processor cannot judge because of its configuration.
+/// Returns the refusal of an HTTP request that cannot be judged because of how the proxy is configured.
 fn misconfigured() -> RequestError {
     let message = "the external processor must see whole bodies: set request_header_mode and response_header_mode to SEND, \
         request_body_mode and response_body_mode to BUFFERED, and no observability_mode";

@@ -153,8 +153,9 @@ impl<'c> RecordedChat<'c> {
             }));
         }
         // The other gateway passes on what the model has written, and not the text that this gateway would show. So a
-        // text that this gateway would change is stopped. `disarmed` alone does not suffice: it lists neither every
-        // address that is broken apart, nor a permitted address that is rewritten.
+        // text that this gateway would change is stopped. To look at `disarmed`, the list of addresses that were made
+        // unusable in the shown text, is not enough: some of these are not listed, nor are permitted addresses that are
+        // written in another form. So the texts are compared as well.
         let is_shown = |written: &String| texts().any(|shown| shown.text == *written);
         if texts().any(|text| !text.disarmed.is_empty()) || !written.iter().all(is_shown) {
             return Err(NotPermitted::Stopped(StoppedChat {
@@ -208,6 +209,7 @@ impl<'c> RecordedChat<'c> {
     fn step(&mut self, answer: Completion) -> Result<Turn, NotPermitted> {
         match self.session.conversation.need() {
             Need::Complete(view) => self.check_view(&view)?,
+            // The turn has ended before the message of the model, because of the labels of the chat or of a limit.
             Need::User(turn) if turn.ended == Some(TurnEnd::Clearance) => return Err(not_cleared()),
             _ => return Err(NotPermitted::because(TOO_LONG)),
         }
