@@ -328,7 +328,7 @@ impl<W: Write> OperatorLogWriter<W> {
     fn report_lost(&mut self) {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            let sentence = "lines were dropped because the log is read too slowly";
+            let sentence = "lines were dropped because the log is read too slowly: check the program or the disk that receives it";
             self.line(LogLevel::Warn, LogEvent::Limit.name(), vec![("lost", lost.into())], sentence);
         }
     }

@@ -379,7 +379,7 @@ impl GatewayService {
         models.approvals.check(&head.headers)?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
-        // Again, since the configuration may have been reloaded while the body arrived.
+        // Looked up again, since the configuration may have been reloaded while the body arrived.
         let models = self.routes_of_people()?;
         // In a task, which completes even if the client disconnects or the request takes too long: otherwise the audit
         // log would have an order that was not carried out.

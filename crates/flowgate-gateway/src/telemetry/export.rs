@@ -2,8 +2,8 @@
 //! no turn. `telemetry` starts the queue and ends it.
 //!
 //! The queue is bounded. A span that finds it full is dropped and counted, and so are the spans of a batch that the
-//! collector does not take. The operator's log says so at most once a minute. At the end, the thread has a bounded time
-//! to send what waits.
+//! collector does not accept. The operator's log reports dropped spans at most once a minute. When the gateway stops,
+//! the thread has a bounded time to send the spans that still wait.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -253,7 +253,8 @@ impl<'c> RecordedChat<'c> {
 /// Returns the refusal of a chat of which the model may not read a part.
 fn not_cleared() -> NotPermitted {
     NotPermitted::because(
-        "the policy does not permit that the model reads a part of the chat or the description of a tool",
+        "the policy does not permit that the model reads a part of the chat or the description of a tool: begin a new \
+         chat, or ask the operator of the gateway",
     )
 }
 
