@@ -86,11 +86,11 @@ impl fmt::Display for AccessError {
 impl std::error::Error for AccessError {}
 
 impl AccessControl {
-    /// Decides who may send requests to a server at `address`. Other machines can reach every address but a loopback
-    /// address.
+    /// Decides who may send requests to a server at `address`. Other machines can reach every address that is not a
+    /// loopback address.
     ///
     /// # Errors
-    /// If other machines can reach it, and neither a token nor `allow_anonymous` is given.
+    /// If other machines can reach the address, and neither a token nor `allow_anonymous` is given.
     pub fn for_address(
         address: SocketAddr,
         token: Option<BearerToken>,

@@ -47,7 +47,8 @@ impl OpenRequests {
         OpenRequest { requests: Arc::clone(self), is_answered: false, _place: place }
     }
 
-    /// Waits until no request has been open for the whole of the time `limit`. The caller then closes the connection.
+    /// Waits until the connection has had no open request for the whole time `limit`. The caller then closes the
+    /// connection.
     pub(crate) async fn idle(&self, limit: Duration) {
         let mut counts = self.0.subscribe();
         loop {
@@ -59,8 +60,8 @@ impl OpenRequests {
         }
     }
 
-    /// Waits until the client has cancelled more requests than it may: over [`MAX_CANCELLED`] more than were answered.
-    /// The caller then closes the connection.
+    /// Waits until the client has cancelled too many requests: the cancelled ones exceed the answered ones by more than
+    /// [`MAX_CANCELLED`]. The caller then closes the connection.
     pub(crate) async fn flooded(&self) {
         let is_over = |counts: &ConnectionRequestCounts| {
             counts.cancelled > counts.answered.saturating_add(MAX_CANCELLED)

@@ -82,7 +82,7 @@ impl Coverage {
         seen.strangers = seen.strangers.saturating_add(1);
     }
 
-    /// Notes a request of a client to a server; `None` for one that the client may not use.
+    /// Notes a request of a client to a server. `server` is `None` if the client may not use the requested server.
     pub(crate) fn note_server(&self, client: &str, server: Option<&str>) {
         let mut seen = self.seen();
         let client = seen.client(client);
@@ -125,8 +125,8 @@ impl SeenAgents {
         client
     }
 
-    /// Notes that a tool of a client was seen now, and changes its entry by `note`. If the tool has no entry and gets
-    /// none, because there is no room or its name is too long, counts only that.
+    /// Notes that a tool of a client was seen now, and changes its entry by `note`. A tool without an entry gets one,
+    /// unless there is no room or its name is too long; in this case, only the counter `left_out` is increased.
     fn tool(&mut self, client: &str, tool: Tool, note: impl FnOnce(&mut SeenTool)) {
         let has_room = self.tools < MAX_TOOLS;
         let client = self.client(client);

@@ -384,7 +384,8 @@ fn whole_text(body: &HttpBody) -> Result<&str, RequestError> {
     })
 }
 
-/// Decodes the answer of a model's server.
+/// Decodes the answer of a model's server, whose body is `text`: one JSON value, or a stream of events that has arrived
+/// completely.
 fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, NotPermitted> {
     let unreadable = |_| {
         NotPermitted::because(
@@ -415,7 +416,8 @@ fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, N
     }
 }
 
-/// Encodes the answer `completion` to the request `decoded`, in the form in which it arrived.
+/// Encodes the answer `completion` to the request `decoded`, in the form in which it arrived. The agent receives this
+/// text and not that of the model's server, so that it receives exactly what was judged.
 fn encode_answer(api: Api, form: AnswerForm, decoded: &ReceivedRequest, completion: &Completion) -> Vec<u8> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     // The id only tells answers apart.
