@@ -144,8 +144,9 @@ impl<'e> McpExchange<'e> {
         StopSignal { client: self.presence.clone(), cancelled, ..StopSignal::default() }
     }
 
-    /// Adds to a signal the further conditions that end a listening stream: the shutdown of the gateway, and freezes.
-    /// The check for freezes also keeps the client's connection open, once the reply has begun.
+    /// Adds to a signal the further conditions that end a listening stream: the shutdown of the gateway, a freeze, and
+    /// the expiry of the client's token. The check for the last two also keeps the client's connection open, once the
+    /// reply has begun.
     pub(super) fn add_stream_check(&self, stop: StopSignal<'e>) -> StopSignal<'e> {
         let check = StreamCheck::new(self.routes, self.request, self.reply.begun_parts());
         StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(check)), ..stop }
@@ -265,8 +266,8 @@ impl<'e> McpExchange<'e> {
     }
 
     /// Hands a server's message to the proxy, which judges and labels it, and returns the resulting actions. Returns a
-    /// problem instead if the message exceeds a limit or is an answer to a request other than `id`, or if a freeze stops
-    /// the server, the called tool or a method that the message requests of the client.
+    /// problem instead if the message exceeds a limit or is an answer to a request other than `id`, or if a freeze
+    /// stops the server, the called tool or a method that the message requests of the client.
     pub(super) async fn handle_server_message(
         &mut self,
         id: &Value,

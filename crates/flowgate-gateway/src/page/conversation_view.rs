@@ -177,8 +177,8 @@ impl RequestedConversation {
     }
 
     /// Replays the conversation, or carries it over to the present policy if it began under another one. Then calls
-    /// `view`, and returns its result with the names of the client and of the conversation. `view` receives the monitor,
-    /// the verdicts (none if the conversation was carried over) and the clearance of the person.
+    /// `view`, and returns its result with the names of the client and of the conversation. `view` receives the
+    /// monitor, the verdicts (none if the conversation was carried over) and the clearance of the person.
     ///
     /// # Errors
     /// The reply to send if the conversation cannot be replayed.

@@ -63,7 +63,8 @@ impl<'m> LabelledTrace<'m> {
     /// event of the next answer, or null after the last event.
     pub(crate) fn page(mut self, from: usize, judged: &[CallVerdict]) -> Value {
         let (mut events, mut end) = (Vec::new(), from);
-        // The labels of the events before `from` are numbered first, so that a label has the same number in all answers.
+        // The labels of the events before `from` are numbered first, so that a label has the same number in all
+        // answers.
         for id in self.shown.clone().into_iter().take(from) {
             self.number_labels(id);
         }

@@ -36,8 +36,8 @@ impl LoginFailures {
             .is_some_and(|failures| failures.count >= MAX_FAILURES && !failures.is_over(now))
     }
 
-    /// Counts a failed login of an address at `now`. If there is no room for a further address, forgets those whose
-    /// time is over or, if there are none, the one whose count began first.
+    /// Counts a failed login of an address at `now`. If there is no room for a further address, forgets the addresses
+    /// whose window is over or, if there are none, the address whose count began first.
     pub(crate) fn count(&self, address: IpAddr, now: Instant) {
         let mut counts = self.counts();
         if !counts.contains_key(&address) && counts.len() >= MAX_ADDRESSES {

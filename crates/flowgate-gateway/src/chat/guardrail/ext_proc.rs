@@ -131,8 +131,8 @@ impl ExtProcStream {
         let (stage, answer) = match (stage, event) {
             (Stage::Begun, Some(ProcessingEvent::RequestHeaders(headers))) => {
                 let stage = request_stage(&headers)?;
-                // Without `accept-encoding`, the model's server does not compress its answer: a compressed answer cannot
-                // be judged. The length of the body may change, since the gateway encodes the request again.
+                // Without `accept-encoding`, the model's server does not compress its answer: a compressed answer
+                // cannot be judged. The length of the body may change, since the gateway encodes the request again.
                 let answer = match stage {
                     Stage::AwaitsRequest(..) => {
                         CommonAnswer::without_headers(&["accept-encoding", "content-length"])

@@ -350,11 +350,11 @@ fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<Offere
     tools
 }
 
-/// Returns the call with the name that the tool has in the guarded conversation, which may differ from the client's
-/// name.
+/// Returns the call with the name by which the guarded conversation offers the tool to the model. It may differ from
+/// the client's name for the tool.
 fn named_for_model(client: &ClientState, conversation: &Conversation, call: ToolCall) -> ToolCall {
     let name = conversation.tool_name(&client.spec.tool_of(&call.name)).map(str::to_owned);
-    // The name of a tool that is not on offer stays, and the call is refused.
+    // A tool that is not on offer has no name there. The call gets a name that no tool has, and is therefore refused.
     ToolCall { name: name.unwrap_or_else(|| format!("{} (not on offer)", call.name)), ..call }
 }
 
