@@ -6,8 +6,8 @@
 //! the answer may reach the agent. What cannot be judged is stopped, with a reason that a client of the other gateway
 //! can read. No person is asked.
 //!
-//! * `litellm`: the messages of LiteLLM.
-//! * `ext_proc`: the messages of Envoy.
+//! * `litellm`: reads and writes the messages of LiteLLM's generic guardrail API.
+//! * `ext_proc`: judges the HTTP requests about which Envoy asks its external processor.
 //! * `recorded_chat`: replays and judges a chat.
 //! * `remembered_chats`: the chats whose answers have not been judged yet.
 

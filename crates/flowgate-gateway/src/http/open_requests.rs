@@ -1,8 +1,9 @@
-//! Counts the requests of one HTTP/2 connection that are open at the same time.
+//! Counts the open, answered and cancelled requests of one HTTP/2 connection. `connection_service` counts each request
+//! here, and `connection` ends a connection because of the counts.
 //!
-//! The HTTP library limits neither the time of a connection of HTTP/2 without requests nor the number of requests that
-//! are cancelled as soon as they have been sent (CVE-2023-44487). `connection` ends such connections by
-//! [`OpenRequests::idle`] and [`OpenRequests::flooded`].
+//! The HTTP library limits neither the time of an HTTP/2 connection without requests nor the number of requests that
+//! are cancelled as soon as they have been sent (CVE-2023-44487). `connection` notices both by [`OpenRequests::idle`]
+//! and [`OpenRequests::flooded`].
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //!
 //! * `receive`: reads the body of a request.
 //! * `reached_limits`: reports limits that were reached, in the log and as rejections.
-//! * `agent_requests`: serves turns of agents, and messages to MCP servers.
+//! * `agent_requests`: serves requests of agents to models and MCP servers, questions of hooks, and judgements of chats.
 //! * `external_processor`: serves Envoy's external processor.
 //! * `long_response`: sends responses that take long, in one piece or as a stream.
 //! * `page`: serves the page for people.
@@ -12,7 +12,7 @@
 //! * `metrics`: collects the metrics.
 //! * `route`: lists the routes.
 //! * `unmatched`: rejects requests that match no route.
-//! * `health`: the answer of the health route.
+//! * `health`: defines the answer of the health route.
 
 mod agent_requests;
 mod external_processor;

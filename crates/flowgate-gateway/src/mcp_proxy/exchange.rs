@@ -149,7 +149,7 @@ impl<'e> McpExchange<'e> {
         routes.figures.count(&figures, Instant::now());
         routes.metrics.count_calls(name, &self.verdicts.by_tool, watch.is_some());
         if let Some(tool) = called_tool(message, &self.request.server.name) {
-            // Other messages are judged like calls, under the names of their methods. Their verdicts are not counted.
+            // Other messages are judged like calls, under the names of their methods. The coverage leaves these out.
             let judged = self.verdicts.tools.iter().filter(|judged| **judged == tool);
             judged.for_each(|judged| routes.coverage.note_call(name, judged));
             routes.metrics.count_tool_time(name, &tool.to_string(), took);

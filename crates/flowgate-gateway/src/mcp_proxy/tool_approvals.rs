@@ -1,7 +1,7 @@
 //! Restricts the tools of an MCP server that a client may see and call to the tools that the client's tenant has
 //! approved. An approval is valid only for the approved description of a tool, since a server could win approval with a
-//! harmless description and change it later. A person approves tools. Unless the configuration requires this from the
-//! beginning (`approves_first`), the first list that a tenant receives from a server counts as approved.
+//! harmless description and change it later. A person approves tools. But the first list that a tenant receives from a
+//! server counts as approved, unless the configuration requires a person's approval for it too (`approves_first`).
 //!
 //! `conversation_inputs` calls [`McpExchange::pin`], which gives the proxy the approved tools, before it hands an input
 //! to the proxy. After that it calls `note_tools`, which records new tools for a person to approve.

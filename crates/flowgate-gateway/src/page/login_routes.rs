@@ -2,8 +2,8 @@
 //!
 //! `GET /ui/login` redirects the browser to the issuer, and the issuer redirects it back to `GET /ui/login/callback`.
 //! This route redirects the browser to the page, which takes the completed login by `POST /ui/api/session` and receives
-//! the token of its session. By these steps, no address contains the token. No route redirects to another site than the
-//! issuer.
+//! the token of its session. In this way, the token is never a part of an address. The only other site to which a route
+//! redirects is the issuer.
 
 use std::net::IpAddr;
 use std::time::Instant;

@@ -6,7 +6,8 @@
 //! what it has decoded. Only requests for an answer of a model and for the list of models are permitted; every other
 //! request is refused, and so is a body that Envoy does not send in one piece.
 //!
-//! The stream must not end cleanly before everything was judged: Envoy then continues without the processor.
+//! The stream must not end with the status OK before everything was judged: otherwise, Envoy continues without the
+//! external processor.
 
 pub(crate) mod messages;
 
