@@ -58,7 +58,9 @@ impl fmt::Display for DeliveryError {
                     [audit.witness]"
                 )
             }
-            Self::Server(why) => write!(f, "{why}: check `url` in [audit.witness]"),
+            Self::Server(why) => {
+                write!(f, "{why}: check `url` and `ca-file` in [audit.witness], and the log of the server")
+            }
             Self::Thread(error) => {
                 write!(
                     f,

@@ -3,7 +3,8 @@
 //!
 //! * `receive`: reads the body of a request.
 //! * `reached_limits`: reports limits that were reached, in the log and as rejections.
-//! * `agent_requests`: serves requests of agents to models and MCP servers, questions of hooks, and judgements of chats.
+//! * `agent_requests`: serves requests of agents to models and MCP servers, questions of hooks, and judgements of
+//!   chats.
 //! * `external_processor`: serves Envoy's external processor.
 //! * `long_response`: sends responses that take long, in one piece or as a stream.
 //! * `page`: serves the page for people.

@@ -21,7 +21,8 @@ pub(super) fn agent() -> ureq::Agent {
         .http_status_as_error(false)
         // The operator chose neither the target of a redirect nor a proxy.
         .max_redirects(0)
-        // A service may close an idle connection at any time, and a question sent just then would have no answer.
+        // No connection is reused: the service may close it at any time, and a question sent just then would have no
+        // answer.
         .max_idle_connections(0)
         .proxy(None)
         .build();

@@ -209,7 +209,7 @@ impl<'c> RecordedChat<'c> {
     fn step(&mut self, answer: Completion) -> Result<Turn, NotPermitted> {
         match self.session.conversation.need() {
             Need::Complete(view) => self.check_view(&view)?,
-            // The turn has ended before the message of the model, because of the labels of the chat or of a limit.
+            // The turn has ended before the message of the model, because of a limit or the labels of the chat.
             Need::User(turn) if turn.ended == Some(TurnEnd::Clearance) => return Err(not_cleared()),
             _ => return Err(NotPermitted::because(TOO_LONG)),
         }

@@ -24,7 +24,8 @@ impl GatewayService {
         }
         self.access.check(headers)?;
         let routes: Vec<String> = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
-        let detail = format!("there is no route of this path; known routes are {}", routes.join(", "));
+        let detail =
+            format!("there is no route with this path: use one of these routes: {}", routes.join(", "));
         Err(HttpReply::detail(StatusCode::NOT_FOUND, &detail))
     }
 
