@@ -237,7 +237,7 @@ test("a wrong key does not log in", async () => {
   const { page, context, errors } = await open();
   await page.getByLabel("Your key").fill("the-key-of-nobody-here");
   await page.getByRole("button", { name: "Log in" }).click();
-  await page.getByRole("alert").filter({ hasText: "this is the key of no person" }).waitFor();
+  await page.getByRole("alert").filter({ hasText: "no person has this key" }).waitFor();
   await axeFinds(page, "the login");
   assert.deepEqual(errors, []);
   await context.close();

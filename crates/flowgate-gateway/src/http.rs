@@ -4,8 +4,8 @@
 //!   closed for a new one.
 //! * `connection`: serves one connection, of HTTP/1.1 or HTTP/2; `peek`: reads its first bytes, which show its
 //!   protocol; `handshake`: performs TLS handshakes; `write_timeout`: ends connections of clients that do not read.
-//! * `connection_service`: checks a request before the routes; `open_requests`, `stream_progress`: limit the requests
-//!   and the answers of an HTTP/2 connection.
+//! * `connection_service`: passes the requests of a connection to the routes, and checks those of HTTP/2;
+//!   `open_requests`, `stream_progress`: limit the requests and the answers of an HTTP/2 connection.
 //! * `service`: calls the handler of a request, after every check that may reject it.
 //! * [`access`]: controls access to the policy API and the metrics.
 //! * `turn_tasks`: runs turns and messages to MCP servers as tasks; `workers`: runs evaluations for the policy API and

@@ -22,6 +22,8 @@
 //! * `telemetry`: records turns and calls as spans of OpenTelemetry, and exports them; `metrics`: counts requests, and
 //!   writes the metrics for Prometheus.
 //! * [`visibility`]: reports what is hidden from models, and the policy statement or setting that would show it.
+//! * `secret`, `random`, `read_error`, `ureq_tls`: hide keys in texts, make random names, explain why a file cannot be
+//!   read, and configure TLS for HTTP clients. Several of the other modules use them.
 //!
 //! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged.
 //! [`flowgate::analysis`] judges a finished trace, and [`flowgate_guard::conversation`] a step; this crate decides

@@ -312,7 +312,8 @@ impl<W: Write> OperatorLogWriter<W> {
     }
 
     /// Writes a line for each kind of suppressed lines, with their number. A kind is an event, a client and a limit
-    /// with its setting; those that are empty do not apply, and get no field.
+    /// with its setting. An empty client, limit or setting means that the kind has none; the line then has no such
+    /// field.
     fn report(&mut self, suppressed: Vec<rate::SuppressedLines>) {
         for rate::SuppressedLines { event, client, limit: (limit, setting), count } in suppressed {
             let mut fields =
@@ -327,7 +328,7 @@ impl<W: Write> OperatorLogWriter<W> {
     fn report_lost(&mut self) {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            let sentence = "lines were dropped because the log is read too slowly";
+            let sentence = "lines were dropped because the log is read too slowly: check the program or the disk that receives it";
             self.line(LogLevel::Warn, LogEvent::Limit.name(), vec![("lost", lost.into())], sentence);
         }
     }

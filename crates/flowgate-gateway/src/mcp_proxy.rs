@@ -19,9 +19,9 @@
 //! * `server_requests`: sends a message to a server, and labels its answer.
 //! * `listening`: forwards server messages that answer no request; `stream_check`: checks for freezes while a client
 //!   listens.
-//! * `upstream`: sends requests to a server, with its `server_credential`; `answer_bytes`, `event_stream`: read its answers; `resumption`: resumes a
-//!   stream that ended before the answer; `stop_signal`: ends the wait for a server (disconnect, cancellation,
-//!   shutdown, freeze, time limit).
+//! * `upstream`: sends requests to a server, with its `server_credential`; `answer_bytes`, `event_stream`: read its
+//!   answers; `resumption`: resumes a stream that ended before the answer; `stop_signal`: ends the wait for a server
+//!   (disconnect, cancellation, shutdown, freeze, time limit).
 //! * `pending_reply`: writes replies to a client; `pending_requests`: holds requests in progress; `stream_place`:
 //!   limits the listening streams of a client.
 //! * `headers`: generates and checks the HTTP headers of a message.

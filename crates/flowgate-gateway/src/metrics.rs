@@ -83,7 +83,7 @@ impl Metrics {
         for (&limit, &count) in limits {
             reached.get_or_create(&LimitLabel { limit }).inc_by(count);
         }
-        let help = "How often a bound was reached and something was refused or let go";
+        let help = "How often a limit was reached, so that something was refused, dropped or forgotten";
         measured.register("flowgate_limits", help, reached);
         for &(name, help, value, is_counter) in figures {
             // The registry adds the full stop itself.

@@ -5,8 +5,8 @@
 //! of the rule's text, but not its message, which may quote content. For any other reason, the log has the kind of the
 //! reason and the names of the labels.
 //!
-//! `log_probe` tests for the health route whether the log can be written. [`accept_loss`] records for a command that
-//! the operator accepts lost lines.
+//! `log_probe` tests for the health route whether the log can be written. [`accept_loss`], which a command calls,
+//! records that the operator accepts the loss of lines.
 
 mod log_probe;
 
@@ -181,7 +181,7 @@ impl Recorder {
     /// from their content.
     ///
     /// # Errors
-    /// If one of them cannot be written; those before it are in the log then.
+    /// If an entry cannot be written; the entries before it are then in the log.
     pub(crate) fn record_redacting(
         &self,
         entries: &[AuditEntry],
@@ -251,7 +251,7 @@ impl RecordingLog {
         let Self { log, content: retention_setting, .. } = self;
         let keys = &*self.keys.read().unwrap_or_else(PoisonError::into_inner);
         for AuditEntry { event, content } in entries {
-            // Without a time after which content is deleted, none is recorded.
+            // If the configuration sets no time after which content is deleted, no content is recorded.
             let content = content.as_ref().filter(|_| retention_setting.is_some());
             let recorded = match content.map(|content| redacted_content(content, keys, key)) {
                 Some(content) => log.append_with(Timestamp::now(), event, &content),

@@ -36,7 +36,7 @@ use crate::log::OperatorLog;
 use export::{Exporter, SpanQueue};
 use span::Span;
 
-/// The version of OpenTelemetry's semantic conventions from which the names of attributes are.
+/// The version of OpenTelemetry's semantic conventions that defines the names of the attributes.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.38.0";
 
 /// The recorder of spans. Cheap to clone; the default records nothing.
@@ -102,7 +102,8 @@ impl Telemetry {
         self.0.as_ref().and_then(|_| trace_parent::read(headers))
     }
 
-    /// Begins the span of a request. `parent` is the span of the client that it belongs to, if the client names one.
+    /// Begins the span of a request. `parent` is the client's span to which the request belongs, if the client names
+    /// one.
     pub(crate) fn begin_request(&self, name: &'static str, parent: Option<&SpanContext>) -> Span {
         let Some(recording) = &self.0 else { return Span::default() };
         let parent = parent

@@ -58,7 +58,9 @@ impl fmt::Display for DeliveryError {
                     [audit.witness]"
                 )
             }
-            Self::Server(why) => write!(f, "{why}: check `url` in [audit.witness]"),
+            Self::Server(why) => {
+                write!(f, "{why}: check `url` and `ca-file` in [audit.witness], and the log of the server")
+            }
             Self::Thread(error) => {
                 write!(
                     f,
@@ -410,7 +412,7 @@ fn post(agent: &ureq::Agent, address: &WitnessAddress, line: &str) -> Result<(),
     }
 }
 
-/// Returns the pause after one more failure: each doubles the pause, between the shortest and the longest one.
+/// Returns the pause after one more failure. Each failure doubles the pause, between the shortest and the longest one.
 fn next_pause(pause: Duration) -> Duration {
     (pause * 2).clamp(RETRY_PAUSES.0, RETRY_PAUSES.1)
 }

@@ -256,7 +256,7 @@ async fn unanswerable_requests_are_refused_with_advice() {
             "/api/v1/policy",
             json,
             "",
-            "404 there is no route of this path; known routes are POST /v1/chat/completions, POST /v1/responses, POST /v1/messages, POST /v1/messages/count_tokens, POST /v1beta/models/{target}, POST /v1/models/{target}, GET /v1beta/models, POST /api/v1/policy/load, POST /api/v1/policy/check, POST /api/v1/policy/check/batch, GET /api/openapi.json, GET /api/v1/gateway/health, GET /health, GET /metrics, POST /v1/embeddings, POST /api/v1/handed-calls, POST /beta/litellm_basic_guardrail_api, POST /envoy.service.ext_proc.v3.ExternalProcessor/Process, GET /v1/models, GET /api/v1/approvals, POST /api/v1/approvals, GET /api/v1/approvals/events, GET /api/v1/approvals/{id}, POST /api/v1/approvals/{id}, GET /api/v1/freezes, POST /api/v1/freezes, GET /api/v1/grants, DELETE /api/v1/grants/{id}, GET /api/v1/keys, POST /api/v1/keys, DELETE /api/v1/keys/{id}, POST /api/v1/audit/forget, GET /api/v1/quotations, POST /api/v1/quotations/clear, GET /api/v1/policies, GET /api/v1/policies/usage, POST /api/v1/policies/dry-run, POST /api/v1/policies/reload, POST /mcp/{server}, GET /mcp/{server}, DELETE /mcp/{server}, GET /ui, GET /ui/, GET /ui/login, GET /ui/login/callback, GET /ui/{file}, GET /ui/api/session, POST /ui/api/session, DELETE /ui/api/session, POST /ui/api/login-link, GET /ui/api/conversations, GET /ui/api/conversation, GET /ui/api/trace, GET /ui/api/figures, GET /ui/api/coverage",
+            "404 there is no route with this path: use one of these routes: POST /v1/chat/completions, POST /v1/responses, POST /v1/messages, POST /v1/messages/count_tokens, POST /v1beta/models/{target}, POST /v1/models/{target}, GET /v1beta/models, POST /api/v1/policy/load, POST /api/v1/policy/check, POST /api/v1/policy/check/batch, GET /api/openapi.json, GET /api/v1/gateway/health, GET /health, GET /metrics, POST /v1/embeddings, POST /api/v1/handed-calls, POST /beta/litellm_basic_guardrail_api, POST /envoy.service.ext_proc.v3.ExternalProcessor/Process, GET /v1/models, GET /api/v1/approvals, POST /api/v1/approvals, GET /api/v1/approvals/events, GET /api/v1/approvals/{id}, POST /api/v1/approvals/{id}, GET /api/v1/freezes, POST /api/v1/freezes, GET /api/v1/grants, DELETE /api/v1/grants/{id}, GET /api/v1/keys, POST /api/v1/keys, DELETE /api/v1/keys/{id}, POST /api/v1/audit/forget, GET /api/v1/quotations, POST /api/v1/quotations/clear, GET /api/v1/policies, GET /api/v1/policies/usage, POST /api/v1/policies/dry-run, POST /api/v1/policies/reload, POST /mcp/{server}, GET /mcp/{server}, DELETE /mcp/{server}, GET /ui, GET /ui/, GET /ui/login, GET /ui/login/callback, GET /ui/{file}, GET /ui/api/session, POST /ui/api/session, DELETE /ui/api/session, POST /ui/api/login-link, GET /ui/api/conversations, GET /ui/api/conversation, GET /ui/api/trace, GET /ui/api/figures, GET /ui/api/coverage",
         ),
         (Method::GET, "/health", ("host", "evil.example"), "", "200 (no detail)"),
         (
@@ -264,7 +264,7 @@ async fn unanswerable_requests_are_refused_with_advice() {
             LOAD,
             ("host", "evil.example"),
             "{}",
-            "403 the header `Host` names another host than this machine: send the request to `localhost`, since a \
+            "403 the header `Host` names a host other than this machine: send the request to `localhost`, since a \
             server without a token accepts only that and loopback addresses",
         ),
     ];

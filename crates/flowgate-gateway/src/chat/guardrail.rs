@@ -1,13 +1,13 @@
-//! Judges chats that run through another gateway, which asks this one before and after it asks the model: as LiteLLM's
-//! generic guardrail API, or as Envoy's external processor. `http::service` calls it.
+//! Judges chats between agents and a model that run through another gateway, such as LiteLLM or Envoy. That gateway
+//! asks this one before it asks the model and after the model has answered. `http::service` calls this module.
 //!
 //! The chat is replayed under the policy of the client, in a conversation that exists for this request only. Before the
 //! model is asked, the reply says whether the model may read the chat; after the model has answered, it says whether
 //! the answer may reach the agent. What cannot be judged is stopped, with a reason that a client of the other gateway
 //! can read. No person is asked.
 //!
-//! * `litellm`: the messages of LiteLLM.
-//! * `ext_proc`: the messages of Envoy.
+//! * `litellm`: reads and writes the messages of LiteLLM's generic guardrail API.
+//! * `ext_proc`: judges the HTTP requests about which Envoy asks its external processor.
 //! * `recorded_chat`: replays and judges a chat.
 //! * `remembered_chats`: the chats whose answers have not been judged yet.
 
@@ -70,7 +70,8 @@ impl ModelRoutes {
         RequestReport::begin(None, TurnTrace::begin(span, names::GUARDRAIL, &received.client.spec))
     }
 
-    /// Writes the report of a judgement, and returns its outcome `judged` in the form of an answer.
+    /// Writes the report of a judgement with the outcome `judged`. Returns this outcome as the other gateway receives
+    /// it: in watch mode, what the policy stops counts as permitted.
     ///
     /// # Errors
     /// Why the request or the answer is stopped. In watch mode the policy stops nothing; freezes, limits and failures
@@ -217,7 +218,8 @@ impl ModelRoutes {
     /// whose tool is frozen is stopped.
     ///
     /// # Errors
-    /// The refusal in `judged`, that a tool is frozen, or that the verdicts cannot be recorded.
+    /// The error in `judged`, if it has one; otherwise, that the tool of a call is frozen, or that the verdicts cannot
+    /// be recorded.
     async fn record(
         &self,
         received: &ModelRouteRequest,

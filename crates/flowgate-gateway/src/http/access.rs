@@ -86,11 +86,11 @@ impl fmt::Display for AccessError {
 impl std::error::Error for AccessError {}
 
 impl AccessControl {
-    /// Decides who may send requests to a server at `address`. Other machines can reach every address but a loopback
-    /// address.
+    /// Decides who may send requests to a server at `address`. Other machines can reach every address that is not a
+    /// loopback address.
     ///
     /// # Errors
-    /// If other machines can reach it, and neither a token nor `allow_anonymous` is given.
+    /// If other machines can reach the address, and neither a token nor `allow_anonymous` is given.
     pub fn for_address(
         address: SocketAddr,
         token: Option<BearerToken>,
@@ -104,16 +104,16 @@ impl AccessControl {
         }
     }
 
-    /// Rejects a request that is not authorized. With a token, that is one without it. On a loopback address without
-    /// a token, it is one that names another host in `Host`, which a web page in a local browser could cause (DNS
-    /// rebinding).
+    /// Rejects a request that is not authorized. If the server has a token, these are the requests without it. If it
+    /// has none and accepts only programs on this machine, these are the requests whose header `Host` names another
+    /// host: a web page in a local browser could cause them (DNS rebinding).
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), HttpReply> {
         match self {
             Self::Anonymous => Ok(()),
             Self::Local if is_local(headers) => Ok(()),
             Self::Local => Err(HttpReply::detail(
                 StatusCode::FORBIDDEN,
-                "the header `Host` names another host than this machine: send the request to `localhost`, since a \
+                "the header `Host` names a host other than this machine: send the request to `localhost`, since a \
                  server without a token accepts only that and loopback addresses",
             )),
             Self::Token(token) if bearer_token(headers).is_some_and(|given| token.0.matches(given)) => Ok(()),

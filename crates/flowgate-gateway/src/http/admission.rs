@@ -8,9 +8,9 @@
 //! for another one. Unprotected connections have a bounded share of all places. If no place is free for a new
 //! connection, an unprotected one is closed: of the address with the most places, the one for which the server has
 //! waited longest. The unprotected connections of one address are bounded as well. If an address exceeds this bound,
-//! one of its own is closed. The new connection waits outside the queue of all new connections, so that it delays
-//! none of other addresses. A connection is not closed while the server has unread bytes of it, or has waited for it
-//! only briefly; the new connection waits instead.
+//! one of its own connections is closed. Until then, the new connection waits outside the queue of all new
+//! connections, so that it does not delay connections of other addresses. A connection is not closed while the server
+//! has unread bytes of it, or has waited for its client only briefly; the new connection waits instead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -239,8 +239,8 @@ impl OpenConnections {
     /// count against the share of these and against their address.
     ///
     /// # Errors
-    /// `Full` if all places, or all those for unprotected connections, are taken, or the connection is to be closed;
-    /// `Crowded` if the address has as many as it may.
+    /// `Full` if all places, or all those for unprotected connections, are taken, or this connection is being closed
+    /// for another one; `Crowded` if the address has its maximum number of unprotected connections and requests.
     fn add_further(
         &mut self,
         number: u64,
@@ -379,11 +379,11 @@ impl ConnectionPlace {
         }
     }
 
-    /// Takes a place for a request of this connection: that of the connection, if it has no other open request, or a
-    /// further one.
+    /// Takes a place for a request of this connection. The only open request of a connection uses the place of the
+    /// connection; any further one takes a place of its own.
     ///
     /// # Errors
-    /// If a further place is needed, and all places, or those of the address, are taken.
+    /// If the request needs a place of its own, and all places, or all those of the address, are taken.
     pub(crate) fn begin_request(self: &Arc<Self>) -> Result<RequestPlace, RequestPlaceError> {
         let Admission { most, most_of_address, .. } = *self.admission;
         // The lock orders all accesses to the two atomic fields, so `Relaxed` is enough.

@@ -1,5 +1,8 @@
-//! Checks each request of a connection before the routes of `service` receive it, and converts a request of HTTP/2 into
-//! the form that the routes know from HTTP/1.1. `connection` creates one [`ConnectionService`] for each connection.
+//! Passes the requests of a connection to the routes of `service`, with the connection's place among the open ones and
+//! the client's certificate. `connection` creates one [`ConnectionService`] for each connection.
+//!
+//! A request of HTTP/2 is converted and checked before that. Its head is checked (the method `CONNECT`, the number of
+//! header fields, the host), and it receives the header `Host`, which the routes know from HTTP/1.1.
 //!
 //! A connection counts against the limit that `admission` enforces, and this covers its first open request. Each
 //! further request that is open at the same time, which only HTTP/2 allows, counts like a separate connection.
@@ -47,10 +50,12 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     type Future = ServiceFuture;
 
     /// Passes a request to the routes, with the place of its connection (its share of the limit on open connections)
-    /// and the certificate of its client. A connection of HTTP/1.1 has one request at a time, which the place of the
-    /// connection covers. A connection of HTTP/2 can have several at once: each one that is open in addition to another takes a
-    /// further place, and is refused if none is free. Its answer is sent in parts, whose progress shows whether the
-    /// client accepts it.
+    /// and the certificate of its client.
+    ///
+    /// A connection of HTTP/1.1 has one request at a time, which the place of the connection covers. A connection of
+    /// HTTP/2 can have several open requests: each one beyond the first takes a further place, and is refused if none
+    /// is free. The answer to a request of HTTP/2 is sent in parts, whose progress shows whether the client accepts
+    /// it.
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(Arc::clone(&self.place));
         if let Some(certificate) = &self.certificate {

@@ -1,4 +1,4 @@
-//! Performs TLS handshakes within a limit of time. `connection` calls it.
+//! Performs TLS handshakes within a time limit. `connection` calls it.
 //!
 //! A connection counts against the limit of `admission` before its handshake begins. While the gateway waits for the
 //! client during the handshake, `admission` may close the connection to make room for a new one, just as it may while
@@ -44,9 +44,9 @@ pub(crate) enum HandshakeError {
 /// A socket with TLS.
 pub(crate) type TlsSocket = TlsStream<WriteTimeout<TcpStream>>;
 
-/// Performs the TLS handshake of a connection within the time for the head of a request, which is one of `limits`.
-/// `place` is its place among the open connections. A client that speaks HTTP without TLS receives an HTTP error that
-/// says so.
+/// Performs the TLS handshake of a connection within the time for the head of a request, which `limits` contains.
+/// `place` is the place of the connection among the open ones. A client that speaks HTTP without TLS receives an HTTP
+/// error, which says that it has to use https.
 ///
 /// # Errors
 /// Why the handshake failed, for the operator's log.
@@ -129,7 +129,7 @@ async fn answer_plain(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Explains a failed handshake by constants: the texts of the library can quote what the client sent.
+/// Explains a failed handshake by a constant: the text of the library could quote what the client sent.
 fn reason(error: &io::Error) -> HandshakeError {
     // An error that is not of the TLS library comes from the socket.
     let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
@@ -151,7 +151,7 @@ fn reason(error: &io::Error) -> HandshakeError {
             "the certificate of a client is not valid yet: compare the clocks of the gateway and of its authority"
         }
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            "the certificate of a client was signed by another authority than `client-ca` in [tls]: give it one \
+            "the certificate of a client was not signed by the authority `client-ca` in [tls]: give it one \
              that this authority signed"
         }
         Error::InvalidCertificate(

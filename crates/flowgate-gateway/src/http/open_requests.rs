@@ -1,8 +1,9 @@
-//! Counts the requests of one HTTP/2 connection that are open at the same time.
+//! Counts the open, answered and cancelled requests of one HTTP/2 connection. `connection_service` counts each request
+//! here, and `connection` ends a connection because of the counts.
 //!
-//! The HTTP library limits neither the time of a connection of HTTP/2 without requests nor the number of requests that
-//! are cancelled as soon as they have been sent (CVE-2023-44487). `connection` ends such connections by
-//! [`OpenRequests::idle`] and [`OpenRequests::flooded`].
+//! The HTTP library limits neither the time of an HTTP/2 connection without requests nor the number of requests that
+//! are cancelled as soon as they have been sent (CVE-2023-44487). `connection` notices both by [`OpenRequests::idle`]
+//! and [`OpenRequests::flooded`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +48,8 @@ impl OpenRequests {
         OpenRequest { requests: Arc::clone(self), is_answered: false, _place: place }
     }
 
-    /// Waits until no request has been open for the whole of the time `limit`. The caller then closes the connection.
+    /// Waits until the connection has had no open request for the whole time `limit`. The caller then closes the
+    /// connection.
     pub(crate) async fn idle(&self, limit: Duration) {
         let mut counts = self.0.subscribe();
         loop {
@@ -59,8 +61,8 @@ impl OpenRequests {
         }
     }
 
-    /// Waits until the client has cancelled more requests than it may: over [`MAX_CANCELLED`] more than were answered.
-    /// The caller then closes the connection.
+    /// Waits until the client has cancelled too many requests: the cancelled ones exceed the answered ones by more than
+    /// [`MAX_CANCELLED`]. The caller then closes the connection.
     pub(crate) async fn flooded(&self) {
         let is_over = |counts: &ConnectionRequestCounts| {
             counts.cancelled > counts.answered.saturating_add(MAX_CANCELLED)

@@ -54,7 +54,7 @@ impl HttpReply {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 content_type: JSON,
                 headers: Vec::new(),
-                body: br#"{"detail":"Error during analysis: the answer cannot be serialized"}"#.to_vec(),
+                body: br#"{"detail":"Error during analysis: the answer cannot be serialized because of a bug in the gateway: report it"}"#.to_vec(),
                 is_logged: false,
                 log_annotation: None,
             },
@@ -72,8 +72,8 @@ impl HttpReply {
         Self { log_annotation: Some(error.to_string()), ..reply }
     }
 
-    /// Annotates the log line of this reply with the text for the log of `rejection`, a failure of a part of the
-    /// request that this reply reports in its body. `None` removes the annotation.
+    /// Gives the log line of this reply the annotation of `rejection`. This is for a reply that reports in its body that
+    /// a part of the request failed; `rejection` describes that failure. `None` removes the annotation.
     pub(crate) fn annotate_from(mut self, rejection: Option<Self>) -> Self {
         self.log_annotation = rejection.and_then(|rejection| rejection.log_annotation);
         self

@@ -1,9 +1,10 @@
-//! Routes each request to its handler, with every check that may reject it on the way. `server` and `connection` own
-//! the [`GatewayService`].
+//! Passes each request to its handler, after every check that may reject it. `server` and `connection` share one
+//! [`GatewayService`], which holds the state of all routes.
 //!
 //! * `receive`: reads the body of a request.
 //! * `reached_limits`: reports limits that were reached, in the log and as rejections.
-//! * `agent_requests`: serves turns of agents, and messages to MCP servers.
+//! * `agent_requests`: serves requests of agents to models and MCP servers, questions of hooks, and judgements of
+//!   chats.
 //! * `external_processor`: serves Envoy's external processor.
 //! * `long_response`: sends responses that take long, in one piece or as a stream.
 //! * `page`: serves the page for people.
@@ -12,7 +13,7 @@
 //! * `metrics`: collects the metrics.
 //! * `route`: lists the routes.
 //! * `unmatched`: rejects requests that match no route.
-//! * `health`: the answer of the health route.
+//! * `health`: defines the answer of the health route.
 
 mod agent_requests;
 mod external_processor;
@@ -352,9 +353,9 @@ impl GatewayService {
         self.models().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 
-    /// Returns which parts of the gateway fail, and which are degraded (`late`): they fail, but the gateway works
-    /// without them. Also returns how many clients are in watch mode. Without a configuration of clients there is
-    /// nothing to report.
+    /// Returns the state of the gateway: the failing parts without which it does not work (`failing`), the failing
+    /// parts without which it still works (`late`), and the number of clients in watch mode. Without a configuration
+    /// of clients there is nothing to report.
     async fn health(&self) -> Health {
         let models = self.models();
         let failing = match &models {
@@ -379,7 +380,7 @@ impl GatewayService {
         models.approvals.check(&head.headers)?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
-        // Again, since the configuration may have been reloaded while the body arrived.
+        // Looked up again, since the configuration may have been reloaded while the body arrived.
         let models = self.routes_of_people()?;
         // In a task, which completes even if the client disconnects or the request takes too long: otherwise the audit
         // log would have an order that was not carried out.
@@ -480,7 +481,7 @@ impl GatewayService {
             )),
             Ok(Err(WorkError::Broken)) => Err(HttpReply::detail(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "Error during analysis: the evaluation failed because of a bug in the gateway",
+                "Error during analysis: the evaluation failed because of a bug in the gateway: report it",
             )),
             Err(_) => {
                 let detail = format!(

@@ -64,7 +64,8 @@ pub(crate) struct StreamExecutor {
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for StreamExecutor {
     /// Spawns the stream as a task that ends when the stream is complete or its client has accepted nothing for the
-    /// limit. By [`PROGRESS`], the body that the stream sends finds the progress that this task watches.
+    /// limit. This task watches a [`StreamProgress`]; the body that the stream sends finds it by [`PROGRESS`], and
+    /// updates it.
     fn execute(&self, stream: F) {
         let (progress, limit) = (Arc::new(StreamProgress::default()), self.limit);
         let stream = PROGRESS.scope(Arc::clone(&progress), stream);

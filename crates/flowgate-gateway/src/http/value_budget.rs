@@ -55,7 +55,7 @@ impl ValueBudget {
     /// Takes `bytes` for one body or one answer, which may take at most a quarter of the budget.
     ///
     /// # Errors
-    /// `TooLarge` if `bytes` are more than that; `Taken` if that many are not free now.
+    /// `TooLarge` if `bytes` exceed a quarter of the budget; `Taken` if that many bytes are not free now.
     pub(crate) fn take(&self, bytes: usize) -> Result<ValueBudgetShare, ValueBudgetError> {
         if bytes > self.max_share_bytes() {
             return Err(ValueBudgetError::TooLarge);

@@ -44,7 +44,7 @@ impl WorkerPool {
     /// Runs `work` when a worker is free.
     ///
     /// A cancelled request releases its place in the queue, but not a worker: a started job keeps its worker until it
-    /// ends, which its fuel bounds.
+    /// ends. The fuel of its evaluation bounds how long that takes.
     ///
     /// # Errors
     /// `Busy` if the queue is full; `Broken` if the work panics, or the system cannot start a thread.

@@ -29,7 +29,7 @@ impl BoundedHttp {
             // A redirect is not followed. Its status is returned like any other.
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // The issuer may have closed an idle connection, and a request sent on it would have no answer.
+            // No connection is reused: the issuer may have closed it, and a request sent on it would have no answer.
             .max_idle_connections(0)
             .proxy(None)
             .tls_config(tls_config(authorities))
@@ -99,7 +99,7 @@ fn successful((status, text): (u16, String)) -> Result<String, String> {
     match status {
         200 => Ok(text),
         300..400 => Err(format!(
-            "the issuer answered with the redirect {status}, which is not followed: name the address that it leads to"
+            "the issuer answered with the redirect {status}, which is not followed: configure the address to which it leads"
         )),
         _ => Err(format!("the issuer answered with the HTTP status {status}: check its address and its log")),
     }

@@ -69,7 +69,8 @@ impl ClientToken {
     pub(crate) fn accepts(&self, claims: &TokenClaims) -> bool {
         claims.is_for(&self.audience)
             && self.claims.iter().all(|(name, required)| match claims.get(name) {
-                // A list contains the required value.
+                // A claim with a list must contain the required value, unless that is a list too. Any other claim must
+                // equal the required value.
                 Some(Value::Array(all)) if !required.is_array() => all.contains(required),
                 Some(value) => value == required,
                 None => false,

@@ -161,9 +161,9 @@ impl Issuer {
         token.verify(keys.ok_or(TokenRefusal::NoKeys)?, &required)
     }
 
-    /// Fetches the keys, unless they come from a file. Does nothing if the cached keys are no longer `known`, the keys
-    /// that the caller has tried, because another task has fetched new ones; or after [`MAX_FETCHES`] fetches in the
-    /// last minute. Logs a failure.
+    /// Fetches the keys, unless they come from a file. `known` are the keys that the caller has tried. Does nothing if
+    /// the cached keys differ from `known`, because another task has fetched new ones, or after [`MAX_FETCHES`]
+    /// fetches in the last minute. Logs a failure.
     pub(crate) async fn refresh(self: &Arc<Self>, known: Option<&Arc<KeySet>>, log: &OperatorLog) {
         if matches!(self.settings.source, KeySource::File(_)) {
             return;

@@ -201,8 +201,8 @@ impl LoginSettings {
             }
         };
         let issuer = Arc::clone(&self.issuer);
-        // Limits the requests to the issuer that run at a time: anybody can begin a login, and return with an invented
-        // code.
+        // Limits the requests to the issuer that run at the same time: anybody can begin a login, and return with an
+        // invented code.
         let permit = tokio::time::timeout(EXCHANGE_WAIT, self.issuer.exchanges.acquire()).await;
         let _permit = permit.map_err(|_| {
             LoginFailure::Issuer("the issuer is still answering earlier logins: try again later".to_owned())

@@ -111,9 +111,10 @@ impl PendingLogins {
         Ok((cookie, secrets))
     }
 
-    /// Takes the login of the browser with this cookie when the issuer has returned `state`, and returns its secrets.
-    /// `None` if there is no such login, its time is over, it is complete already, or its state is not `state`. The
-    /// login then remains: another site, which can make the browser send such a request, must not be able to end it.
+    /// Removes the login of the browser with this cookie when the issuer has returned `state`, and returns its
+    /// secrets. Returns `None`, and leaves the login as it is, if there is no such login, its time is over, it is
+    /// complete already, or its state is not `state`: another site, which can make the browser send such a request,
+    /// must not be able to end the login.
     pub(crate) fn take_returned(&self, cookie: &str, state: &str, now: Instant) -> Option<LoginSecrets> {
         let mut logins = self.logins();
         let id = digest(cookie);

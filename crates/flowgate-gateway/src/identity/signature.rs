@@ -25,8 +25,8 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     },
 };
 
-/// Lets `jsonwebtoken` verify signatures with ring. The call fails, and the error is ignored, if this was done before,
-/// or a program that embeds the gateway has installed another provider: that one is then used.
+/// Lets `jsonwebtoken` verify signatures with ring. Has no effect if `jsonwebtoken` has a provider already: this one,
+/// from an earlier call, or that of a program that embeds the gateway.
 pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }

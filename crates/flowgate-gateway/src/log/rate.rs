@@ -35,7 +35,7 @@ struct RateWindow {
     suppressed: u64,
 }
 
-/// What becomes of a line.
+/// Whether a line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RateDecision {
     /// It is written, with the number of lines suppressed before it.

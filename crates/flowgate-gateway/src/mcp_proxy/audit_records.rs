@@ -1,6 +1,6 @@
-//! Creates the audit records about calls to MCP servers in addition to their verdicts: the question that an MCP client asks its
-//! user (elicitation), the user's answer, whether the call is then sent to its server, and calls that the chat had
-//! permitted and that the client makes through the proxy.
+//! Creates the audit records about calls to MCP servers in addition to their verdicts: the question that an MCP client
+//! asks its user (elicitation), the user's answer, whether the call is then sent to its server, and calls that the
+//! chat had permitted and that the client makes through the proxy.
 //!
 //! `conversation_inputs` calls it. The records are added to the state of the conversation (`session.events`), and
 //! written to the audit log before anything is sent.
@@ -54,7 +54,7 @@ impl McpExchange<'_> {
         session.events.extend(ran.map(AuditEntry::from));
     }
 
-    /// Records whether the call runs that a person has allowed in the question `asked`. If one of `actions` sends a
+    /// Records whether a call runs after a person has allowed it in the question `asked`. If one of `actions` sends a
     /// message to the server, the call runs and the approval is used. Otherwise the approval is void, and no longer
     /// stored as used.
     pub(super) async fn record_approval_outcome(

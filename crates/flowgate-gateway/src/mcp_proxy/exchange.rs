@@ -48,8 +48,8 @@ impl ModelRoutes {
             let why = "the body of the request is not valid UTF-8: encode it in UTF-8";
             return Some(error_reply(StatusCode::BAD_REQUEST, why));
         };
-        // Only the checks below use this value (`null` if the text is not JSON); the proxy parses the text itself, and
-        // decides whether it is valid.
+        // Only the checks below use this value (`null` if the text is not JSON). The proxy parses the text itself, and
+        // decides whether it is a valid message.
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         if let Err(why) = request.headers.check(&message) {
             return Some(error_reply(StatusCode::BAD_REQUEST, &why));
@@ -149,7 +149,7 @@ impl<'e> McpExchange<'e> {
         routes.figures.count(&figures, Instant::now());
         routes.metrics.count_calls(name, &self.verdicts.by_tool, watch.is_some());
         if let Some(tool) = called_tool(message, &self.request.server.name) {
-            // Other messages are judged like calls as well, under the names of their methods.
+            // Other messages are judged like calls, under the names of their methods. The coverage leaves these out.
             let judged = self.verdicts.tools.iter().filter(|judged| **judged == tool);
             judged.for_each(|judged| routes.coverage.note_call(name, judged));
             routes.metrics.count_tool_time(name, &tool.to_string(), took);

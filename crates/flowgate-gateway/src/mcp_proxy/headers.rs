@@ -17,8 +17,8 @@ const METHOD: &str = "mcp-method";
 const NAME: &str = "mcp-name";
 /// The prefix of headers that repeat an argument of a call.
 const ARGUMENT: &str = "mcp-param-";
-/// The beginning and the end of a base64 value, in which a header contains a text with other characters than visible
-/// ASCII.
+/// The beginning and the end of a base64 value, by which a header carries a text that has characters other than
+/// visible ASCII.
 const BASE64: (&str, &str) = ("=?base64?", "?=");
 
 /// The MCP headers of a client's request.
@@ -35,7 +35,8 @@ impl McpHeaders {
     /// Reads the MCP headers.
     ///
     /// # Errors
-    /// If one is sent twice, is not plain text, or is not a protocol version where one is expected.
+    /// If a header is sent twice or has characters other than visible ASCII, or the header for the version does not
+    /// have the form of a version of MCP.
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, String> {
         let single_value = |name: &str| {
             let mut values = headers.get_all(name).iter();
@@ -116,9 +117,9 @@ impl McpHeaders {
     }
 }
 
-/// Returns whether a browser sends the request for a web page of another host than the local one, according to its
-/// header `Origin`. An origin that cannot be parsed counts as another host. Such requests are refused: the page has no
-/// key, but a proxy in front of the gateway may add one.
+/// Returns whether a browser sends the request for a web page, according to its header `Origin`, unless the page comes
+/// from this machine. An origin that cannot be parsed counts as another machine. Such requests are refused: the page
+/// has no key, but a proxy in front of the gateway may add one.
 pub(super) fn is_from_web_page(headers: &HeaderMap) -> bool {
     let is_local = |origin: &str| {
         let uri = origin.parse::<Uri>().ok();

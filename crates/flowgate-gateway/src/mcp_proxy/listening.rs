@@ -1,6 +1,7 @@
-//! Forwards the server messages that answer no request, in a *listening stream*. A client opens it by `GET` in protocol
-//! revisions with sessions, and by `subscriptions/listen` in the revision without sessions. `http::service` calls
-//! [`ModelRoutes::listen`] for `GET`; `server_requests` handles the messages of a subscription here.
+//! Forwards the messages of an MCP server that answer no request, in a *listening stream*. A client opens the stream
+//! by `GET` in protocol revisions with sessions, and by `subscriptions/listen` in the revision without sessions.
+//! `http::service` calls [`ModelRoutes::listen`] for `GET`; for a subscription, `server_requests` passes each message
+//! of the server to this file.
 //!
 //! Such a stream does not count against the limit on ordinary requests, and does not lock its conversation. It ends
 //! when the client disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts
@@ -79,7 +80,7 @@ impl ModelRoutes {
             }
         };
         exchange.reply.begin().await;
-        // Replaces the check of above, which could not send comments to the client: the reply has only begun now.
+        // Replaces the earlier check by one that also sends comments to the client: the reply has begun only now.
         let mut stop = exchange.add_stream_check(stop);
         if let Err(failure) = exchange.forward_messages(&mut events, &mut stop).await
             && !presence.is_disconnected()

@@ -1,5 +1,6 @@
-//! Writes the reply to a client of an MCP server: one message, or a stream of messages. A stream begins as late as
-//! possible, with the first message that precedes the answer: a failure before that is reported with an HTTP status.
+//! Writes the reply to a client of an MCP server: one message, or a stream of messages. A listening stream begins at
+//! once. Any other stream begins with the first message that precedes the answer: a failure before that is reported
+//! with an HTTP status.
 //!
 //! `exchange`, `person_questions`, `server_requests` and `listening` write here.
 

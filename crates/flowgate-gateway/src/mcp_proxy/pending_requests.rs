@@ -77,9 +77,9 @@ impl PendingRequests {
         RunningRequest { pending: self, id, cancelled }
     }
 
-    /// Cancels the request with this server-side id; if it does not run, remembers the cancellation. Returns true if
-    /// [`MAX_CANCELLED`] cancellations were remembered and were forgotten to make room: cancellations of requests that
-    /// have already ended fill this memory too.
+    /// Cancels the request with this server-side id; if it does not run, remembers the cancellation. If
+    /// [`MAX_CANCELLED`] cancellations are remembered already, which can belong to requests that have ended, forgets
+    /// all of them first and returns true.
     pub(crate) fn cancel(&self, id: &Value) -> bool {
         let (id, mut requests) = (id.to_string(), self.requests());
         if let Some(running) = requests.running.get(&id) {

@@ -51,7 +51,8 @@ impl McpExchange<'_> {
         // The question is closed even if the client has disconnected.
         self.apply_event_for(
             &ClientPresence::default(),
-            // The answer can let the call run, so it asks for labels if the call did.
+            // If the person agrees, the call runs. Its answer then has labels if the request with the call asked for
+            // them.
             ProxyEvent::Client {
                 text: answer.unwrap_or_else(|| cancellation.to_string()),
                 labels: self.request.labels,

@@ -18,12 +18,13 @@ use crate::limits::count_values;
 pub(crate) struct ServerProxyEvent {
     pub(crate) server: String,
     pub(crate) what: ProxyEvent,
-    /// What the policy decided about the input, with which it can be carried over to another policy. `None` in watch
-    /// mode, and in a conversation that an earlier version of the gateway has stored.
+    /// What the policy decided about the input (its rulings). By these, the input can be replayed in a conversation
+    /// under another policy. `None` in watch mode, and in a conversation that an earlier version of the gateway has
+    /// stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rulings: Option<Vec<ProxyRuling>>,
-    /// Of an input that was carried over from a conversation under an earlier policy: the word for generated request
-    /// ids in that conversation.
+    /// The word from which request ids were generated in an earlier conversation, if this input was carried over from
+    /// that conversation to one under the present policy; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) earlier: Option<String>,
 }

@@ -180,7 +180,7 @@ impl ModelRoutes {
             // The conversation of a chat is found by a prefix of its messages, which a request to an MCP server lacks.
             None if client.spec.upstream.is_some() => {
                 let why = format!(
-                    "the request names no conversation, as it must for a client that also uses a model: send \
+                    "the request names no conversation, but a client that also uses a model has to name one: send \
                     the header `{CONVERSATION}`"
                 );
                 return Err(bad(why));

@@ -37,8 +37,8 @@ impl ServerCredential {
         }
     }
 
-    /// Returns what authorizes the next request; `None` if nothing does. If the server has rejected the token
-    /// `rejected`, returns another one.
+    /// Returns the credential for the next request; `None` if the server needs none. `rejected` is the credential that
+    /// the server has just rejected, if it has rejected one: a rejected token is replaced by another one.
     ///
     /// # Errors
     /// Why there is no token, for the operator's log, without text of the issuer and without its address.

@@ -144,8 +144,9 @@ impl<'e> McpExchange<'e> {
         StopSignal { client: self.presence.clone(), cancelled, ..StopSignal::default() }
     }
 
-    /// Adds to a signal the further conditions that end a listening stream: the shutdown of the gateway, and freezes.
-    /// The check for freezes also keeps the client's connection open, once the reply has begun.
+    /// Adds to a signal the further conditions that end a listening stream: the shutdown of the gateway, a freeze, and
+    /// the expiry of the client's token. The check for the last two also keeps the client's connection open, once the
+    /// reply has begun.
     pub(super) fn add_stream_check(&self, stop: StopSignal<'e>) -> StopSignal<'e> {
         let check = StreamCheck::new(self.routes, self.request, self.reply.begun_parts());
         StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(check)), ..stop }
@@ -243,11 +244,11 @@ impl<'e> McpExchange<'e> {
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
             let (effect, problem) = match why {
                 ValueBudgetError::TooLarge => (
-                    "an answer of a server was not read, since it alone needs more than a quarter of `--max-values`; the client received an error for it",
+                    "a message of a server was not read, since it alone needs more than a quarter of `--max-values`; a request that waited for it failed",
                     "the answer of the MCP server has too many JSON values: raise `--max-values`, or let the agent ask for less",
                 ),
                 ValueBudgetError::Taken => (
-                    "an answer of a server was not read, and the client received an error for it",
+                    "a message of a server was not read; a request that waited for it failed",
                     "the gateway has no memory left for the answer of the MCP server: raise `--max-values`, or let the agent try again later",
                 ),
             };
@@ -265,8 +266,8 @@ impl<'e> McpExchange<'e> {
     }
 
     /// Hands a server's message to the proxy, which judges and labels it, and returns the resulting actions. Returns a
-    /// problem instead if the message exceeds a limit or answers another request than `id`, or if a freeze stops the
-    /// server, the called tool or a method that the message requests of the client.
+    /// problem instead if the message exceeds a limit or is an answer to a request other than `id`, or if a freeze
+    /// stops the server, the called tool or a method that the message requests of the client.
     pub(super) async fn handle_server_message(
         &mut self,
         id: &Value,

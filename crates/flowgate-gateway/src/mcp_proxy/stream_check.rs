@@ -1,6 +1,7 @@
-//! Checks periodically during a listening stream whether a freeze stops the stream or the token of its client has
-//! expired, and sends comments, so that no intermediary of HTTP closes the idle connection. `server_requests` creates
-//! the checks, and `stop_signal` runs them.
+//! Defines the periodic check of a stream on which a client only listens for messages of an MCP server. The check ends
+//! the stream if a freeze stops it or the client's token has expired. It also sends SSE comments, so that no HTTP
+//! proxy closes the idle connection. `server_requests` creates a [`StreamCheck`], and `stop_signal` calls it when it
+//! is due.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,7 +1,7 @@
 //! Restricts the tools of an MCP server that a client may see and call to the tools that the client's tenant has
 //! approved. An approval is valid only for the approved description of a tool, since a server could win approval with a
-//! harmless description and change it later. A person approves tools. Unless the configuration requires this from the
-//! beginning (`approves_first`), the first list that a tenant receives from a server counts as approved.
+//! harmless description and change it later. A person approves tools. But the first list that a tenant receives from a
+//! server counts as approved, unless the configuration requires a person's approval for it too (`approves_first`).
 //!
 //! `conversation_inputs` calls [`McpExchange::pin`], which gives the proxy the approved tools, before it hands an input
 //! to the proxy. After that it calls `note_tools`, which records new tools for a person to approve.
@@ -59,7 +59,7 @@ impl McpExchange<'_> {
 
     /// Stores the tools of a first list, which the proxy has accepted as approved ([`ProxyAction::Pins`]), and asks
     /// people about the tools that the proxy has not accepted, at most [`MAX_PROPOSED`] of one list. Removes the
-    /// actions that report these tools: they are for the gateway only.
+    /// actions that report accepted or unaccepted tools, since they are for the gateway only.
     ///
     /// # Errors
     /// If the tenant has approved other descriptions at the same time; the client has to list the tools again.

@@ -24,8 +24,8 @@ use super::stop_signal::StopSignal;
 pub(super) const SESSION: &str = "mcp-session-id";
 /// The time limit for a connection to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time limit of a server for an answer, including all messages before it, and for one stream of messages that
-/// answer no request, after which the client may open another.
+/// The time limit for an answer of a server, including all messages before the answer. It is also the time limit for
+/// one stream of messages that answer no request; the client may open another stream afterwards.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 /// The time in which a message has to reach its server after the wait for its answer has ended.
 const ABANDONED_TIMEOUT: Duration = Duration::from_secs(15);
@@ -132,7 +132,7 @@ impl McpServerClient {
         tokio::spawn(deliver(request, self.credential.clone(), place, answer_sender));
         // A task that ends without an answer counts as a server that cannot be reached.
         let bytes = stop.wait_for(answer).await?.unwrap_or(Err(UNREACHABLE))?;
-        // Only for a request with a session, the status 404 means that the session is unknown.
+        // The status 404 means that the session is unknown only if the request names a session.
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         read_answer(bytes, ServerRequestKind::Answer, has_session, stop).await
     }
@@ -155,7 +155,7 @@ impl McpServerClient {
             request = request.header("last-event-id", since);
         }
         let bytes = stop.wait_for(send_authorized(request, &self.credential, place)).await??;
-        // Only for a request with a session, the status 404 means that the session is unknown.
+        // The status 404 means that the session is unknown only if the request names a session.
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         read_answer(bytes, ServerRequestKind::Stream, has_session, stop).await
     }
@@ -198,7 +198,7 @@ impl McpServerClient {
             // A message is sent once: the server may have acted on it.
             .retry(reqwest::retry::never())
             .referer(false)
-            // With a connection for each request, one that stalls holds up no other.
+            // HTTP/1.1 uses a connection for each open request, so a request that stalls does not delay others.
             .http1_only()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
@@ -211,7 +211,8 @@ impl McpServerClient {
 }
 
 /// Takes one of the [`MAX_OPEN_REQUESTS`] places for requests to one server; `open` counts the taken ones. Ordinary
-/// requests and listening streams have a count each. The error is the reason why there is no answer if all are taken.
+/// requests and listening streams are counted separately. The error is the reason why a request is not sent if all
+/// places are taken.
 fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
     OpenRequestPlace::acquire(open, MAX_OPEN_REQUESTS)
         .ok_or("too many requests to this MCP server are in progress: try again after some are answered")
@@ -303,7 +304,7 @@ async fn read_answer(
 ) -> Result<ServerAnswer, &'static str> {
     // A request for a stream expects no single message.
     let listens = kind == ServerRequestKind::Stream;
-    // An id that is too long, or has other characters than visible ASCII, is ignored.
+    // An id that is too long, or has characters other than visible ASCII, is ignored.
     let is_session = |id: &&str| id.len() <= 256 && id.bytes().all(|byte| byte.is_ascii_graphic());
     let session = bytes.header(SESSION).filter(is_session).map(str::to_owned);
     let content = bytes.header("content-type").unwrap_or_default().to_ascii_lowercase();

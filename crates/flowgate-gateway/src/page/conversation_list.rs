@@ -1,5 +1,5 @@
-//! Serves the list of the stored conversations that a person may see, newest first, in several answers. `http::service`
-//! calls it.
+//! Serves the list of the stored conversations that a person may see, newest first. Each answer has a part of the list.
+//! `http::service` calls it.
 
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::json;

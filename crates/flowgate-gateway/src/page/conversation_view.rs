@@ -176,9 +176,9 @@ impl RequestedConversation {
         reply_of(self.replayed(&mut |monitor, _, clearance| exported_trace::page(monitor, &clearance, from)))
     }
 
-    /// Replays the conversation, or carries it over to the present policy if it began under another one, and returns
-    /// what `view` returns at its end, with the names of the client and of the conversation. `view` receives the verdicts, of which a
-    /// carried conversation has none, and the clearance of the person.
+    /// Replays the conversation, or carries it over to the present policy if it began under another one. Then calls
+    /// `view`, and returns its result with the names of the client and of the conversation. `view` receives the
+    /// monitor, the verdicts (none if the conversation was carried over) and the clearance of the person.
     ///
     /// # Errors
     /// The reply to send if the conversation cannot be replayed.

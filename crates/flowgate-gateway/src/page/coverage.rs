@@ -1,7 +1,7 @@
 //! Notes which clients, MCP servers and tools the gateway has seen since its start, and how many requests came from
-//! strangers: the *coverage*. `coverage_route` compares it with the configuration and the policies. So a person sees
-//! which tools no statement covers, and which clients and servers of the configuration were not seen: if they are in
-//! use, then without the gateway.
+//! unknown clients: the *coverage*. `coverage_route` compares it with the configuration and the policies. A person
+//! then sees the tools that no statement covers, and the clients and servers of the configuration that were not
+//! seen: if these are in use, their traffic does not pass the gateway.
 //!
 //! The routes of models and MCP servers note here. Names of tools are bounded in number and length, since agents and
 //! models choose them; names of clients and servers are those of the configuration.
@@ -48,7 +48,7 @@ pub(crate) struct SeenClient {
     pub(crate) unknown_servers: u64,
     /// The tools that it has offered to its model, that its servers have listed, or that were called.
     pub(crate) tools: BTreeMap<Tool, SeenTool>,
-    /// The number of times that a tool was seen which is not noted: there was no room, or its name is too long.
+    /// The number of times that a tool was seen but not noted, because there was no room or its name is too long.
     pub(crate) left_out: u64,
 }
 
@@ -82,7 +82,7 @@ impl Coverage {
         seen.strangers = seen.strangers.saturating_add(1);
     }
 
-    /// Notes a request of a client to a server; `None` for one that the client may not use.
+    /// Notes a request of a client to a server. `server` is `None` if the client may not use the requested server.
     pub(crate) fn note_server(&self, client: &str, server: Option<&str>) {
         let mut seen = self.seen();
         let client = seen.client(client);
@@ -125,8 +125,8 @@ impl SeenAgents {
         client
     }
 
-    /// Notes that a tool of a client was seen now, and changes its entry by `note`. If the tool has no entry and gets
-    /// none, because there is no room or its name is too long, counts only that.
+    /// Notes that a tool of a client was seen now, and changes its entry by `note`. A tool without an entry gets one,
+    /// unless there is no room or its name is too long; in this case, only the counter `left_out` is increased.
     fn tool(&mut self, client: &str, tool: Tool, note: impl FnOnce(&mut SeenTool)) {
         let has_room = self.tools < MAX_TOOLS;
         let client = self.client(client);

@@ -17,7 +17,8 @@ impl ModelRoutes {
     /// Returns the reply with the clients of the person's tenants. For each, it has the times of its requests, the
     /// servers that it may use and has used, and its tools with what its policy declares about them. The tools are left
     /// out for a person who may not read everything of the client, since models choose the names of the tools that they
-    /// call. The number of requests of strangers is only for people of all tenants.
+    /// out for a person who may not read everything of the client, since models choose the names of the tools that
+    /// they call. The number of requests of unknown clients (`strangers`) is only for people of all tenants.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated.

@@ -16,10 +16,10 @@ use crate::approvals::clearance::{HIDDEN, ReadBound};
 /// The bytes of the events of one answer, after which no further event is added.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Returns the events from number `from` on, as many as fit into one answer: `events`, each a line of a trace, and
-/// `next`, the number of the first event of the next answer, or null after the last one. Events are numbered without
-/// those that the clearance does not cover. `parameters` are the parameters of the policy, which a policy may test
-/// without a label: they are empty unless the clearance covers everything.
+/// Returns the events from number `from` on, as many as fit into one answer. In the JSON, `events` has a line of a
+/// trace for each of them, and `next` is the number of the first event of the next answer, or null after the last one.
+/// Only events that the clearance covers have a number. `parameters` has the parameters of the policy; since they have
+/// no label, it is empty unless the clearance covers everything.
 pub(super) fn page(monitor: &Monitor, clearance: &ReadBound, from: usize) -> Value {
     let trace = monitor.trace();
     let shown = (0..trace.len()).map(EventId).filter(|id| {
@@ -46,7 +46,7 @@ pub(super) fn page(monitor: &Monitor, clearance: &ReadBound, from: usize) -> Val
 /// Returns an event as a line of a trace, with a constant in place of what the clearance does not cover.
 fn line(event: &Event, monitor: &Monitor, clearance: &ReadBound) -> Value {
     let document = &event.document;
-    // The label of the root joined with those of all parts: nothing is hidden.
+    // `label_of(0)` is the join of the labels of the root and of all parts: nothing is hidden.
     if clearance.covers(&document.label_of(0)) && clearance.covers(&document.frame_label()) {
         return trace_lines::line(event, monitor);
     }
@@ -56,7 +56,8 @@ fn line(event: &Event, monitor: &Monitor, clearance: &ReadBound) -> Value {
     match &mut body {
         EventBody::Message(message) => message.content = redacted.member("content", &message.content),
         EventBody::Call(call) => {
-            // The arguments of a trace are an object, so that a constant is no value of them.
+            // The arguments of a call must be an object in a trace, so hidden arguments become an object with a
+            // constant as the name of its only member.
             let arguments = redacted.member("arguments", &Value::Null);
             let hidden = || Map::from_iter([(HIDDEN.to_owned(), Value::Bool(true))]);
             call.arguments = Ok(match arguments {
@@ -97,12 +98,13 @@ impl RedactedDocument<'_> {
         self.shows_root && node.is_some_and(|node| self.clearance.covers(&self.document.label_of(node)))
     }
 
-    /// Returns a member of the event as far as it is shown. A text with a hidden part stays a text; `original` is the
-    /// value of the member.
+    /// Returns a member of the event as far as it is shown. `original` is the member's value in the event; if it is
+    /// null, the value is taken from the document. A text that was parsed as a list or a map, and of which a part is
+    /// hidden, becomes a text again.
     fn member(&self, name: &str, original: &Value) -> Value {
         if self.shows(name) {
             return match original {
-                // The caller gives no value: the document has it.
+                // The caller has no value, so the value of the document is used.
                 Value::Null => {
                     self.document.key(0, name).map_or(Value::Null, |node| self.document.to_value(node))
                 }

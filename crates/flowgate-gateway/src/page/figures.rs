@@ -145,8 +145,8 @@ impl FigureSeries {
 
 impl Intervals {
     /// Returns the interval at the time `since` after the start; adds it, and those before it, if they do not exist
-    /// yet. While its index reaches [`MAX_INTERVALS`], doubles the width and merges each pair of intervals. Returns
-    /// `None` only if a number overflows.
+    /// yet. If there would be more than [`MAX_INTERVALS`] intervals, first doubles their width and merges each pair,
+    /// as often as necessary. Returns `None` only if a number overflows.
     fn at(&mut self, since: Duration) -> Option<&mut IntervalFigures> {
         loop {
             // `max` only guards the division: no width is less than a millisecond.

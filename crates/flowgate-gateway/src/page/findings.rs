@@ -49,7 +49,7 @@ impl FindingKind {
         }
     }
 
-    /// Returns the kind of a reason of a verdict; `None` for what speaks for a call.
+    /// Returns the kind of a reason of a verdict; `None` for a reason that speaks for the call.
     fn of(reason: ReasonKind) -> Option<Self> {
         match reason {
             ReasonKind::Requirement | ReasonKind::Undeclared => Some(Self::Requirement),

@@ -63,6 +63,8 @@ impl<'m> LabelledTrace<'m> {
     /// event of the next answer, or null after the last event.
     pub(crate) fn page(mut self, from: usize, judged: &[CallVerdict]) -> Value {
         let (mut events, mut end) = (Vec::new(), from);
+        // The labels of the events before `from` are numbered first, so that a label has the same number in all
+        // answers.
         for id in self.shown.clone().into_iter().take(from) {
             self.number_labels(id);
         }
@@ -155,7 +157,8 @@ impl<'m> LabelledTrace<'m> {
         }))
     }
 
-    /// Numbers the labels of the event `id`, which is not in the answer, as [`event`](Self::event) does.
+    /// Numbers the labels of the event `id`, which belongs to an earlier answer, in the order in which
+    /// [`event`](Self::event) does.
     fn number_labels(&mut self, id: EventId) {
         let monitor = self.monitor;
         let Some(event) = monitor.trace().event(id) else { return };

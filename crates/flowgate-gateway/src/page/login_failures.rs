@@ -1,5 +1,6 @@
-//! Limits the failed logins of one IP address, so that nobody can try many keys (`session_routes`), or have an issuer
-//! asked about many invented codes (`login_routes`). Each of both has counts of its own.
+//! Limits the failed logins of one IP address. Otherwise, one address could try many keys (`session_routes`), or make
+//! the gateway ask an issuer about many invented codes (`login_routes`). Failures with keys and failures with codes
+//! are counted separately.
 //!
 //! While an address is refused, a login with a valid key fails too: otherwise the answers would reveal which key is
 //! valid. Other requests with a session or a key are not affected.
@@ -35,8 +36,8 @@ impl LoginFailures {
             .is_some_and(|failures| failures.count >= MAX_FAILURES && !failures.is_over(now))
     }
 
-    /// Counts a failed login of an address at `now`. If there is no room for a further address, forgets those whose
-    /// time is over or, if there are none, the one whose count began first.
+    /// Counts a failed login of an address at `now`. If there is no room for a further address, forgets the addresses
+    /// whose window is over or, if there are none, the address whose count began first.
     pub(crate) fn count(&self, address: IpAddr, now: Instant) {
         let mut counts = self.counts();
         if !counts.contains_key(&address) && counts.len() >= MAX_ADDRESSES {

@@ -2,8 +2,8 @@
 //!
 //! `GET /ui/login` redirects the browser to the issuer, and the issuer redirects it back to `GET /ui/login/callback`.
 //! This route redirects the browser to the page, which takes the completed login by `POST /ui/api/session` and receives
-//! the token of its session. By these steps, no address contains the token. No route redirects to another site than the
-//! issuer.
+//! the token of its session. In this way, the token is never a part of an address. The only other site to which a route
+//! redirects is the issuer.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -51,8 +51,8 @@ impl ApprovalService {
     }
 
     /// Completes a login with the query that the issuer has added to the address, and returns the reply that redirects
-    /// the browser to the page. `address` is the address of the connection: one from which the issuer has been sent many
-    /// invented codes is refused before the issuer is asked again.
+    /// the browser to the page. `address` is the address of the connection: if the issuer has refused too many codes
+    /// from it, the login is refused without a request to the issuer.
     ///
     /// # Errors
     /// The page to show if the login failed, or the person has no role.
@@ -98,13 +98,15 @@ impl ApprovalService {
         Ok(reply.with_header("set-cookie", &login_cookie(login, &new_cookie)))
     }
 
-    /// Checks that the issuer has not refused too many codes from an address. Anybody can begin a login and invent a
-    /// code, and each costs a request to the issuer. Nobody else can cause such a request, since it needs the cookie and
-    /// the state of a login. These failures are counted apart from those of keys: a wrong secret of the gateway, by which
-    /// the issuer refuses all codes, does not lock out people with keys.
+    /// Checks that the issuer has not refused too many codes from an address. Anybody can begin a login and return
+    /// with an invented code, and each code costs a request to the issuer. A web page of another site cannot cause
+    /// such a request in a person's browser, since the request needs the cookie and the state of a login.
+    ///
+    /// These failures are counted separately from those of keys: if the issuer refuses all codes because the gateway
+    /// has a wrong secret, people with keys can still log in.
     ///
     /// # Errors
-    /// The page to show if it has.
+    /// The page to show if the issuer has refused too many codes.
     fn check_refused_codes(&self, address: IpAddr) -> Result<(), HttpReply> {
         if !self.refused_codes.is_refused(address, Instant::now()) {
             return Ok(());

@@ -90,7 +90,8 @@ impl ApprovalService {
             None => {
                 let person = self.people.find(headers).ok_or_else(|| {
                     self.login_failures.count(address, now);
-                    let message = "this is the key of no person: use the key that [people.NAME] of the configuration names";
+                    let message =
+                        "no person has this key: send the key that [people.NAME] of the configuration names";
                     HttpReply::detail(StatusCode::UNAUTHORIZED, message)
                 })?;
                 (SessionHolder::Person(person.name.clone()), person, LIFETIME)

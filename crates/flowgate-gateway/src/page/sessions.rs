@@ -103,7 +103,8 @@ fn cookie(value: &str, max_age: u64, is_over_tls: bool) -> String {
     format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}")
 }
 
-/// Returns the name of the cookie of a session. Only over TLS can a browser be told whose cookie it is.
+/// Returns the name of the cookie of a session. The name for TLS has a prefix by which a browser accepts the cookie
+/// only from this host.
 fn cookie_name(is_over_tls: bool) -> &'static str {
     if is_over_tls { HOST_COOKIE } else { COOKIE }
 }
@@ -140,9 +141,10 @@ impl PageSessions {
         Ok(secrets)
     }
 
-    /// Returns the session whose cookie and token a request carries, and the person who has it. `None` if the cookie or
-    /// the token is missing, wrong or sent twice, the cookie has the name of sessions that began in the other way, the
-    /// session is over at `now`, or the request comes from a web page of another site.
+    /// Returns the session whose cookie and token a request carries, and the person who has it. `None` if the cookie
+    /// or the token is missing, wrong or sent twice, if a session that began over TLS has the cookie name for sessions
+    /// without TLS or the reverse, if the session is over at `now`, or if the request comes from a web page of another
+    /// site.
     pub(crate) fn find(&self, headers: &HeaderMap, now: Instant) -> Option<(SessionId, SessionHolder)> {
         if browser_origin::is_foreign(headers) {
             return None;
@@ -151,7 +153,7 @@ impl PageSessions {
         let (token, None) = (tokens.next()?, tokens.next()) else { return None };
         let token = digest(token.to_str().ok()?);
         let sessions = self.sessions();
-        // A browser that has reached the page in both ways has two cookies.
+        // A browser that has reached the page both over TLS and without it has two cookies.
         [HOST_COOKIE, COOKIE].into_iter().find_map(|name| {
             let id = digest(named_cookie(headers, name)?);
             // Digests are compared, and nobody can guess a secret by parts of its digest: the time reveals nothing.

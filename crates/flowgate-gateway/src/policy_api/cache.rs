@@ -103,7 +103,7 @@ impl CachedPolicies {
     /// Adds a policy, and evicts the least recently used ones until at most `policies` policies are left, which take at
     /// most `bytes` bytes together.
     fn insert(&mut self, key: PolicyKey, policy: Arc<Policy>, policies: usize, bytes: usize) {
-        // Does nothing if another thread has compiled and added the policy at the same time.
+        // Another thread has compiled and added the policy at the same time.
         if self.compiled.contains_key(&key) {
             return;
         }

@@ -10,8 +10,8 @@ use flowgate::policy::{Diagnostic, Severity};
 
 /// The most diagnostics that are shown; the others are counted.
 const MAX_DIAGNOSTICS: usize = 50;
-/// The most characters of a line that are shown before the position. From the first of them on, at most twice as many
-/// characters are shown.
+/// The most characters of a line that are shown before the position of a diagnostic. At most twice as many characters
+/// of the line are shown in all.
 const AROUND: usize = 120;
 
 /// Returns the text about the first [`MAX_DIAGNOSTICS`] diagnostics of the policy `source`, in their order.

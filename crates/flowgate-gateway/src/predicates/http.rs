@@ -21,7 +21,8 @@ pub(super) fn agent() -> ureq::Agent {
         .http_status_as_error(false)
         // The operator chose neither the target of a redirect nor a proxy.
         .max_redirects(0)
-        // A service may close an idle connection at any time, and a question sent just then would have no answer.
+        // No connection is reused: the service may close it at any time, and a question sent just then would have no
+        // answer.
         .max_idle_connections(0)
         .proxy(None)
         .build();
@@ -80,15 +81,15 @@ impl PredicateSource for HttpPredicateSource {
         }
         if u64::try_from(text.len()).is_ok_and(|length| length > longest) {
             return Err(format!(
-                "the answer of the service is longer than {MAX_ANSWER} bytes: let it send less"
+                "the answer of the service is longer than {MAX_ANSWER} bytes: change the service so that it sends less"
             ));
         }
         match json::parse(&text, Numbers::Any) {
             Ok(Value::Object(mut answer)) if answer.len() == 1 => answer
                 .remove("answer")
-                .ok_or_else(|| "the answer of the service has no field `answer`: let it send `{\"answer\": VALUE}`".to_owned()),
+                .ok_or_else(|| "the answer of the service has no field `answer`: change the service so that it sends `{\"answer\": VALUE}`".to_owned()),
             _ => {
-                Err("the answer of the service is not a JSON object whose only field is `answer`: let it send `{\"answer\": VALUE}`".to_owned())
+                Err("the answer of the service is not a JSON object whose only field is `answer`: change the service so that it sends `{\"answer\": VALUE}`".to_owned())
             }
         }
     }
@@ -152,19 +153,21 @@ mod tests {
         check(
             Some(&reply("200 OK", "true")),
             &no(
-                "the answer of the service is not a JSON object whose only field is `answer`: let it send `{\"answer\": VALUE}`",
+                "the answer of the service is not a JSON object whose only field is `answer`: change the service so that it sends `{\"answer\": VALUE}`",
             ),
         );
         let twice = r#"{"answer": true, "answer": false}"#;
         check(
             Some(&reply("200 OK", twice)),
             &no(
-                "the answer of the service is not a JSON object whose only field is `answer`: let it send `{\"answer\": VALUE}`",
+                "the answer of the service is not a JSON object whose only field is `answer`: change the service so that it sends `{\"answer\": VALUE}`",
             ),
         );
         check(
             Some(&reply("200 OK", r#"{"answers": true}"#)),
-            &no("the answer of the service has no field `answer`: let it send `{\"answer\": VALUE}`"),
+            &no(
+                "the answer of the service has no field `answer`: change the service so that it sends `{\"answer\": VALUE}`",
+            ),
         );
         check(
             Some(&reply("500 Oops", r#"{"answer": true}"#)),
@@ -175,7 +178,9 @@ mod tests {
         let long = format!("{{\"answer\": \"{}\"}}", "x".repeat(70_000));
         check(
             Some(&reply("200 OK", &long)),
-            &no("the answer of the service is longer than 65536 bytes: let it send less"),
+            &no(
+                "the answer of the service is longer than 65536 bytes: change the service so that it sends less",
+            ),
         );
         check(
             Some("no HTTP at all"),

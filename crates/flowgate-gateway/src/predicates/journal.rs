@@ -24,8 +24,8 @@ const TURN_TIME: Duration = Duration::from_secs(10);
 /// The only error that a conversation receives for a failed predicate. The cause is written to the operator's log only:
 /// a source could choose it (a status, a delay) by the content of the question, and so leak this content.
 const NO_ANSWER: &str = "the predicate gave no valid answer; the log of the gateway has the cause";
-/// The error of a replay for a question that the recorded turn did not ask.
-const NOT_RECORDED: &str = "the recorded turn has no answer of it to these arguments, and a replay does not ask the service or module that answers it: only a live turn shows the result";
+/// The error of a replay for a question to which the recorded turn has no answer.
+const NOT_RECORDED: &str = "the recorded turn has no answer of the predicate to these arguments, and a replay does not ask its service or module: only a live turn shows the result";
 /// The maximum number of failures that are reported for one turn.
 const MAX_FAILURES: usize = 20;
 

@@ -159,11 +159,11 @@ impl PredicateSource for WasmPredicateSource {
         let question = Value::Array(arguments.to_vec()).to_string();
         let answer = self.ask(&question, time).map_err(|failure| failure.to_string())?;
         let text = String::from_utf8(answer).map_err(|_| {
-            "the answer of the module is not valid UTF-8: let it write JSON in UTF-8".to_owned()
+            "the answer of the module is not valid UTF-8: change the module so that it writes JSON in UTF-8".to_owned()
         })?;
         // `Numbers::Any`: numbers that parsers may read differently are accepted too.
         json::parse(&text, Numbers::Any).map_err(|_| {
-            "the answer of the module is not valid JSON: let it write the answer as one JSON value".to_owned()
+            "the answer of the module is not valid JSON: change the module so that it writes the answer as one JSON value".to_owned()
         })
     }
 }
@@ -190,12 +190,12 @@ impl std::fmt::Display for WasmCallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Outside => f.write_str("the module returned an answer that is outside its memory: correct the address and the length that it returns"),
-            Self::Long => write!(f, "the answer of the module is longer than {MAX_ANSWER} bytes: let it return less"),
+            Self::Long => write!(f, "the answer of the module is longer than {MAX_ANSWER} bytes: change the module so that it returns less"),
             Self::Run(error) => match error.downcast_ref::<Trap>() {
                 Some(Trap::OutOfFuel) => {
-                    write!(f, "the module exceeded the limit of {FUEL} instructions for one answer: let it compute less")
+                    write!(f, "the module exceeded the limit of {FUEL} instructions for one answer: change the module so that it computes less")
                 }
-                Some(Trap::Interrupt) => f.write_str("the module did not answer within the time limit: let it compute less"),
+                Some(Trap::Interrupt) => f.write_str("the module did not answer within the time limit: change the module so that it computes less"),
                 Some(trap) => write!(f, "the module stopped: {trap}"),
                 None => write!(f, "the module cannot be run: {}", error.root_cause()),
             },
@@ -239,15 +239,21 @@ mod tests {
         let no = |why: &str| format!("the extern predicate `is_customer` failed: {why}");
         check(
             "i64.const 0x30_00000002",
-            &no("the answer of the module is not valid JSON: let it write the answer as one JSON value"),
+            &no(
+                "the answer of the module is not valid JSON: change the module so that it writes the answer as one JSON value",
+            ),
         );
         check(
             "i64.const 0x20_00000003",
-            &no("the answer of the module is not valid JSON: let it write the answer as one JSON value"),
+            &no(
+                "the answer of the module is not valid JSON: change the module so that it writes the answer as one JSON value",
+            ),
         );
         check(
             "i64.const 0x40_00000003",
-            &no("the answer of the module is not valid UTF-8: let it write JSON in UTF-8"),
+            &no(
+                "the answer of the module is not valid UTF-8: change the module so that it writes JSON in UTF-8",
+            ),
         );
         check(
             "i64.const 0xffffffff_00000004",
@@ -263,7 +269,9 @@ mod tests {
         );
         check(
             "i64.const 0x00020000",
-            &no("the answer of the module is longer than 65536 bytes: let it return less"),
+            &no(
+                "the answer of the module is longer than 65536 bytes: change the module so that it returns less",
+            ),
         );
         check("unreachable", &no("the module stopped: wasm trap: wasm `unreachable` instruction executed"));
     }
@@ -285,7 +293,7 @@ mod tests {
         check(
             "(loop $l br $l) i64.const 4",
             &no(
-                "the module exceeded the limit of 100000000 instructions for one answer: let it compute less",
+                "the module exceeded the limit of 100000000 instructions for one answer: change the module so that it computes less",
             ),
         );
         let filling = "(drop (memory.grow (i32.const 900))) \
@@ -293,13 +301,13 @@ mod tests {
         check(
             filling,
             &no(
-                "the module exceeded the limit of 100000000 instructions for one answer: let it compute less",
+                "the module exceeded the limit of 100000000 instructions for one answer: change the module so that it computes less",
             ),
         );
         let slow = module("(loop $l br $l) i64.const 4").unwrap();
         assert_eq!(
             judged(slow, Duration::from_millis(10)),
-            no("the module did not answer within the time limit: let it compute less")
+            no("the module did not answer within the time limit: change the module so that it computes less")
         );
         check("local.get 0 local.get 1 call $p", &no("the module stopped: wasm trap: call stack exhausted"));
         // A request for memory beyond the limit fails.

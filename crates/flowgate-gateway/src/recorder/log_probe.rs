@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// The time for which an outcome is reused, as that of the [database](crate::database::Database::is_writable).
+/// The time for which an outcome is reused. The test of the [database](crate::database::Database::is_writable) has an
+/// equal time.
 const FRESH: Duration = Duration::from_secs(1);
 /// The time limit of a test.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);

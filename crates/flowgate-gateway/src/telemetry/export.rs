@@ -2,8 +2,8 @@
 //! no turn. `telemetry` starts the queue and ends it.
 //!
 //! The queue is bounded. A span that finds it full is dropped and counted, and so are the spans of a batch that the
-//! collector does not take. The operator's log says so at most once a minute. At the end, the thread has a bounded time
-//! to send what waits.
+//! collector does not accept. The operator's log reports dropped spans at most once a minute. When the gateway stops,
+//! the thread has a bounded time to send the spans that still wait.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -195,8 +195,8 @@ impl SpanProcessor for QueueingProcessor {
         self.0.push(span);
     }
 
-    /// Does nothing, and reports success although spans may wait: the gateway does not call it. At its end, it calls
-    /// [`SpanQueue::finish`], which waits for them.
+    /// Does nothing, and reports success although spans may wait in the queue, since the gateway never calls it.
+    /// Instead, the gateway calls [`SpanQueue::finish`] when it stops, which waits a short time for these spans.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }
@@ -271,9 +271,9 @@ impl ExportReport {
         }
         (self.is_failing, self.told_outcome_at) = (!is_ok, Some(now));
         let sentence = match is_ok {
-            true => "the collector of spans answers again",
+            true => "the collector accepts spans again",
             false => {
-                "the collector of spans does not take them: check `endpoint`, `headers-from` and `ca-file` in [telemetry], and the log of \
+                "the collector does not accept spans: check `endpoint`, `headers-from` and `ca-file` in [telemetry], and the log of \
                  the collector"
             }
         };

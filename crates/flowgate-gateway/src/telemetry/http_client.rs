@@ -1,5 +1,5 @@
-//! Sends encoded spans to the collector. `export` hands it to the exporter of OpenTelemetry, which calls it on the
-//! thread of the queue; it may block this thread.
+//! Sends encoded spans to the collector: the HTTP client of OpenTelemetry's exporter. `export` creates the client, and
+//! the exporter calls it on the thread that sends spans, which the client may block.
 
 use async_trait::async_trait;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
@@ -38,8 +38,8 @@ impl CollectorClient {
     /// Sends a request, and reads the answer.
     fn send(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
         let mut sent = self.agent.post(request.uri().to_string());
-        // Of the exporter's headers, only those about the body: it reads others from the environment, and the
-        // configuration has done so already.
+        // Of the exporter's headers, only those about the body are sent. The exporter reads others from the
+        // environment; the gateway sends those of its configuration (`self.headers`) instead.
         for name in ["content-type", "content-encoding"] {
             if let Some(value) = request.headers().get(name) {
                 sent = sent.header(name, value);

@@ -1,5 +1,5 @@
-//! Names the spans, attributes and events that the gateway exports. Those of OpenTelemetry follow its semantic
-//! conventions for generative AI and for MCP; what these do not have begins with `flowgate.`. The code that records
+//! Names the spans, attributes and events that the gateway exports. Names that OpenTelemetry's semantic conventions
+//! for generative AI and for MCP define are taken from there; all others begin with `flowgate.`. The code that records
 //! spans (`chat::turn_trace`, `mcp_proxy::exchange_trace` and others) uses these names.
 //!
 //! `docs/operations.md` has a table of these names, which a test compares with this file.

@@ -1,6 +1,6 @@
 //! Records the spans of requests that are refused before a turn or an exchange begins: by a limit of their client, or
-//! because of their head or body. Only requests of known clients have one: anybody can send others, and could fill the
-//! queue of spans with them. `chat::model_request`, `mcp_proxy::request` and `http::service` use it.
+//! because of their head or body. Requests of unauthenticated clients have no span: anybody can send them, and could
+//! fill the queue of spans. `chat::model_request`, `mcp_proxy::request` and `http::service` use it.
 
 use axum::http::StatusCode;
 use opentelemetry::trace::SpanContext;

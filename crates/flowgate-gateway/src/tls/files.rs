@@ -162,8 +162,8 @@ impl TlsSettings {
 }
 
 impl TlsSettings {
-    /// Returns whether the certificate of the server is for this host, a name or an address. A file that has changed
-    /// and cannot be read any more, and a text that is no host, count as right: others report them.
+    /// Returns whether the certificate of the server is for this host, a name or an address. Also returns true if the
+    /// file has changed and cannot be read any more, or if the text is no host: other checks report these.
     pub(crate) fn is_for_host(&self, host: &str) -> bool {
         let chain = certificates(CERTIFICATE, &self.files.certificate).unwrap_or_default();
         let certificate = chain.first().and_then(|first| EndEntityCert::try_from(first).ok());
@@ -180,8 +180,8 @@ enum TimeProblem {
 }
 
 /// Returns why a certificate is not valid at a time, counted from 1970; `None` if the time is within its validity. The
-/// validity is the first thing that the verification checks, before it looks for the authority, of which there is none
-/// here.
+/// certificate is verified without any authority, which always fails; but the verification checks the validity first,
+/// so its error shows whether the validity is the problem.
 fn time_problem(certificate: &EndEntityCert<'_>, at: Duration) -> Option<TimeProblem> {
     let at = UnixTime::since_unix_epoch(at);
     match certificate.verify_for_usage(&[], &[], &[], at, KeyUsage::server_auth(), None, None) {

@@ -2,9 +2,9 @@
 //! [`ServerTls::settings`] for each handshake.
 //!
 //! Each handshake checks whether the files have changed. A changed file that cannot be used is reported once, and the
-//! earlier certificate remains in use. A certificate and its key are two files: after the replacement of the first
-//! they do not match, until the next check notices the replacement of the second. A failure can also have a cause
-//! that ends without a change of the files, such as too many open files, so the files are read again after
+//! earlier certificate remains in use. The certificate and its key are two files: when only the first has been
+//! replaced, they do not match until the second is replaced too, which a later handshake notices. Some failures, such
+//! as too many open files, end without a change of the files, so the files are also read again after
 //! [`RETRY_INTERVAL`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -231,8 +231,8 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"keys": listed})))
     }
 
-    /// Revokes the key with this id: every gateway of the database refuses its next request. The audit log has a record
-    /// of it first.
+    /// Revokes the key with this id: every gateway that shares the database refuses the next request with the key. The
+    /// audit log records the order before the key is revoked.
     ///
     /// # Errors
     /// The reply to send if the person is no admin of the key's tenant, there is no such key, or the order cannot be

@@ -67,6 +67,7 @@ pub(crate) fn redact(text: &str) -> Cow<'_, str> {
         redacted.push_str(if length == DIGITS { "[key]" } else { PREFIX });
         rest = if length == DIGITS { after.get(DIGITS..).unwrap_or_default() } else { after };
     }
+    // Nothing was replaced.
     if redacted.is_empty() && rest.len() == text.len() {
         return Cow::Borrowed(text);
     }

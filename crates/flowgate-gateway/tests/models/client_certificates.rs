@@ -112,12 +112,12 @@ fn a_handshake_needs_a_certificate_of_the_authority() {
             ),
             (
                 Some(&of_others),
-                "the certificate of a client was signed by another authority than `client-ca` in [tls]: give it \
+                "the certificate of a client was not signed by the authority `client-ca` in [tls]: give it \
                  one that this authority signed",
             ),
             (
                 Some(&of_gateways),
-                "the certificate of a client was signed by another authority than `client-ca` in [tls]: give it \
+                "the certificate of a client was not signed by the authority `client-ca` in [tls]: give it \
                  one that this authority signed",
             ),
         ] {

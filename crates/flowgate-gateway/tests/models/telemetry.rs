@@ -442,7 +442,7 @@ fn a_broken_collector_changes_nothing_for_clients() {
         }
         if is_told {
             let line = lines.next("remark");
-            assert!(line.to_string().contains("the collector of spans does not take them"), "{what}: {line}");
+            assert!(line.to_string().contains("the collector does not accept spans"), "{what}: {line}");
             let counted = || gateway.get("/metrics", KEY).1.contains("flowgate_spans_dropped_total 10");
             assert!(crate::gateway::until(counted), "{what}");
         }

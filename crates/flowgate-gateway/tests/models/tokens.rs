@@ -357,7 +357,7 @@ fn an_issuer_without_keys_authenticates_nobody() {
         ),
         (
             KeyAnswer::Redirect("http://169.254.169.254/keys"),
-            "the issuer answered with the redirect 302, which is not followed: name the address that it leads to",
+            "the issuer answered with the redirect 302, which is not followed: configure the address to which it leads",
         ),
         (KeyAnswer::Endless, "the answer of the issuer is longer than 512 KiB: check its address"),
         (

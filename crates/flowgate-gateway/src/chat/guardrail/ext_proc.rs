@@ -6,7 +6,8 @@
 //! what it has decoded. Only requests for an answer of a model and for the list of models are permitted; every other
 //! request is refused, and so is a body that Envoy does not send in one piece.
 //!
-//! The stream must not end cleanly before everything was judged: Envoy then continues without the processor.
+//! The stream must not end with the status OK before everything was judged: otherwise, Envoy continues without the
+//! external processor.
 
 pub(crate) mod messages;
 
@@ -131,7 +132,8 @@ impl ExtProcStream {
         let (stage, answer) = match (stage, event) {
             (Stage::Begun, Some(ProcessingEvent::RequestHeaders(headers))) => {
                 let stage = request_stage(&headers)?;
-                // A compressed answer cannot be judged, and the length of the body changes.
+                // Without `accept-encoding`, the model's server does not compress its answer: a compressed answer
+                // cannot be judged. The length of the body may change, since the gateway encodes the request again.
                 let answer = match stage {
                     Stage::AwaitsRequest(..) => {
                         CommonAnswer::without_headers(&["accept-encoding", "content-length"])
@@ -268,7 +270,7 @@ fn check_mode(request: &ProcessingRequest) -> Result<(), RequestError> {
     if request.observability_mode || !is_buffered { Err(misconfigured()) } else { Ok(()) }
 }
 
-/// Returns the refusal of what an external processor cannot judge because of its configuration.
+/// Returns the refusal of an HTTP request that cannot be judged because of how the proxy is configured.
 fn misconfigured() -> RequestError {
     let message = "the external processor must see whole bodies: set request_header_mode and response_header_mode to SEND, \
         request_body_mode and response_body_mode to BUFFERED, and no observability_mode";
@@ -289,7 +291,8 @@ fn undecoded(outcome: &Result<(), NotPermitted>, status: StatusCode) -> RequestE
 /// Returns the stage that follows the headers of a request.
 ///
 /// # Errors
-/// If it is neither a request for an answer of a model nor one for the list of models.
+/// If the request asks neither for an answer of a model nor for the list of models, if its body is compressed, or if
+/// its method or path occurs twice or is not UTF-8.
 fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
     let refuse = |why: &str| Err(RequestError::new(StatusCode::FORBIDDEN, why));
     let (Some(method), Some(path)) = (headers.get(":method"), headers.get(":path")) else {
@@ -382,7 +385,8 @@ fn whole_text(body: &HttpBody) -> Result<&str, RequestError> {
     })
 }
 
-/// Decodes the answer of a model's server.
+/// Decodes the answer of a model's server, whose body is `text`: one JSON value, or a stream of events that has arrived
+/// completely.
 fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, NotPermitted> {
     let unreadable = |_| {
         NotPermitted::because(
@@ -413,7 +417,8 @@ fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, N
     }
 }
 
-/// Encodes the answer `completion` to the request `decoded`, in the form in which it arrived.
+/// Encodes the answer `completion` to the request `decoded`, in the form in which it arrived. The agent receives this
+/// text and not that of the model's server, so that it receives exactly what was judged.
 fn encode_answer(api: Api, form: AnswerForm, decoded: &ReceivedRequest, completion: &Completion) -> Vec<u8> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     // The id only tells answers apart.

@@ -153,8 +153,9 @@ impl<'c> RecordedChat<'c> {
             }));
         }
         // The other gateway passes on what the model has written, and not the text that this gateway would show. So a
-        // text that this gateway would change is stopped. `disarmed` alone does not suffice: it lists neither every
-        // address that is broken apart, nor a permitted address that is rewritten.
+        // text that this gateway would change is stopped. To look at `disarmed`, the list of addresses that were made
+        // unusable in the shown text, is not enough: some of these are not listed, nor are permitted addresses that are
+        // written in another form. So the texts are compared as well.
         let is_shown = |written: &String| texts().any(|shown| shown.text == *written);
         if texts().any(|text| !text.disarmed.is_empty()) || !written.iter().all(is_shown) {
             return Err(NotPermitted::Stopped(StoppedChat {
@@ -208,6 +209,7 @@ impl<'c> RecordedChat<'c> {
     fn step(&mut self, answer: Completion) -> Result<Turn, NotPermitted> {
         match self.session.conversation.need() {
             Need::Complete(view) => self.check_view(&view)?,
+            // The turn has ended before the message of the model, because of a limit or the labels of the chat.
             Need::User(turn) if turn.ended == Some(TurnEnd::Clearance) => return Err(not_cleared()),
             _ => return Err(NotPermitted::because(TOO_LONG)),
         }
@@ -229,9 +231,11 @@ impl<'c> RecordedChat<'c> {
                     conversation.stop();
                     return Ok(Turn { judged, ..Turn::default() });
                 }
-                // The method *everything* hides nothing, so there is nothing to screen or to fill in.
+                // Cannot happen: the method *everything* hides nothing, so there is nothing to screen or to fill in.
                 Need::Screen(_) | Need::Fill(_) => {
-                    return Err(NotPermitted::because("the chat cannot be judged by its policy"));
+                    return Err(NotPermitted::because(
+                        "the chat cannot be judged because of a bug in the gateway: report it",
+                    ));
                 }
             }
         }
@@ -249,7 +253,8 @@ impl<'c> RecordedChat<'c> {
 /// Returns the refusal of a chat of which the model may not read a part.
 fn not_cleared() -> NotPermitted {
     NotPermitted::because(
-        "the policy does not permit that the model reads a part of the chat or the description of a tool",
+        "the policy does not permit that the model reads a part of the chat or the description of a tool: begin a new \
+         chat, or ask the operator of the gateway",
     )
 }
 
@@ -345,11 +350,11 @@ fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<Offere
     tools
 }
 
-/// Returns the call with the name that the tool has in the guarded conversation, which may differ from the client's
-/// name.
+/// Returns the call with the name by which the guarded conversation offers the tool to the model. It may differ from
+/// the client's name for the tool.
 fn named_for_model(client: &ClientState, conversation: &Conversation, call: ToolCall) -> ToolCall {
     let name = conversation.tool_name(&client.spec.tool_of(&call.name)).map(str::to_owned);
-    // The name of a tool that is not on offer stays, and the call is refused.
+    // A tool that is not on offer has no name there. The call gets a name that no tool has, and is therefore refused.
     ToolCall { name: name.unwrap_or_else(|| format!("{} (not on offer)", call.name)), ..call }
 }
 

@@ -1,9 +1,9 @@
 //! Serves the requests of agents and of gateways in front of them: requests to a model, judgements of chats, questions
 //! of hooks about calls, and messages to MCP servers. The routes of `service` call it.
 //!
-//! Each request is authenticated before its body is read. Turns, embeddings, judgements and MCP messages run as tasks,
-//! which a disconnecting client does not cut off: the task notices it, ends by itself and stores what it did. Counts of
-//! tokens and questions of hooks are short, and are answered without a task.
+//! Each request is authenticated before its body is read. Turns, embeddings, judgements and MCP messages run as tasks.
+//! A client that disconnects does not cut its task off: the task notices the disconnection, ends by itself and stores
+//! what it did. Counts of tokens and questions of hooks are short, and are answered without a task.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl GatewayService {
 
     /// Serves one request of an agent for a model: checks its head, reads its body, and runs the turn as a task.
     /// `target` is the model and the method in the address, in Gemini's API. Returns the error to send if the request
-    /// is refused before that.
+    /// is refused before the turn begins.
     pub(super) async fn turn(
         self: &Arc<Self>,
         api: Api,
@@ -112,7 +112,7 @@ impl GatewayService {
     /// Answers a question of a coding agent's hook about a call, on the thread of the connection. Returns the error to
     /// send if the request is refused.
     pub(super) async fn handed_call(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
-        let message = "this gateway has no clients, so it hands over no calls: its operator can enable them with `--config`";
+        let message = "this gateway has no clients, so it hands over no calls: its operator can configure clients with `--config`";
         let routes = self.models().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))?;
         let (head, body) = request.into_parts();
         let caller = routes.authenticate(&head.headers, certificate_of(&head.extensions)).await;

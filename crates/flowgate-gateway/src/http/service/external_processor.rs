@@ -1,8 +1,9 @@
-//! Is the external processor that Envoy asks about each HTTP request: reads the messages of a gRPC stream about one
-//! request, and sends the answers. The routes of `service` call it.
+//! Serves the gRPC streams by which Envoy asks the gateway as its *external processor*, one stream for each HTTP
+//! request that passes Envoy. Reads the messages about the request, and sends the answers. The routes of `service`
+//! call it.
 //!
-//! A stream that ends with the status 0 lets Envoy continue without the processor. The gateway therefore sends this
-//! status only after Envoy has ended its side; every failure ends the stream with another status, or without one.
+//! If a stream ends with the status 0 (OK), Envoy continues without the external processor. The gateway therefore sends
+//! this status only after Envoy has ended its side; every failure ends the stream with another status, or without one.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -28,7 +28,8 @@ pub(super) struct FailureFormats<R, E> {
 /// A function that formats a failure, given its status and message.
 type FailureFormat<T> = fn(StatusCode, &str) -> T;
 
-/// Returns the formats in which the route for MCP servers reports a failure. An event on a stream has no status.
+/// Returns the formats in which the route for MCP servers reports a failure. The event that ends a stream contains the
+/// message only, since a stream has no status any more.
 pub(super) fn for_mcp_proxy() -> FailureFormats<FailureFormat<HttpReply>, FailureFormat<SseEvent>> {
     FailureFormats {
         reply: HttpReply::detail,

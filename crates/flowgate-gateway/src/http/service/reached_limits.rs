@@ -100,7 +100,8 @@ impl GatewayService {
         });
     }
 
-    /// Logs why a further request of a connection of HTTP/2 has no place, and returns the rejection.
+    /// Logs why a request of an HTTP/2 connection has no place next to the other open requests of the connection, and
+    /// returns the rejection.
     pub(crate) fn refuse_request(&self, error: RequestPlaceError) -> HttpReply {
         let effect = "one of several concurrent requests of a connection was refused with 503";
         let bound = match error {

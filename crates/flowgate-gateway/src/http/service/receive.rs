@@ -111,8 +111,8 @@ impl GatewayService {
                 self.refuse(&bound, busy_reply().close())
             })?);
             if read.bytes.is_empty() {
-                // Most bodies declare their length and need not be moved while they grow; but the reservation is
-                // bounded by what has arrived.
+                // Reserves room for the declared length, so that the body need not be moved while it grows. The room is
+                // at most four times what has arrived, since a client can declare a length that it does not send.
                 let declared_length = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok());
                 let all = declared_length.map_or(0, |rest| rest.saturating_add(data.len()));
                 read.bytes.reserve(all.min(data.len().saturating_mul(4)));

@@ -55,13 +55,13 @@ impl GatewayService {
         outcome
     }
 
-    /// Reads the configuration again, and serves it from now on, without a line of the log. Waits for a reload that
-    /// runs.
+    /// Reads the configuration again, and serves it from now on. Writes nothing to the log. If another reload runs,
+    /// waits for its end first.
     ///
     /// # Errors
     /// Why the present configuration stays in force.
     async fn reload_unlogged(&self, cause: ConfigurationCause) -> Result<ReloadSummary, String> {
-        // The second part is checked again below: the gateway may stop while the configuration is read.
+        // The model routes are read again below, after the wait: an earlier reload may have replaced them.
         let (Some(loader), Some(_)) = (&self.loader, self.models()) else {
             return Err(
                 "the gateway was started without a configuration file: start it with `--config`".to_owned()
@@ -73,8 +73,9 @@ impl GatewayService {
         let config = read.map_err(|_| {
             "the configuration could not be read because of a bug in the gateway: report it".to_owned()
         })??;
+        // Cannot fail: model routes are replaced, but never removed.
         let Some(models) = self.models() else {
-            return Err("the gateway is stopping: start it again".to_owned());
+            return Err("the gateway has lost its routes for models because of a bug: report it".to_owned());
         };
         let summary = models.compare(&config);
         let later = Arc::new(models.reconfigured(config, cause).map_err(|error| error.to_string())?);

@@ -24,7 +24,8 @@ impl GatewayService {
         }
         self.access.check(headers)?;
         let routes: Vec<String> = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
-        let detail = format!("there is no route of this path; known routes are {}", routes.join(", "));
+        let detail =
+            format!("there is no route with this path: use one of these routes: {}", routes.join(", "));
         Err(HttpReply::detail(StatusCode::NOT_FOUND, &detail))
     }
 
@@ -53,9 +54,9 @@ fn form_of_prefix(path: &str) -> Option<Api> {
     Api::ALL.into_iter().find(|api| api.form().own_prefix.is_some_and(|prefix| path.starts_with(prefix)))
 }
 
-/// Returns the API in whose form a request is answered: by the beginning of its path or, if several APIs share that, by
-/// the header in which only the clients of one API send their key. Clients with the header `Authorization`, or without
-/// a key, count as clients of Chat Completions.
+/// Returns the API in whose form a request is answered, if the route does not determine it. The beginning of the path
+/// decides; if several APIs share it, the header with the key does, since some APIs have a header of their own for it.
+/// Clients with the header `Authorization`, or without a key, count as clients of Chat Completions.
 pub(super) fn implied_api(headers: &HeaderMap, path: &str) -> Api {
     let sends_key = |api: &Api| {
         let header = api.form().key_header;
