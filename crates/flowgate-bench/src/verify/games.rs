@@ -9,7 +9,7 @@ use super::lines::{SkippedLines, compare, not_repeatable, number, string_list, t
 use super::searches::RecordedSearch;
 use super::{OpenAnswers, Verification, VerifySettings};
 use crate::games::adaptive::{search, search_extended};
-use crate::games::experiment::{PropagationRun, experiment_lines};
+use crate::games::experiment::{ModelRun, experiment_lines};
 use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
 use crate::games::figures::{DefenceFigures, Figures};
 use crate::games::report::extended;
@@ -111,7 +111,7 @@ pub(super) fn verify_experiment(
     let mut runs = Vec::new();
     for name in &names {
         let model = AnsweringModel::open(name, answers)?;
-        let run = PropagationRun::complete(&suite, model.chat(), None, &mut || false);
+        let run = ModelRun::complete(&suite, model.chat(), None, &mut || false);
         runs.extend(run.map_err(|error| error.to_string())?);
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
