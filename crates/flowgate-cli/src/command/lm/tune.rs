@@ -12,6 +12,8 @@ use flowgate_bench::propagation::{CopyModel, CopyingErrors};
 use flowgate_bench::propagation::{LAMBDAS, LabelMethod, Models, PropagationSuite, Size, TunedSet};
 #[cfg(feature = "run")]
 use flowgate_bench::tokens::count_lines;
+#[cfg(feature = "run")]
+use flowgate_lm::ChatModel as _;
 
 use crate::args::TuneArgs;
 #[cfg(feature = "run")]

@@ -20,10 +20,11 @@ use flowgate_guard::propagation::ChatAnswers;
 use flowgate_guard::propagation::ContinuedAnswers;
 #[cfg(feature = "local")]
 use flowgate_guard::propagation::introspection::ContinuedIntrospection;
+use flowgate_lm::ChatModel;
+#[cfg(feature = "local")]
+use flowgate_lm::MeanHiddenState;
 #[cfg(feature = "run")]
 use flowgate_lm::RemoteModel;
-#[cfg(feature = "local")]
-use flowgate_lm::{ChatModel, MeanHiddenState};
 
 #[cfg(feature = "run")]
 use super::super::model::print_cost;
