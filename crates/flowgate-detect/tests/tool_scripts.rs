@@ -2,7 +2,7 @@
 //! or why it is not read. `compat/agents` compares the calls with those that Node makes. Also tests that no text makes the
 //! reader panic or hang.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::panic, reason = "tests")]
 
 use flowgate_detect::tool_script::{ScriptUnreadReason, ScriptValue, ToolScript, tool_script};
 use proptest::prelude::*;

@@ -14,9 +14,9 @@ pub enum ScriptValue {
     /// A text.
     Text(String),
     /// A list.
-    List(Vec<ScriptValue>),
+    List(Vec<Self>),
     /// A map, whose keys are all different.
-    Map(Vec<(String, ScriptValue)>),
+    Map(Vec<(String, Self)>),
 }
 
 /// The value of an expression.
@@ -26,8 +26,8 @@ pub(super) enum Operand {
     Bool(bool),
     Number(f64),
     Text(String),
-    List(Vec<Operand>),
-    Map(Vec<(String, Operand)>),
+    List(Vec<Self>),
+    Map(Vec<(String, Self)>),
     /// A value that depends on what tools return, or that is not followed.
     Computed,
 }
