@@ -113,20 +113,20 @@ mod tests {
         for (grant, expected) in [
             (
                 json!({"kind": "conversation", "conversation": "c\u{1b}", "granted": 0, "grant_leaves_open": []}),
-                format!("since 1970-01-01T00:00:00Z, for the rest of the conversation {}", escaping::line("c\u{1b}")),
+                format!("since 1970-01-01T00:00:00.000Z, for the rest of the conversation {}", escaping::line("c\u{1b}")),
             ),
             (
                 json!({"kind": "conversation", "conversation": "c", "granted": 0, "grant_leaves_open": ["body"]}),
-                "since 1970-01-01T00:00:00Z, for the rest of the conversation c, with any body".to_owned(),
+                "since 1970-01-01T00:00:00.000Z, for the rest of the conversation c, with any body".to_owned(),
             ),
             (
                 json!({"kind": "lasting", "granted": 0, "expires": null, "calls_a_day": null, "sum_a_day": null}),
-                "since 1970-01-01T00:00:00Z, until it is withdrawn; no limit".to_owned(),
+                "since 1970-01-01T00:00:00.000Z, until it is withdrawn; no limit".to_owned(),
             ),
             (
                 json!({"kind": "lasting", "granted": 0, "expires": 86_400_000, "calls_a_day": 3, "calls_today": 1,
                     "sum_a_day": {"argument": "amount", "most": "50", "used_today": "20.5"}}),
-                "since 1970-01-01T00:00:00Z, until 1970-01-02T00:00:00Z; 1 of 3 calls today, amount 20.5 of 50 today"
+                "since 1970-01-01T00:00:00.000Z, until 1970-01-02T00:00:00.000Z; 1 of 3 calls today, amount 20.5 of 50 today"
                     .to_owned(),
             ),
         ] {
