@@ -94,8 +94,9 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     // The operator pins templates: messages with a fixed text and holes for varying text. A hole is hidden on purpose,
     // so it needs no advice.
     hidden_items.retain(|item| item.cause != HidingCause::Hole);
-    // If one template is pinned, it is that of the system message, and the client sends other user messages. If several
-    // are pinned, all messages of the client may have these templates, unless a person types at the client.
+    // If one template is pinned, it is the template of the system message, and the client also sends user messages,
+    // which have no template. If several are pinned, all messages of the client may have templates, unless a person
+    // types at the client.
     let sends_other_messages = client.pinned.len() < 2 || client.is_interactive_alone;
     hidden_items.retain(|item| item.cause != HidingCause::NotInteractive || sends_other_messages);
     // The tools that the policy names and whose answers no statement labels.
@@ -214,7 +215,7 @@ pub(crate) fn header(
 ) -> String {
     let mut explanation: Map<String, Value> = Map::new();
     let (mut tools, mut answers) = (BTreeSet::new(), BTreeSet::new());
-    // All tools share one advice: that of an unlabelled tool, if there is one.
+    // All tools share one advice: the advice about an unlabelled tool, if there is such a tool.
     let mut tool_advice = "label-lower";
     // 0: from the first item of the conversation on.
     for item in conversation.hidden_items(sender, 0) {

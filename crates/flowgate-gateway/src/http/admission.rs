@@ -100,7 +100,7 @@ pub(crate) struct RequestPlace(Arc<ConnectionPlace>);
 pub(crate) enum RequestPlaceError {
     /// All places are taken.
     Full,
-    /// The address has as many unprotected connections as it may.
+    /// The address has its maximum number of unprotected connections.
     Crowded,
 }
 
@@ -439,9 +439,9 @@ impl Drop for ConnectionPlace {
 
 impl Drop for RequestPlace {
     /// Ends the request. A connection takes one place for itself, and a further one for each open request beyond the
-    /// first. So if other requests of the connection are open, one of its further places is released. If the
-    /// connection is protected (it has shown a valid key or needs none), the count `protected` decreases, otherwise
-    /// that of its entry in `unprotected`.
+    /// first. So if other requests of the connection are open, one of its further places is released: for a protected
+    /// connection (it has shown a valid key or needs none), the count `protected` decreases; for any other, the count
+    /// in its entry of `unprotected`.
     fn drop(&mut self) {
         let Self(place) = self;
         let mut guard = place.admission.connections();

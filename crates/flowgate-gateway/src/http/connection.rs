@@ -149,7 +149,7 @@ impl ConnectionServer {
     }
 
     /// Serves the requests of a connection until it ends, by HTTP/2 or, without `is_http2`, by HTTP/1.1. `place` is its
-    /// place among the open connections, and `certificate` that of the client, if the client has shown one.
+    /// place among the open connections, and `certificate` is the client's certificate, if the client has shown one.
     async fn serve_requests(
         &self,
         stream: impl Socket,

@@ -37,7 +37,7 @@ pub(crate) enum HandshakeError {
     Disconnected,
     /// The time is over.
     Slow,
-    /// For another reason, in words.
+    /// The handshake failed for another reason, which the text explains to the operator.
     Refused(&'static str),
 }
 

@@ -2,7 +2,7 @@
 //! `connection_service` use it.
 //!
 //! All streams of a connection share one socket, whose [write timeout](super::write_timeout) does not notice that a
-//! client leaves no room in the window of one stream. The library runs each stream as a task, by way of
+//! client leaves no room in the window of one stream. The HTTP library runs each stream as a task of
 //! [`StreamExecutor`], and takes the next part of an answer from [`PacedBody`] only when it has sent the previous one.
 //! The time between two parts therefore shows whether the client accepts the answer.
 

@@ -1,5 +1,5 @@
-//! Runs long evaluations on threads of their own, so that they delay no connection: those of the policy API, and those
-//! of stored conversations for people (the page, the review of policies). `http::service` calls it.
+//! Runs long evaluations on threads of their own, so that they delay no connection: evaluations for the policy API, and
+//! evaluations of stored conversations for people (the page, the review of policies). `http::service` calls it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -93,7 +93,7 @@ impl ThreadPool {
     }
 
     /// Passes a job to the thread that became idle last or, if none is idle, to a new thread. The callers bound the
-    /// number of jobs, and so that of threads.
+    /// number of jobs, and thus the number of threads.
     ///
     /// # Errors
     /// If the system cannot start a thread.

@@ -22,7 +22,7 @@ pub(super) fn freeze_name(message: &Value) -> String {
 impl ModelRoutes {
     /// Returns why a freeze stops the server of a request, if one does.
     pub(super) async fn freeze_of_server(&self, request: &McpRequest) -> Option<String> {
-        // No freeze of a tool has an empty name, so only those of the server, the client and the conversation match.
+        // No freeze of a tool has an empty name, so only freezes of the server, the client and the conversation match.
         self.freeze_of(request, "").await
     }
 

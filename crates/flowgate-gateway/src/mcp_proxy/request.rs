@@ -31,8 +31,7 @@ const FEATURES: &str = "x-mcp-features";
 /// The feature by which a client asks for the labels of answers.
 const LABELS: &str = "ifc_labels";
 /// The error of a client with too many open requests or listening streams.
-const TOO_MANY_REQUESTS: &str =
-    "this client has reached its limit of open requests: wait until one of them is answered";
+const TOO_MANY_REQUESTS: &str = "this client has reached its limit of open requests or listening streams: wait until one of them has ended";
 
 /// A request whose body has not been read.
 #[derive(Debug)]

@@ -221,7 +221,7 @@ impl<'e> McpExchange<'e> {
                 // The answer to another request is dropped.
                 continue;
             }
-            // The messages of a listening stream before its answer are those of its subscription.
+            // In a listening stream, all messages before the answer belong to the subscription.
             let (actions, problem) =
                 match matches!(self.request.place, ClientPlace::ListeningStream(_)) && !is_answer {
                     true => self.handle_stream_message(id, &message, &event).await?,

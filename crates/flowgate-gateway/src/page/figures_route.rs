@@ -12,8 +12,8 @@ use crate::policy_review::reads_everything;
 
 impl ModelRoutes {
     /// Returns the reply with the figures of all clients together. Only people of all tenants receive it, since the
-    /// figures reveal what clients of every tenant do. The table of findings has the clients of which the person may
-    /// read everything: models choose the names of the tools that they call.
+    /// figures reveal what clients of every tenant do. The table of findings names only clients of which the person may
+    /// read everything: it has names of tools, which models can choose.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated, or is limited to some tenants.

@@ -76,9 +76,9 @@ impl<'m> LabelledTrace<'m> {
             end = number + 1;
         }
         let is_last = end >= self.shown.len();
-        // The number of a verdict is that of the event that follows it. This answer has the verdicts with a number
-        // after `from`, up to `end`. The first answer also has those before the first event, and the last one those
-        // after the last event.
+        // The number of a verdict is the number of the event that follows it. This answer has the verdicts with a
+        // number after `from`, up to `end`. The first answer also has the verdicts before the first event, and the
+        // last answer the verdicts after the last event.
         let number_of = |verdict: &CallVerdict| self.shown.partition_point(|id| id.0 < verdict.event);
         let is_here = |verdict: &&CallVerdict| {
             let number = number_of(verdict);
@@ -303,7 +303,8 @@ struct ListedField<'e> {
 /// A field that the clearance covers.
 struct ShownField<'e> {
     label: Label,
-    /// The join of its label with those of the nodes that contain it: a model that is shown the field is shown these too.
+    /// The join of its label with those of the nodes that contain it: a model that is shown the field is shown these
+    /// too.
     shown_at: Label,
     value: &'e Value,
 }

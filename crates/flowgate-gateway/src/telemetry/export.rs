@@ -265,7 +265,7 @@ impl ExportReport {
     /// Writes to the operator's log that the collector begins to fail, or works again. `is_ok` is the outcome of a
     /// request to the collector.
     fn tell_outcome(&mut self, is_ok: bool, now: Instant) {
-        // A success is news only after a reported failure, and a failure only if none is reported yet.
+        // A success is reported only after a reported failure, and a failure only if none is reported yet.
         if is_ok != self.is_failing || !is_due(self.told_outcome_at, now) {
             return;
         }

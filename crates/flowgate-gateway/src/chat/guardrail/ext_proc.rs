@@ -277,8 +277,9 @@ fn misconfigured() -> RequestError {
     RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
-/// Returns the error for a body that could not be decoded. `outcome` is the judgement on the body, whose reason says
-/// why. `status` is that of the error: it differs for the body of the agent and that of the model's server.
+/// Returns the error for a body that could not be decoded. `outcome` is the judgement on the body, whose reason becomes
+/// the message. `status` is the status of the error: the caller blames the agent for the body of a request, and the
+/// model's server for the body of an answer.
 fn undecoded(outcome: &Result<(), NotPermitted>, status: StatusCode) -> RequestError {
     match outcome {
         Err(NotPermitted::Stopped(stopped)) => RequestError::new(status, stopped.reason.clone()),

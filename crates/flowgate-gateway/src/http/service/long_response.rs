@@ -41,8 +41,8 @@ pub(super) fn for_mcp_proxy() -> FailureFormats<FailureFormat<HttpReply>, Failur
 const UNEXPECTED: &str =
     "the turn failed because of a bug in the gateway; the conversation continues from its last stored turn";
 
-/// The bound on the responses of a kind that are computed at the same time. The fields are those of a
-/// [`GatewayBound`].
+/// The bound on the responses of a kind that are computed at the same time. [`Limit`](crate::log::Limit) describes its
+/// fields; `most` takes the bound from the limits of the server.
 pub(super) struct ResponseBound {
     what: &'static str,
     setting: Option<&'static str>,

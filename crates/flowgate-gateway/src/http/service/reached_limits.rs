@@ -12,7 +12,7 @@ use crate::http::open_requests::MAX_CANCELLED;
 use crate::http::reply::HttpReply;
 use crate::log::{Limit, LogEvent};
 
-/// A bound on all clients together that was reached. The fields are those of [`Limit`].
+/// A bound on all clients together that was reached. [`Limit`] describes the fields.
 pub(super) struct GatewayBound {
     pub(super) what: &'static str,
     pub(super) effect: &'static str,
@@ -50,7 +50,7 @@ impl GatewayService {
         });
     }
 
-    /// Reports in the operator's log that an address has `most` connections without a valid key, as many as it may.
+    /// Reports in the operator's log that an address has the maximum number of connections without a valid key, `most`.
     /// `effect` says what was done because of that. Which client connects from the address is not known.
     pub(crate) fn note_crowded(&self, effect: &'static str, most: usize) {
         self.log.limit(&Limit {
