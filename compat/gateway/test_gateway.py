@@ -128,7 +128,7 @@ def test_a_link_preview_tells_nothing(gateway, kind, stream):
 @pytest.mark.parametrize("kind", AGENTS)
 def test_who_is_not_known_is_told_so(gateway, kind):
     agent = kind(gateway().address, "somebody-elses-key", PAGE, False)
-    with pytest.raises((openai.AuthenticationError, anthropic.AuthenticationError), match="the key is that of no client"):
+    with pytest.raises((openai.AuthenticationError, anthropic.AuthenticationError), match="no client of this gateway has this key"):
         agent.says("Hello!")
 
 

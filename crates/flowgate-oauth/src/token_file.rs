@@ -356,7 +356,7 @@ impl CredentialStore for FileStore {
     /// Writes refreshed tokens; `rmcp` holds the lock.
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
         let failed = |why: TokenFileError| Err(AuthError::CredentialStoreError(why.0));
-        if !credentials.token_response.as_ref().is_some_and(|answer| AccessToken::of(answer).is_some()) {
+        if credentials.token_response.as_ref().is_none_or(|answer| AccessToken::of(answer).is_none()) {
             return failed(
                 self.file.failed("the issuer has answered with another token than a bearer token"),
             );

@@ -344,7 +344,7 @@ fn the_attention_is_repeated_or_is_of_this_code() {
         assert_eq!(verify(&stale, with_local()).unwrap().differences, Vec::<String>::new());
     }
     // Another model is not at hand, and another network is another run.
-    let mut other = run.clone();
+    let mut other = run;
     other[0]["screener"]["model"] = json!("large");
     assert!(verify(&other, with_local()).unwrap().left_out[0].contains("the defence `attention`"));
     other[0]["screener"] = json!({"model": LOCAL, "threshold": 0.5});

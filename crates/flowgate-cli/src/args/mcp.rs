@@ -76,7 +76,7 @@ pub(crate) struct McpArgs {
     #[command(subcommand)]
     pub(crate) login: Option<McpLoginCommand>,
     #[command(flatten)]
-    pub(crate) guard: Option<McpGuardArgs>,
+    pub(crate) guard: McpGuardArgs,
 }
 
 /// The commands for logins at remote servers.
@@ -110,9 +110,9 @@ pub(crate) struct McpServerArgs {
 /// The options of the guard before a server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct McpGuardArgs {
-    /// The policy file.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) policy: PathBuf,
+    /// The policy file. Only a command for logins has none.
+    #[arg(long, required = true, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
     /// The server's name in the policy.
     #[arg(long, value_name = "SERVER", default_value = "server", value_parser = server_name)]
     pub(crate) name: String,

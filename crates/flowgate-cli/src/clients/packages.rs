@@ -196,7 +196,8 @@ impl Plugin<'_> {
             for one in named.iter().take(MAX_NAMED_FILES) {
                 match one {
                     Value::String(path) if is_within(path) => {
-                        if !self.add_file(path) {
+                        let exists = self.add_file(path);
+                        if !exists {
                             self.found.leave_out(self.client, self.name, "names a file that does not exist");
                         }
                     }

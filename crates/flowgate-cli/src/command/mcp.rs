@@ -45,21 +45,21 @@ const MAX_NOTES: usize = 200;
 
 /// Runs `flowgate mcp`: the guard before a server, or a command for logins.
 pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputError> {
-    match options {
-        McpArgs { login: Some(command), .. } => login::run(command, output),
-        McpArgs { guard: Some(options), .. } => guard(options, output),
-        // The parser of the arguments requires one of them.
-        McpArgs { login: None, guard: None } => {
-            Err(InputError("there is no command; see `flowgate mcp --help`".to_owned()))
-        }
+    match &options.login {
+        Some(command) => login::run(command, output),
+        None => guard(&options.guard, output),
     }
 }
 
 /// Runs the guard: creates the monitor and the proxy, and runs the session until the client or the server ends. Returns
 /// 0 if the client closed the connection, 1 if the server ended or a side stopped reading.
 fn guard(options: &McpGuardArgs, output: &mut Console) -> Result<u8, InputError> {
-    let name = options.policy.display().to_string();
-    let policy = Arc::new(load_policy(&options.policy, output)?);
+    let path = options.policy.as_deref();
+    // The parser of the arguments requires it.
+    let path =
+        path.ok_or_else(|| InputError("there is no `--policy`; see `flowgate mcp --help`".to_owned()))?;
+    let name = path.display().to_string();
+    let policy = Arc::new(load_policy(path, output)?);
     let predicates = options.answering.predicates(&policy, &name)?;
     let stores = options.stores.as_deref().map(SharedStoreLabels::open).transpose()?;
     let client_labels = options.session.as_deref().map(ClientLabelFile::open).transpose()?;

@@ -216,8 +216,10 @@ fn install_plugin(home: &Path, id: &str, entry: &Value) -> PathBuf {
         std::fs::read_to_string(&list).unwrap_or_else(|_| r#"{"version": 2, "plugins": {}}"#.to_owned());
     let mut installed: Value = serde_json::from_str(&read).unwrap();
     let mut entry = entry.clone();
-    entry["installPath"] = folder.display().to_string().into();
-    installed["plugins"][id] = serde_json::json!([entry]);
+    let path = folder.display().to_string().into();
+    entry.as_object_mut().unwrap().insert("installPath".to_owned(), path);
+    let plugins = installed.get_mut("plugins").and_then(Value::as_object_mut).unwrap();
+    plugins.insert(id.to_owned(), serde_json::json!([entry]));
     write(&list, &installed.to_string());
     folder
 }

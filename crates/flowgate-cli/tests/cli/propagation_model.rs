@@ -11,13 +11,13 @@ use crate::scripted_server::{Answer, saying, scripted_server};
 use crate::{POLICY, TRACE, check, flowgate, name, text};
 
 /// Scores a text that was sent to `/v1/completions`: a token is probable if it was there before. The tokens are words with
-/// the space before them; a colon ends one.
+/// the space before them; a colon ends one, and a brace begins one.
 fn scored(body: &Value) -> Answer {
     let prompt = body["prompt"].as_str().unwrap();
     let mut tokens: Vec<String> = Vec::new();
     for c in prompt.chars() {
         match tokens.last_mut() {
-            Some(token) if c != ' ' && !token.ends_with(':') => token.push(c),
+            Some(token) if !matches!(c, ' ' | '{') && !token.ends_with(':') => token.push(c),
             _ => tokens.push(c.to_string()),
         }
     }

@@ -340,7 +340,7 @@ fn a_gateway_that_does_not_answer_permits_nothing() {
     assert!(answer.contains("I have not paid.") && !answer.contains("call_pay_bob"), "{answer}");
     for (address, key, expected) in [
         (&*gateway.1, Some(KEY), "has not handed over this call"),
-        (&*gateway.1, Some("key-of-nobody-in-this-test"), "the key is that of no client"),
+        (&*gateway.1, Some("key-of-nobody-in-this-test"), "no client of this gateway has this key"),
         (&*gateway.1, None, "set the environment variable FLOWGATE_KEY, or use `--key-file FILE`"),
         ("http://127.0.0.1:1", Some(KEY), "the gateway cannot be asked about this call"),
         ("gateway.example", Some(KEY), "is no address of a gateway"),

@@ -150,14 +150,14 @@ fn a_certificate_is_that_of_a_client() {
         // A client with a key needs any certificate of the authority.
         (&agent, &[("authorization", &own)], 200, "Hello yourself."),
         (&wildcard, &[("authorization", &own)], 200, "Hello yourself."),
-        (&agent, &[("authorization", &unknown)], 401, "the key is that of no client"),
+        (&agent, &[("authorization", &unknown)], 401, "no client of this gateway has this key"),
         (&agent, &[], 401, "no client of this gateway has this certificate"),
         (&wildcard, &[], 401, "no client of this gateway has this certificate"),
         // A client with both needs both.
         (&other, &[("authorization", &others)], 200, "Hello yourself."),
         (&agent, &[("authorization", &others)], 401, "connect with it"),
         (&other, &[], 401, "send it"),
-        (&other, &[("authorization", &unknown)], 401, "the key is that of no client"),
+        (&other, &[("authorization", &unknown)], 401, "no client of this gateway has this key"),
         // The certificate of one client is of no use with the key of another one.
         (&other, &[("authorization", &own)], 401, "belong to different clients"),
         (&named, &[("authorization", &own)], 401, "belong to different clients"),
@@ -165,11 +165,11 @@ fn a_certificate_is_that_of_a_client() {
         // A client with a certificate alone; programs of the providers send some key nevertheless.
         (&named, &[], 200, "Hello yourself."),
         (&named, &[("authorization", &unknown)], 200, "Hello yourself."),
-        (&named, &[("x-flowgate-key", UNKNOWN_KEY)], 401, "the key is that of no client"),
+        (&named, &[("x-flowgate-key", UNKNOWN_KEY)], 401, "no client of this gateway has this key"),
         (&two, &[], 401, "more than one client"),
         // A client that takes tokens needs one in addition to its certificate, of its issuer.
         (&tokened, &[], 401, "must send its key or token in addition to its certificate"),
-        (&tokened, &[("authorization", &unknown)], 401, "the key is that of no client"),
+        (&tokened, &[("authorization", &unknown)], 401, "no client of this gateway has this key"),
         (&tokened, &[("authorization", &foreign)], 401, "the token is not accepted"),
         // Its key is that of the provider.
         (&hosted, &[("authorization", "Bearer sk-the-providers")], 200, "Hello yourself."),

@@ -417,7 +417,7 @@ fn a_key_identifies_its_client() {
     };
     for (headers, status, says) in [
         (vec![], 401, "requires a key"),
-        (vec![("authorization", bad.as_str())], 401, "the key is that of no client"),
+        (vec![("authorization", bad.as_str())], 401, "no client of this gateway has this key"),
         (vec![("authorization", KEY)], 401, "Bearer KEY"),
         (vec![("authorization", good.as_str()), ("x-api-key", KEY)], 401, "more than one of"),
         (vec![("x-goog-api-key", KEY), ("x-api-key", KEY)], 401, "more than one of"),

@@ -127,7 +127,7 @@ fn each_client_has_its_own_servers() {
     check(KEY, "web", 200, "result");
     check(KEY, "mail", 404, "it may use: web, bank");
     check(OTHER_KEY, "web", 404, "may not use an MCP server of this name");
-    check("nobody", "web", 401, "the key is that of no client");
+    check("nobody", "web", 401, "no client of this gateway has this key");
     // A web page could use a key that a proxy adds, so only pages of this machine are accepted.
     for (origin, status, says) in [
         ("http://localhost:3000", 200, "result"),

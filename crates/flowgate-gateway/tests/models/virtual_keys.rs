@@ -153,11 +153,11 @@ fn other_keys_are_refused() {
     for (key, why) in [
         (changed, "the key is not valid"),
         (format!("fgk-{}", "0".repeat(64)), "the key is not valid"),
-        (made.key.to_uppercase(), "the key is that of no client"),
+        (made.key.to_uppercase(), "no client of this gateway has this key"),
         (format!("{}0", made.key), "the key is not valid"),
         ("fgk-".to_owned(), "the key is not valid"),
-        (hex, "the key is that of no client"),
-        (made.id, "the key is that of no client"),
+        (hex, "no client of this gateway has this key"),
+        (made.id, "no client of this gateway has this key"),
         (expiring.key, "the key has expired"),
     ] {
         let (status, answer) = ask(&gateway, &key, "double");

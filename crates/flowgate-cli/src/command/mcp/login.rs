@@ -150,8 +150,7 @@ fn open_browser(address: &str) {
 fn log_out(options: &McpServerArgs, output: &mut Console) -> Result<u8, InputError> {
     let (_, file) = read_server(options)?.login().map_err(|why| no_login(options, &why))?;
     let runtime = start_runtime()?;
-    let removing = file.clone();
-    let removed = runtime.spawn(async move { removing.remove().await });
+    let removed = runtime.spawn(async move { file.remove().await });
     let removed = removed.wait(BEGIN_TIMEOUT, &|| false);
     let removed = removed.map_err(|_| InputError("the tokens are still in use; try again".to_owned()))?;
     let name = escaping::excerpt(&options.name, 40);

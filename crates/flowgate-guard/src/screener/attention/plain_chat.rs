@@ -197,7 +197,7 @@ mod tests {
             plain.regions().iter().map(|(name, range)| (name.as_str(), text(range))).collect();
         assert_eq!(regions, [("h1", "b.txt"), ("h2", "Amount 77"), ("h3", "IBAN 99")]);
         assert!(!format!("{request:?}").contains("REGION"));
-        let Some(Message::Assistant { calls, .. }) = request.messages.iter().nth(2) else { panic!() };
+        let Some(Message::Assistant { calls, .. }) = request.messages.get(2) else { panic!() };
         assert_eq!(calls[0].arguments, r#"{"path":"b.txt","deep":true}"#);
         let visible = plain.untagged();
         assert!(visible.contains("Pay the bill.") && !visible.contains("77"), "{visible}");
