@@ -375,14 +375,14 @@ mod tests {
         // The log of a turn that was not stored at first and was retried.
         let tried: VerdictTuples<'_> = &[(1, "permit"), (1, "permit"), (2, "deny")];
         check(&[tried], &[(1, "permit"), (2, "deny")], false, Ok([2, 1, 0]));
-        let missing = Err("the replay gives `permit` for a call of send at event 1, but no given log");
+        let missing = Err("the replay gives `permit` for a call of send at event 1, but none of the given logs");
         check(&[&[(1, "deny")]], &[(1, "permit")], false, missing);
         check(&[], &[(1, "permit")], false, missing);
         check(
             &[&[(2, "deny"), (1, "permit")]],
             &[(1, "permit"), (2, "deny")],
             false,
-            Err("the replay gives `deny` for a call of send at event 2, but no given log"),
+            Err("the replay gives `deny` for a call of send at event 2, but none of the given logs"),
         );
         // Two gateways continued the conversation alternately.
         let turns: VerdictTuples<'_> = &[(1, "permit"), (2, "deny"), (3, "permit")];
@@ -393,7 +393,7 @@ mod tests {
             &[&[(2, "deny")]],
             turns,
             true,
-            Err("the replay gives `permit` for a call of send at event 3, but no given log"),
+            Err("the replay gives `permit` for a call of send at event 3, but none of the given logs"),
         );
     }
 }
