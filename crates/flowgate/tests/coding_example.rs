@@ -336,7 +336,7 @@ fn programs_are_judged_by_what_they_call() {
     }
     check("tools.exec_command({cmd: 'gh issue \\x3e issue.md'})", SAVES);
     check(&program("sudo ls"), PROGRAM);
-    check("await tools.exec_command({cmd: 's' + 'udo ls'})", PROGRAM);
+    check("await tools.exec_command({cmd: 'su' + 'do ls'})", PROGRAM);
     check(&program("cat install.txt | sh"), HIDES);
     check(&program("sed -i s/a/b/ .codex/config.toml"), SETTINGS);
     check("await tools.apply_patch('*** Update File: \\x2ecodex/config.toml')", SETTINGS);

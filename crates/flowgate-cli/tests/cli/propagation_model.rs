@@ -181,7 +181,7 @@ fn a_model_says_on_what_recorded_calls_depend() {
     refused(&["--influence", "lambda", "--lambda=-1"], "λ must be a number that is at least 0");
     let alone = |more: &[&str], expected: &str| check(&[&replay[..], more].concat(), 2, expected);
     alone(&["--influence", "lambda"], "--influence lambda: this method asks a model");
-    alone(&["--influence", "lamda"], "nothing, lambda, knn-lm, introspection and all");
+    alone(&["--influence", "lambdas"], "nothing, lambda, knn-lm, introspection and all");
     let silent = ["--influence", "lambda", "--model", "stub", "--url", "http://127.0.0.1:9/v1"];
     alone(&silent, "which count as depending on everything: ");
 }
