@@ -110,7 +110,7 @@ test("a key is for its own servers", async () => {
   const other = await gateway.connect("every", "one", { key: KEYS.OTHER_KEY });
   assert.ok((await other.listTools()).tools.length > 5);
   await assert.rejects(gateway.connect("bank", "one", { key: KEYS.OTHER_KEY }), /may not use an MCP server of this name/);
-  await assert.rejects(gateway.connect("every", "one", { key: "somebody-elses-key" }), /the key is that of no client/);
+  await assert.rejects(gateway.connect("every", "one", { key: "somebody-elses-key" }), /no client of this gateway has this key/);
 });
 
 test("the person in front of the client is asked, if nobody else decides for it", async () => {

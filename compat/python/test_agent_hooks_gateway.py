@@ -192,7 +192,7 @@ def test_a_gateway_that_does_not_answer_permits_nothing(tmp_path):
     with gateway(tmp_path) as address, server(Redirecting) as (redirecting, elsewhere), server(Nonsense) as (_, nonsense):
         call_id = asks(address, "Please pay ann.")
         for at, key, expected in [
-            (address, "key-of-nobody-in-this-test", "the key is that of no client"),
+            (address, "key-of-nobody-in-this-test", "no client of this gateway has this key"),
             ("http://127.0.0.1:1", KEY, "URLError; check that it runs, and its address"),
             (elsewhere, KEY, "the answer is not that of a gateway (status 302); check the address"),
             (nonsense, KEY, "the answer is not that of a gateway; check the address"),

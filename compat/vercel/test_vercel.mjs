@@ -151,6 +151,6 @@ each("a turn goes on when somebody has decided", async (form, isStreamed) => {
 each("who is not known is told so", async (form, isStreamed) => {
   const { address, asked } = await gateway();
   const { agent: assistant } = agent(form, address, isStreamed, "somebody-elses-key");
-  await assert.rejects(assistant.says("Hello!"), { statusCode: 401, message: /the key is that of no client/ });
+  await assert.rejects(assistant.says("Hello!"), { statusCode: 401, message: /no client of this gateway has this key/ });
   assert.equal(asked.length, 0);
 });

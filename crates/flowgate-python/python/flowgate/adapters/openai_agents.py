@@ -32,7 +32,7 @@ from agents import (
     ToolOutputGuardrailData,
 )
 
-from .._flowgate import Confirm, Deny, Permit, Policy
+from .._flowgate import Attribution, Confirm, Deny, Permit, Policy
 from ..errors import Denied, FlowgateError
 from ._session import AgentSession as _AgentSession
 from ._session import refusal
@@ -48,12 +48,12 @@ class AgentSession(_AgentSession):
         super().__init__(policy, **settings)
         self.questions: dict[str, Confirm] = {}
 
-    def judge(self, tool: str, arguments: Any, call_id: str) -> Permit | Confirm | Deny:
-        """Judge a call as influenced by everything that the agent has seen."""
+    def judge(self, tool: str, arguments: Any, call_id: str, attribution: Attribution | None = None) -> Permit | Confirm | Deny:
+        """Judge a call as influenced by everything that the agent has seen, unless an attribution says otherwise."""
         if len(self.monitor) == 0:
             message = "the session has seen no message: pass `hooks=FlowgateHooks(session)` to the runner"
             raise FlowgateError(message)
-        return super().judge(tool, arguments, call_id)
+        return super().judge(tool, arguments, call_id, attribution)
 
     def question(self, interruption: Any) -> Confirm:
         """Return the question for an interruption of a run: its summary, evidence and reasons."""
