@@ -375,7 +375,8 @@ mod tests {
         // The log of a turn that was not stored at first and was retried.
         let tried: VerdictTuples<'_> = &[(1, "permit"), (1, "permit"), (2, "deny")];
         check(&[tried], &[(1, "permit"), (2, "deny")], false, Ok([2, 1, 0]));
-        let missing = Err("the replay gives `permit` for a call of send at event 1, but none of the given logs");
+        let missing =
+            Err("the replay gives `permit` for a call of send at event 1, but none of the given logs");
         check(&[&[(1, "deny")]], &[(1, "permit")], false, missing);
         check(&[], &[(1, "permit")], false, missing);
         check(

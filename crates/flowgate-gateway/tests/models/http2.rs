@@ -428,7 +428,8 @@ fn heads_are_checked() {
         check(Method::GET, &own, &[("host", "localhost")], 400, "differs from the host in `:authority`")
             .await;
         check(Method::GET, &own, &[("host", &host), ("host", "localhost")], 400, "header `Host` twice").await;
-        check(Method::GET, "https://evil.example/metrics", &[], 403, "names a host other than this machine").await;
+        check(Method::GET, "https://evil.example/metrics", &[], 403, "names a host other than this machine")
+            .await;
         let many: Vec<(&str, &str)> = vec![("x-many", "1"); 65];
         check(Method::GET, &own, &many, 431, "more than 64 header fields").await;
         check(Method::PUT, &own, &[], 405, "supports only the method GET").await;

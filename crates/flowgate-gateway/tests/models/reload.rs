@@ -113,8 +113,9 @@ fn a_conversation_is_carried_over_to_a_changed_policy() {
     home.policy(&format!("{POLICY}\n# Another one.\n"));
     assert_eq!(reload(&gateway).1["changed"], json!(["agent", "other"]));
     assert_eq!(hidden(&mut agent), (true, false));
-    let is_carried =
-        |line: &Value| line["message"].as_str().unwrap().contains("its labels are those of the present policy");
+    let is_carried = |line: &Value| {
+        line["message"].as_str().unwrap().contains("its labels are those of the present policy")
+    };
     assert!((0..3).any(|_| is_carried(&lines.next("configuration"))));
     // The new policy distrusts the user, also in what the user said before.
     let distrusts =
@@ -321,7 +322,10 @@ fn a_conversation_with_servers_is_carried_over() {
     assert!(pays(&mut agent));
     let line = lines.next("configuration");
     assert_eq!(line["conversation"], "one");
-    assert!(line["message"].as_str().unwrap().contains("its labels are those of the present policy"), "{line}");
+    assert!(
+        line["message"].as_str().unwrap().contains("its labels are those of the present policy"),
+        "{line}"
+    );
     assert!(!view(&gateway));
     assert_eq!(dry_run(&gateway), json!([1, 0, 4, 0]));
     assert_eq!(bank.calls().len(), 1);
