@@ -79,7 +79,7 @@ impl fmt::Debug for CallerDetector<'_> {
 
 impl<'a> CallerDetector<'a> {
     /// Creates a detector from a model, under the name `name` in reports. `label` is the label that the model gives to
-    /// injections; without it, it is the one label of the model that is named `injection`, in any case of letters.
+    /// injections; without it, it is the one label of the model that is named `injection`, in uppercase or lowercase letters.
     ///
     /// # Errors
     /// If the model has no such label, or if it is not clear which one is meant; the text names all labels.

@@ -160,7 +160,7 @@ impl TerminalChat<'_> {
                 grants::withdraw(&mut self.conversation, which, self.terminal);
                 continue;
             }
-            // A command is a slash followed only by lowercase letters; so a message may begin with a path like
+            // A command is a slash followed only by lowercase letters, so that a message can begin with a path such as
             // `/etc/hosts`.
             let word = text
                 .strip_prefix('/')
