@@ -19,7 +19,8 @@ const PARTS: [&str; 3] = ["src", "data", "models/small/tokenizer.json"];
 /// The files and folders on which the choices of the screener *attention* depend, each with its crate: what asks it and reads its answer, what it computes, and how
 /// its network is trained. The features of a region and the network read what the model's evaluation returns, whose results a test compares with
 /// those of another implementation.
-const SCREENER: [(&str, &str); 12] = [
+const SCREENER: [(&str, &str); 16] = [
+    ("flowgate-guard", "src/influence/facts.rs"),
     ("flowgate-guard", "src/screener.rs"),
     ("flowgate-guard", "src/screener/attention.rs"),
     ("flowgate-guard", "src/screener/attention"),
@@ -27,10 +28,13 @@ const SCREENER: [(&str, &str); 12] = [
     ("flowgate-lm", "src/region_features.rs"),
     ("flowgate-lm", "src/local/classifier.rs"),
     ("flowgate-lm", "src/local/inside.rs"),
+    ("flowgate-bench", "src/games/random.rs"),
     ("flowgate-bench", "src/privacy/attention.rs"),
+    ("flowgate-bench", "src/propagation/key_value.rs"),
     ("flowgate-bench", "src/saliency/beyond_values.rs"),
     ("flowgate-bench", "src/saliency/case.rs"),
     ("flowgate-bench", "src/saliency/labelled_prompt.rs"),
+    ("flowgate-bench", "src/saliency/measure.rs"),
     ("flowgate-bench", "src/saliency/trained.rs"),
 ];
 

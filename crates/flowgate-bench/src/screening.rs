@@ -4,7 +4,7 @@
 //! A screener shows its model the whole chat with the hidden regions as tagged text, and asks which of them the next
 //! step needs. As the answer, a double names the regions that it would request with the tool `look` if it had the same
 //! chat as the agent's model. Therefore [`screener_chat`] computes that chat from the question. Most doubles do not
-//! obey the text of the regions that they are asked about; those that do read it with [`chat_regions`].
+//! obey the text of the regions that they are asked about; those that do read it with [`tagged_regions`].
 
 use flowgate_guard::screener::judge::ANSWER;
 use flowgate_guard::slot::LOOK;
@@ -60,9 +60,9 @@ pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     Some((request, has_answer_tool))
 }
 
-/// Returns the tagged regions of a screener's question, as pairs of name and text, in the order of the chat. A double
-/// that answers in place of the screener's model chooses the regions of its answer from them. Returns no regions if the
-/// request is no question of a screener.
+/// Returns the tagged regions of the chat that a screener asks about, as pairs of name and text, in the order of the chat.
+/// A double that answers in place of the screener's model chooses the regions of its answer from them. Returns no
+/// regions if the request is no question of a screener.
 pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     let first = request.messages.first().map(text_of).unwrap_or_default();
     let nonce = first.split_once("<<REGION_").and_then(|(_, rest)| rest.split_once("_NAME>>"));
@@ -70,8 +70,10 @@ pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     let Some((nonce, _)) = nonce else { return Vec::new() };
     let open = format!("<<REGION_{nonce}_");
     let mut regions: Vec<(String, String)> = Vec::new();
-    // The first message is the screener's instructions, which show the form of a tag and contain no region.
-    for message in request.messages.iter().skip(1) {
+    // The first and the last message are the screener's instructions. They show the form of a tag, which names no
+    // region: an answer with that name would be invalid.
+    let chat = request.messages.len().saturating_sub(1);
+    for message in request.messages.iter().take(chat).skip(1) {
         for piece in text_of(message).split(&open).skip(1) {
             let Some((name, content)) = piece.split_once(">>") else { continue };
             let close = format!("<</REGION_{nonce}_{name}>>");
@@ -81,14 +83,6 @@ pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
         }
     }
     regions
-}
-
-/// Returns the tagged regions of the chat that a screener asks about, as [`tagged_regions`] does, without the example of a
-/// tag in the instructions that follow the chat: it names no region, and an answer with its name is invalid.
-pub(crate) fn chat_regions(request: &Request) -> Vec<(String, String)> {
-    let mut chat = request.clone();
-    chat.messages.edit().pop();
-    tagged_regions(&chat)
 }
 
 /// Returns an answer to a screener that names these regions. If the question offers the tool [`ANSWER`], as the

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use super::journey;
 use super::prompt::{CONTEXT_HEADING, message_text};
 use super::variant::{decode, join_parts};
-use crate::screening::{chat_regions, screener_chat, screening_answer};
+use crate::screening::{screener_chat, screening_answer, tagged_regions};
 use crate::tokens::usage;
 
 /// A phrase with which a text asks its reader to do something.
@@ -75,7 +75,7 @@ impl ModelDouble {
     /// Returns the names of the regions with which the double answers the question of a screener. `needed` are the regions
     /// that the user's request needs.
     pub(super) fn screened_regions(self, question: &Request, needed: Vec<String>) -> Vec<String> {
-        let regions = chat_regions(question);
+        let regions = tagged_regions(question);
         let asks = |(_, text): &(String, String)| text.lines().any(|line| is_match(&REQUEST, &decode(line)));
         let names_all = match self {
             Self::Gullible => regions.iter().any(asks),
@@ -312,7 +312,7 @@ mod tests {
                     let arguments: Value = serde_json::from_str(&completion.calls[0].arguments).unwrap();
                     arguments["regions"].as_array().unwrap().len()
                 };
-                let regions = chat_regions(request);
+                let regions = tagged_regions(request);
                 assert!(regions.iter().all(|(name, _)| name != "NAME"), "the example of a tag is no region");
                 let counts_of = [named(&answer), named(&ModelDouble::Immune.answer(request)), regions.len()];
                 counts.lock().unwrap().push((*asked.lock().unwrap(), counts_of));

@@ -268,6 +268,12 @@ fn run_oracle(task: &PrivacyTask, truth: &GroundTruth, person: PersonDouble) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use flowgate_guard::screener::judge::JudgeScreener;
+    use flowgate_lm::{BoxFuture, Error, Listener};
+    use serde_json::Value;
+
     use super::super::double::RegionChoice;
     use super::super::read;
     use super::super::world::WorldVariant;
@@ -337,6 +343,58 @@ mod tests {
                     assert!(!run.is_disclosed, "{} {}: {run:?}", defence.name(), task.name);
                 }
             }
+        }
+    }
+
+    /// A double that panics if it answers the question of a judge with a name that is no region of the question.
+    struct NamesRegions<'t> {
+        double: AgentDouble<'t>,
+        named: AtomicUsize,
+    }
+
+    impl ChatModel for NamesRegions<'_> {
+        fn name(&self) -> &str {
+            self.double.name()
+        }
+
+        fn complete<'a>(
+            &'a self,
+            request: &'a Request,
+            listener: &'a mut dyn Listener,
+        ) -> BoxFuture<'a, Result<Completion, Error>> {
+            if let Some(question) = JudgeScreener::tagged_chat(request) {
+                let answer = block_on(self.double.complete(request, &mut ignore_deltas)).unwrap();
+                let answer: Value = serde_json::from_str(&answer.calls[0].arguments).unwrap();
+                for name in answer["regions"].as_array().unwrap() {
+                    let name = name.as_str().unwrap();
+                    assert!(question.names.iter().any(|known| known == name), "{name}");
+                    self.named.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            self.double.complete(request, listener)
+        }
+    }
+
+    /// An answer with another name is invalid: everything would be shown, whatever the judge chose.
+    #[test]
+    fn judges_name_regions_of_the_question() {
+        let runner = PrivacyRunner::new().unwrap();
+        for (judge, variant) in [
+            (RegionChoice::Honest, WorldVariant::Accidental),
+            (RegionChoice::Curious, WorldVariant::Accidental),
+            (RegionChoice::Noisy { seed: 1 }, WorldVariant::Accidental),
+            (RegionChoice::Obeying, WorldVariant::Planted),
+        ] {
+            let mut named = 0;
+            for task in read::all().unwrap() {
+                let model =
+                    NamesRegions { double: AgentDouble { task: &task, judge }, named: AtomicUsize::new(0) };
+                let (truth, world) =
+                    (ground_truth(&task).unwrap(), PrivacyWorld::of_variant(task.suite, variant));
+                runner.run_live(&task, &truth, world, Method::Judge, &model, PersonDouble::Allows).unwrap();
+                named += model.named.load(Ordering::Relaxed);
+            }
+            assert!(named > 0, "{judge:?}");
         }
     }
 

@@ -160,9 +160,13 @@ fn extension_server(root: &Value) -> Option<ConfiguredServer> {
 }
 
 /// Returns whether a file has nothing but servers, each with a command or an address: the form that the `.mcp.json` of a
-/// plug-in of Claude Code may have.
+/// plug-in of Claude Code may have. In settings, the type `command` marks a program that is no server, such as that of
+/// `statusLine`.
 fn is_bare_list(root: &Value) -> bool {
-    let is_server = |entry: &Value| transport_of(&|key| entry.get(key)) != ConfiguredTransport::Unknown;
+    let is_server = |entry: &Value| {
+        let is_program = entry.get("type").and_then(Value::as_str) == Some("command");
+        !is_program && transport_of(&|key| entry.get(key)) != ConfiguredTransport::Unknown
+    };
     root.as_object().is_some_and(|entries| !entries.is_empty() && entries.values().all(is_server))
 }
 
@@ -302,7 +306,12 @@ mod tests {
         }
         let codex = "# mine\n[mcp_servers.a]\ncommand = \"npx\"\nargs = [\"-y\", \"x\"]\nenabled = false\n";
         assert_eq!(shown(codex, true), [format!("mcp_servers/a {command} true")]);
-        for other in ["{}", r#"{"a": {"command": "x"}, "b": 1}"#, r#"{"server": {"mcp_config": 1}}"#] {
+        for other in [
+            "{}",
+            r#"{"a": {"command": "x"}, "b": 1}"#,
+            r#"{"server": {"mcp_config": 1}}"#,
+            r#"{"statusLine": {"type": "command", "command": "x"}}"#,
+        ] {
             assert_eq!(shown(other, false), Vec::<String>::new(), "{other}");
         }
         assert_eq!(shown(r#"{"mcpServers": []}"#, false), Vec::<String>::new());
