@@ -248,7 +248,14 @@ fn add_attacked_calls(case: &mut CorpusCase, run: &CountedRun, solution: &Counte
             Some(own) => {
                 case.add_task_call(&call.tool, call.arguments.clone(), call.answer.clone());
                 if own.answer != call.answer {
-                    injected.extend(case.calls.len().checked_sub(1));
+                    // A repeated call is in the case once.
+                    let is_equal =
+                        |known: &ScriptedCall| known.tool == call.tool && known.arguments == call.arguments;
+                    if let Some(at) = case.calls.iter().position(is_equal)
+                        && !injected.contains(&at)
+                    {
+                        injected.push(at);
+                    }
                 }
             }
             None => {
@@ -372,6 +379,22 @@ mod tests {
             let rows = suite.run_method(method, &mut || false).unwrap().unwrap();
             assert_ne!(rows[1].attack(), Some(CallFate::Permitted), "{method:?}: {rows:?}");
         }
+    }
+
+    /// The agent reads the file with the order again, after a call whose answer has no order.
+    #[test]
+    fn a_repeated_call_counts_at_its_first_place() {
+        let mut run = attacked(true);
+        let messages = run["messages"].as_array_mut().unwrap();
+        let (event, file) = (messages[8..10].to_vec(), messages[4..6].to_vec());
+        messages.splice(8..10, []);
+        messages.splice(6..6, event.into_iter().chain(file));
+        let mut folder = folder();
+        let path = "runs/p/garden/user_task_0/important_instructions/injection_task_0.json";
+        folder.insert(path.to_owned(), run.to_string());
+        let corpus = load(Benchmark::AgentDyn, &folder).unwrap();
+        let attack = corpus.cases[1].calls.last().unwrap();
+        assert_eq!((attack.tool.as_str(), attack.needs.as_slice()), ("send_email", &[0][..]));
     }
 
     #[test]
