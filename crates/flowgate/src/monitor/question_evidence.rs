@@ -189,7 +189,7 @@ impl EvidencePlaces {
         clauses.extend(
             self.untrusted_answer.map(|tool| format!("is in an answer of {tool} that is not trusted")),
         );
-        // Only if it is nowhere as it is: for an address, capitals may make another one.
+        // Only if no text has the value in its own spelling: an address with other capitals may be another address.
         if clauses.is_empty() {
             clauses.extend(
                 self.other_case
@@ -248,8 +248,8 @@ fn contains_in_other_case(text: &str, value: &str) -> bool {
         && contains_words(&text.to_lowercase(), &value.to_lowercase())
 }
 
-/// Returns the first word of a text that differs from a value in exactly one character. Words end at white space, and
-/// signs at their ends that no address begins or ends with do not belong to them.
+/// Returns the first word of a text that differs from a value in exactly one character. White space separates words.
+/// Punctuation at both ends of a word, with which no address begins or ends, is not part of the word.
 fn similar_word<'t>(text: &'t str, value: &str) -> Option<&'t str> {
     let words =
         text.split_whitespace().map(|word| word.trim_matches(|c: char| ".,:;!?()[]{}<>\"'`".contains(c)));

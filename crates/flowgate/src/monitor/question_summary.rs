@@ -1,8 +1,8 @@
-//! Words the question to a person whether a call may run: what the call would do, who may have chosen it, and what it
-//! would disclose. The programs that ask people call [`Question::summary`].
+//! Writes the summary of a question for the person who is asked whether a call may run: what the call would do, which
+//! text may have chosen it, and what it would disclose. The programs that ask people call [`Question::summary`].
 //!
-//! The words follow from the [roles](ArgumentRole) of the arguments and from the reasons of the verdict. They contain
-//! values of arguments, and so carry the label of the question.
+//! The summary follows from the [roles](ArgumentRole) of the arguments and from the reasons of the verdict. It quotes
+//! values of arguments, and so carries the label of the question.
 
 use serde_json::Value;
 

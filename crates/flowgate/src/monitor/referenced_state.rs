@@ -1,11 +1,11 @@
 //! Determines the external state to which the call in a question refers. An approval of the call becomes stale if this
-//! state changes after the question was asked. The monitor calls it when it creates a question.
+//! state changes after the question was asked. `permits` calls [`Monitor::referenced_versions`] for each question.
 //!
-//! A person approves a call as it was shown. Later writes of other sessions make the approval stale only if the call
-//! refers to the state that they changed. It does if the tool reads the store by declaration, or if an argument
-//! contains a value that this session read from the store, such as the id of a draft. A store that no `store`
-//! statement declares is shared by all tools of a server, so a write to it alone does not make the approval stale.
-//! Writes of the session itself count for every store that the tool touches.
+//! A person approves a call as it was shown. A later write of another session to a store makes the approval stale only
+//! if the call refers to the state of the store. A call does so if the policy declares that the tool reads the store,
+//! or if an argument contains a value that this session read from the store, such as the id of a draft. A store that
+//! no `store` statement declares is shared by all tools of a server, so a write to it alone does not make the approval
+//! stale. A write of the session itself to any store that the tool reads or writes always makes the approval stale.
 
 use std::collections::HashSet;
 
