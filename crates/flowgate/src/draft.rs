@@ -127,8 +127,8 @@ fn pattern(tool: &Tool) -> Option<String> {
 }
 
 /// Returns the tools whose name in a statement would be ambiguous, each with the reason. Either two different
-/// descriptions have the same name, or a tool of the agent has the name of a tool of a server. A pattern names the tool
-/// of the agent without a server, and so matches both.
+/// descriptions have the same name, or a tool of the agent has the name of a tool of a server. A pattern for the tool
+/// of the agent names no server, and so matches both tools.
 fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
     // The first description of each tool.
     let mut known: BTreeMap<&Tool, &DescribedTool> = BTreeMap::new();

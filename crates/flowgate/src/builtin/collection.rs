@@ -86,8 +86,8 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Returns the first argument, with a text that encodes a list or a map converted to that list or map; a missing value
-/// if there is no argument.
+/// Returns the first argument, or a missing value if there is no argument. If the argument is a text that encodes a
+/// list or a map, returns that list or map.
 fn structure(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     arguments.first().map_or(Ok(Value::Absent), |value| evaluator.resolve_structure(value))
 }
@@ -116,8 +116,9 @@ fn items(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Vec<Value
     items.iter().map(|item| evaluator.resolve(item)).collect()
 }
 
-/// Implements `min` and `max`: returns the number that is `better` than all others, that is, less or greater. One
-/// argument is a list of the numbers; several arguments are the numbers. Returns a missing value for an empty list.
+/// Implements `min` and `max`: returns the least or the greatest of the numbers. `better(x, y)` states whether `x` is
+/// to be preferred to `y`: `x < y` for `min`, `x > y` for `max`. The numbers are the items of a single argument, or the
+/// arguments themselves if there are several. Returns a missing value for an empty list.
 ///
 /// # Errors
 /// If an item is not a number.

@@ -19,9 +19,10 @@ const MAX_DIGITS: usize = 15;
 const MAX_PATH: usize = 255;
 
 pub(super) const TABLE: &[Function] = &[
-    // The bits bound how many values a kind has: fewer than 2^22 days up to the year 9999, and 2^17 times of a day. An
-    // integer, signed or unsigned, has 65 bits; with the floats of 64 bits, a number has 66. A text of 15 digits with a
-    // sign and a point has fewer than 2^56 values, so a decimal number has 67 bits.
+    // The last argument of each row, in bits, bounds the number of different values of the kind. There are fewer than
+    // 2^22 days up to the year 9999, and fewer than 2^17 times of a day. An integer, signed or unsigned, has 65 bits;
+    // with the floats of 64 bits, a number has 66. A text of 15 digits with a sign and a point has fewer than 2^56
+    // values, so a decimal number has 67 bits.
     kind_row("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is_of_kind(e, a, date), date, 22),
     kind_row("is_time", "Whether it is a time of day: `12:00`.", |e, a| is_of_kind(e, a, time), time, 17),
     kind_row(
@@ -125,9 +126,9 @@ fn boolean(value: &Json) -> Option<Json> {
     value.is_boolean().then(|| value.clone())
 }
 
-/// Returns the canonical form of a decimal number. That of a JSON number is the number itself. That of a text such as
-/// `012.50` is the same text without leading zeros and without trailing zeros after the point (`12.5`). `None` if the
-/// value is neither, or a text with more than [`MAX_DIGITS`] digits. White space around a text is ignored.
+/// Returns the canonical form of a decimal number. A JSON number is its own canonical form. The canonical form of a
+/// text such as `012.50` is the text without leading zeros and without trailing zeros after the point (`12.5`). `None`
+/// for any other value, and for a text with more than [`MAX_DIGITS`] digits. White space around a text is ignored.
 fn decimal(value: &Json) -> Option<Json> {
     let Json::String(text) = value else { return number(value) };
     let text = text.trim();
@@ -151,8 +152,8 @@ fn decimal(value: &Json) -> Option<Json> {
     Some(Json::String(format!("{sign}{whole}{point}{fraction}")))
 }
 
-/// Returns the canonical form of a truth value, which is the value itself, or of a text such as `Yes`: in lower case,
-/// without white space at its ends. `None` for any other value.
+/// Returns the canonical form of a truth value or of a text such as `Yes`. A truth value is its own canonical form; the
+/// canonical form of a text is in lower case, without white space at its ends. `None` for any other value.
 fn yes_no(value: &Json) -> Option<Json> {
     let Json::String(text) = value else { return boolean(value) };
     let text = text.trim().to_ascii_lowercase();
@@ -160,8 +161,8 @@ fn yes_no(value: &Json) -> Option<Json> {
 }
 
 /// Returns whether a path is within a folder and spelled without a detour. It must have no empty part, no `.` or `..`,
-/// no backslash, no control character, no percent sign (a tool may decode `%2e`), and at most [`MAX_PATH`] bytes.
-/// False for the root as folder, since every absolute path is in it.
+/// no backslash, no control character, no percent sign (a tool may decode `%2e`), and at most [`MAX_PATH`] bytes. The
+/// result is false if the folder is the root, since every absolute path is in the root.
 fn is_path_in(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
     if folder.is_empty() {

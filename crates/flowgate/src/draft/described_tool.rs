@@ -1,6 +1,6 @@
-//! Defines what a draft knows about a tool: its name, its description, its arguments and its annotations. A server or a
-//! client writes all of it, so it is untrusted. [`read_tools`] reads it from a list of tools, for `flowgate init` and
-//! `flowgate scan`.
+//! Defines what the draft of a policy knows about a tool: its name, its description, its arguments and its annotations.
+//! A server or a client writes all of this, so it is untrusted. [`read_tools`] reads it from a list of tools, for
+//! `flowgate init` and `flowgate scan`.
 
 use serde_json::{Map, Value};
 
@@ -101,9 +101,9 @@ impl DescribedTool {
 }
 
 impl DescribedArgument {
-    /// Creates an argument from its JSON schema. Its role follows from the `format` of the schema, such as `email`; if
-    /// that names none, from the words of its name, which are more ambiguous. The argument is narrow if the schema
-    /// leaves no room for a text: a number, a Boolean, null, or listed values.
+    /// Creates an argument from its JSON schema. Its role follows from the `format` of the schema, such as `email`. If
+    /// the format implies no role, the role follows from the words of the argument's name, which are more ambiguous.
+    /// The argument is narrow if the schema permits no free text: only a number, a Boolean, null, or listed values.
     pub fn new(name: &str, schema: &Value) -> Self {
         let text = |key: &str| schema.get(key).and_then(Value::as_str);
         let is_listed = schema.get("enum").is_some() || schema.get("const").is_some();

@@ -20,7 +20,7 @@ pub enum ToolEffect {
     Acts,
     /// It destroys, spends, or cannot be undone.
     Destroys,
-    /// Neither its name nor an annotation says it.
+    /// Neither its name nor an annotation says what it does.
     Unknown,
 }
 
@@ -29,9 +29,9 @@ pub enum ToolEffect {
 /// The list is exhaustive on purpose: a draft has to state what it assumes of each tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolReach {
-    /// Nobody but its server, or no argument can carry a text.
+    /// Nobody but its server, or nobody at all, since no argument can carry a text.
     Closed,
-    /// Others, or it is unknown.
+    /// Others than its server, or it is unknown who.
     Open,
 }
 
@@ -168,9 +168,9 @@ impl ToolTraits {
     }
 }
 
-/// Guesses what a call of the tool changes; returns it with the reason as a sentence. Of its name and its annotations,
-/// the one that restricts more counts. A tool that runs code acts at least, unless its annotation says that it only
-/// reads. Without `uses_hints`, annotations that permit something have no effect.
+/// Guesses what a call of the tool changes, and returns the effect with the reason as a sentence. If the name and the
+/// annotations of the tool disagree, the more restrictive one counts. A tool that runs code acts at least, unless its
+/// annotation says that it only reads. Without `uses_hints`, annotations that permit something have no effect.
 fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) {
     use ToolEffect::{Acts, Destroys, Reads, Unknown};
     let (named, hints) = (effect_of_name(&tool.tool.name), tool.hints);
@@ -184,7 +184,7 @@ fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) 
         _ if destroys => (Destroys, "its server says that it may destroy something (`destructiveHint`)"),
         (Acts | Destroys, Some(true)) => (
             named,
-            "its annotation says that it only reads, but its name has a verb of change, so that counts",
+            "its annotation says that it only reads, but its name has a verb of change, and the name counts",
         ),
         (_, Some(true)) => (Reads, "its server says that it only reads (`readOnlyHint`)"),
         (Destroys, _) => (Destroys, "its name has a verb of destruction or payment"),
@@ -195,10 +195,10 @@ fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) 
     }
 }
 
-/// Guesses who can receive the arguments of the tool; returns it with the reason as a sentence. A tool counts as open
-/// if its annotation says so, or if its name or the role of an argument refers to others. Any other tool counts as
-/// closed if its annotation says so (and `uses_hints` holds), or if each argument is a number, a Boolean or one of a
-/// few values; otherwise it counts as open.
+/// Guesses who can receive the arguments of the tool, and returns the reach with the reason as a sentence. A tool
+/// counts as open if its annotation says so, or if its name or the role of an argument refers to others. Any other tool
+/// counts as closed if its annotation says so (and `uses_hints` holds), or if each argument is a number, a Boolean or
+/// one of a few values; otherwise it counts as open.
 fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
     use ToolReach::{Closed, Open};
     let names_others = tool
@@ -211,7 +211,7 @@ fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
         Some(true) => (Open, "its server says that it exchanges data with others (`openWorldHint`)"),
         Some(false) if uses_hints && is_outward => (
             Open,
-            "its annotation says that it reaches nobody outside, but its description says that it reaches somebody, and that counts",
+            "its annotation says that it reaches nobody outside, but its name or an argument says that it reaches somebody, and this counts",
         ),
         Some(false) if uses_hints => {
             (Closed, "its server says that it reaches nobody outside (`openWorldHint`)")

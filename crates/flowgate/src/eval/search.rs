@@ -110,7 +110,7 @@ impl Evaluator<'_> {
             }
             return Ok(false);
         };
-        // What was recorded before the step; the search returns to it afterwards.
+        // The state before the step, which is restored afterwards.
         let reads_before = self.reads.len();
         let trouble = self.trouble.clone();
         let result = match op {

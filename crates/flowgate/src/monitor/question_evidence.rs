@@ -214,7 +214,8 @@ impl EvidencePlaces {
 /// Returns the name of the argument of the call that a reason is about, if the argument exceeds a requirement on
 /// integrity.
 fn untrusted_argument<'c>(call: &'c Call, reason: &Reason) -> Option<&'c str> {
-    // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
+    // `label` has a text for each exceeded dimension. The texts about confidentiality are also in `categories`, so the
+    // others are about integrity.
     let is_about_integrity = reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
     if is_about_integrity { argument_in(call, reason.part.as_deref()?) } else { None }
 }
