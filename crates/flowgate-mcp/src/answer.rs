@@ -130,9 +130,9 @@ impl Proxy {
         Some((event, !has_objection(&findings) && is_cleared(monitor, event)))
     }
 
-    /// Returns the greatest label that the client may be shown such that every tool can still be called: the tools on
-    /// offer, and the tools named in `more`, which are about to be offered. Without any tools, it is the bottom: the
-    /// requirements of the tools that will be offered are not known yet.
+    /// Returns the greatest label that the client may be shown such that every tool can still be called: the tools that
+    /// the client is offered, and the tools named in `more`, which are about to be offered. Without any tools, the
+    /// label is the bottom, since the requirements of the tools that will be offered are not known yet.
     pub(super) fn greatest_showable_label(&self, monitor: &Monitor, more: &[String]) -> Label {
         let offered = self.listing.offered_names().chain(more.iter().map(String::as_str));
         let tools: Vec<_> = offered.map(|name| self.tool(name)).collect();
@@ -191,7 +191,7 @@ fn split_answer(
         Ok(_) => return Err("the server's answer is not a JSON object"),
     };
     if fields.get("resultType").is_some_and(|kind| *kind != json!("complete")) {
-        return Err("the server's answer has another `resultType` than `complete` and `input_required`");
+        return Err("the server's answer has a `resultType` other than `complete` and `input_required`");
     }
     match running.kind {
         ProxyCallKind::Tool => {

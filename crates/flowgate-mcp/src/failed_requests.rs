@@ -1,6 +1,7 @@
-//! Answers requests of the client whose answer from the server cannot be forwarded: the server ended, did not answer,
-//! sent a message that cannot be parsed unambiguously, or sent content that the policy withholds. The handlers of the
-//! server's messages and answers call this file.
+//! Answers the client's requests for which no answer of the server can be forwarded: the server ended, did not answer,
+//! sent a message that cannot be parsed unambiguously, or sent content that the policy withholds. Also raises the
+//! client's label before a server's message reaches the client while a call runs. The handlers of the server's messages
+//! and answers call this file.
 //!
 //! The client receives the same constant message in all these cases. A message with the cause would be a channel for
 //! data of the server: the server can choose the cause and its details, such as the position of an error in a text.
@@ -112,8 +113,8 @@ impl Proxy {
             // The session knows a repeated call by the ID of its first sending.
             Ok((event, _)) => session
                 .record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event),
-            // Only if the proxy follows the rulings of an earlier policy: it cannot follow them, since the trace has no
-            // room. Otherwise, this does nothing.
+            // A proxy that follows the rulings of an earlier policy cannot follow them, since the trace has no room.
+            // For any other proxy, this does nothing.
             Err(_) => self.tape.note_divergence(),
         }
     }
@@ -143,7 +144,7 @@ impl Proxy {
                 running.has_raised = true;
             }
         }
-        // The label is raised by an event: everything that the client does later depends on it.
+        // An event raises the label, since everything that the client does later depends on all events.
         let content = Value::from("the server says something while a call runs");
         let entry = TraceEntry::assistant(content);
         // The label that the client's next event carries in any case.

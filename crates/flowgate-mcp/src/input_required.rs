@@ -1,8 +1,9 @@
-//! Handles input that a server requests in its answer to a call (*input required*), and the call that the client sends
-//! again with its responses. This is the MCP revision 2026-07-28, in which servers cannot send requests.
+//! Handles answers in which a server asks for input before it completes a call (*input required*), and the call that
+//! the client then sends again with its responses. Servers of the MCP revision 2026-07-28 ask in this way, since they
+//! cannot send requests.
 //!
-//! A *round* is one such request for input with the call that the client sends in response. Requested input is judged
-//! like a server's request in the other revisions. The call in each round is judged separately: as influenced by
+//! A *round* is one such request for input with the call that the client sends in response. Each requested input is
+//! judged like a server's request in the other revisions. The call in each round is judged separately: as influenced by
 //! everything that the client was shown up to that point, with the client's responses among its arguments. A person who
 //! is asked about the call sees the responses, and an approval covers exactly these.
 //!
@@ -150,8 +151,9 @@ impl Proxy {
             let is_named = session.monitor().is_named(&self.tool(method));
             if !is_watching && !self.tape.rule(is_named) {
                 let note = format!(
-                    "the server's request `{method}` was refused, since no `require` of the policy names it; \
-                    add `require ... if: (call: ToolCall) is tool:SERVER/{method}` to permit it"
+                    "the request `{method}` of the server `{}` was refused, since no `require` of the policy names it; \
+                    to permit it, add `require ... if: (call: ToolCall) is tool:SERVER/{method}`",
+                    self.settings.server
                 );
                 let mut out = self.end_failed_call(
                     session,
@@ -185,7 +187,8 @@ impl Proxy {
             return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
         }
         let monitor = session.monitor();
-        // The join of the labels of the answer and of the inputs so far.
+        // The join of the labels of the answer and of the inputs so far. Each input becomes an event with at least this
+        // label.
         let mut carries =
             monitor.trace().event(event).map_or(monitor.policy().space().top(), |event| event.label);
         for input in &mut inputs {
@@ -393,7 +396,9 @@ impl Proxy {
 /// With the reason, for the operator, if the answer is malformed, exceeds a limit, or requests an input that the client
 /// did not declare.
 fn decode_inputs(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>, Option<Value>), String> {
-    let malformed = |what: &str| format!("the server requests input, and {what}; check that server");
+    let malformed = |what: &str| {
+        format!("the server requests input in a way that is not valid: {what}; correct or update that server")
+    };
     let state = match answer.get(STATE) {
         Some(Value::String(state)) if state.len() > MAX_STATE_BYTES => {
             return Err(malformed(&format!(
@@ -419,7 +424,7 @@ fn decode_inputs(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>
         )));
     }
     if sent.rounds >= MAX_ROUNDS {
-        return Err(malformed(&format!("it has done so {MAX_ROUNDS} times for one call")));
+        return Err(malformed(&format!("it has requested input {MAX_ROUNDS} times for one call")));
     }
     // An item is named by its position, from 1: its key is a text of the server, which may be long.
     let inputs = requests.iter().zip(1..).map(|((key, request), number)| {
@@ -439,14 +444,14 @@ fn decode_input(
     request: &Value,
     sent: &SentCall,
 ) -> Result<RequestedInput, (&'static str, &'static str)> {
-    const CHECK: &str = "check that server";
+    const CHECK: &str = "correct or update that server";
     let method = request.get("method").and_then(Value::as_str);
     let method = revision::server_request_methods().find(|name| method == Some(name));
     let method = method.ok_or(("has a method that MCP does not define", CHECK))?;
     if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
         return Err((
             "has a method that the client did not declare",
-            "use a client that supports it, or check that server",
+            "use a client that supports this input, or configure the server to ask for none",
         ));
     }
     let params = match request.get("params") {
@@ -455,7 +460,7 @@ fn decode_input(
         Some(_) => return Err(("has `params` that are not a JSON object", CHECK)),
     };
     if key.len() > MAX_KEY_BYTES {
-        return Err(("has a key that is too long", CHECK));
+        return Err(("has a key of more than 256 bytes", CHECK));
     }
     // The ID in the trace is set when the input is judged.
     Ok(RequestedInput { key: key.to_owned(), method, params, call_id: String::new() })

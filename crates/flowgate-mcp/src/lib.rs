@@ -7,8 +7,8 @@
 //! The proxy does not see the model, so every call is judged as influenced by everything that this client was shown.
 //! Methods, notifications and result fields that are not known to be harmless are not forwarded.
 //!
-//! The caller owns the [session](MonitoredSession): a conversation may have several servers, each with a proxy of its
-//! own, and a chat as well. The gateway and `flowgate mcp` drive proxies.
+//! The caller owns the [session](MonitoredSession). A conversation may have several servers, each with a proxy of its
+//! own, and may also have a chat with a model. The gateway and `flowgate mcp` drive proxies.
 
 mod answer;
 mod asked_call;
@@ -90,8 +90,8 @@ pub struct ProxySettings {
     pub pins: Option<Pins>,
     /// Whether the tools of the first list are approved and pinned.
     pub accept_new: bool,
-    /// A word for generated request IDs that is unique to this conversation; set if several clients may share the
-    /// proxy. The server then sees each request under a generated ID with this word, in place of the client's own ID.
+    /// A word in generated request IDs that is unique to this conversation. It is set if several clients may share the
+    /// proxy: the server then receives each request under a generated ID with this word, not under the client's own ID.
     pub id_word: Option<String>,
     /// Whether people decide the policy's questions elsewhere; the proxy then returns [`ProxyAction::Ask`] to the
     /// caller.
@@ -228,9 +228,9 @@ struct RunningCall {
 }
 
 impl RunningCall {
-    /// Creates the record of a running call for `initialize` or a request of the server, which is judged like a call.
-    /// Its answer has content, whose label is not told; it has no progress notifications, and is not repeated by the
-    /// client.
+    /// Creates the record of a running call for `initialize` or a request of the server, which are judged like calls.
+    /// The answer has content, and its receiver does not learn the label of the answer. Such a call has no progress
+    /// notifications, and the client does not repeat it.
     fn without_progress(tool: Tool, call_id: String) -> Self {
         Self {
             tool,
@@ -438,8 +438,8 @@ impl Proxy {
 
     /// Judges a call as influenced by everything that this client was shown, and records the verdict. `rest` are the
     /// parameters of the request besides the arguments, which rules can examine. A permit is redeemed at once. In watch
-    /// mode, every call may run; `objection` is then the reason, if any, why it would have been refused without being
-    /// judged.
+    /// mode, every call may run; `objection` is then the reason, if any, for which enforcement would have refused the
+    /// call without judging it.
     fn judge(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -457,6 +457,7 @@ impl Proxy {
         let digest = session.digest_of(&call);
         let entry = TraceEntry { extra: rest, ..TraceEntry::from(call) };
         let monitor = session.monitor();
+        // The input is of an earlier conversation: what the earlier policy decided about the call stays.
         if self.tape.is_following() {
             return self.follow_ruling(monitor, entry);
         }

@@ -1,10 +1,11 @@
-//! Decides which tools of a server are on offer: those that are approved, with the description that was approved.
-//! `client` and `server` call this file for `tools/list` and its answer.
+//! Decides which tools of a server are on offer, that is, are listed to the client and can be called: the tools that are
+//! approved, with the description that was approved. `client` and `server` call this file for `tools/list` and its
+//! answer.
 //!
-//! A person approves descriptions by *pins*, their digests. Without pins, the first list counts as approved. It
-//! consists of all pages that the server sends before another list is requested or a tool is called; it stays approved.
-//! A tool that is added or changed after it is hidden and cannot be called. A description whose label would make a tool
-//! uncallable is hidden as well.
+//! A person approves descriptions by *pins*, which are their digests. Without pins, the first list counts as approved:
+//! all pages that the server sends before another list is requested or a tool is called. A tool that is added or
+//! changed later is hidden and cannot be called. A tool is also hidden if the label of its description would make a
+//! tool uncallable.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,7 +121,7 @@ impl ToolListing {
 
     /// Decides whether a tool may be on offer with the description that a page of the list with the number `list`
     /// gives, and records the decision. `digest` is the digest of the whole description, and `schema` is the argument
-    /// schema in it. With `accept_new`, a new tool of the first list is pinned.
+    /// schema that the description contains. With `accept_new`, a new tool of the first list is pinned.
     ///
     /// # Errors
     /// With the reason, if the tool must be hidden.
@@ -136,7 +137,7 @@ impl ToolListing {
         let is_unchanged = self.tools.get(name).map(|tool| tool.digest == digest);
         let verdict = match (&mut self.pins, is_unchanged) {
             (_, None) if self.tools.len() >= MAX_TOOLS => {
-                return Err("the server lists more than 1000 tools; let it list fewer");
+                return Err("the server lists more than 1000 tools; configure the server to list fewer");
             }
             (Some(pins), _) if pins.is_approved(name, digest) => Ok(()),
             (Some(pins), None) if accept_new && is_first && !pins.contains_name(name) => {
@@ -289,7 +290,7 @@ impl Proxy {
             } else {
                 Err(Cow::from(
                     "the label of the tool's description does not flow to the requirements of the listed tools; if \
-                    you trust it, label it with `label tool as ... if: (tool: Tool)`",
+                    you trust the server, label its descriptions: `label tool as ... if: (tool: Tool) is tool:SERVER/*`",
                 ))
             };
             match verdict {
@@ -367,7 +368,7 @@ impl Proxy {
             }
             Ok((event, _)) if !is_cleared(monitor, event) => Err(
                 "the label of the tool's description exceeds the clearance of `model`; if you trust the server, \
-                label it with `label tool as ... if: (tool: Tool)`"
+                label its descriptions: `label tool as ... if: (tool: Tool) is tool:SERVER/*`"
                     .into(),
             ),
             Ok(_) => Ok(()),
@@ -384,8 +385,8 @@ impl Proxy {
             }
             (false, Err(why)) => Err(why),
             (false, Ok(())) => Err(
-                "the policy at the time of this list hid it; the present one does not: let the client list the tools \
-                again"
+                "the policy that was in force when the client requested this list hid the tool, and the present one \
+                does not; let the client list the tools again"
                     .into(),
             ),
         }

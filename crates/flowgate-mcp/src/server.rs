@@ -143,8 +143,8 @@ impl Proxy {
         out
     }
 
-    /// Returns whether `method` is a request that MCP lets servers send, and the policy names it or the proxy only
-    /// watches.
+    /// Returns whether a server may send the request `method`: MCP must define it as a request of servers, and the
+    /// policy must name it unless the proxy only watches.
     pub(super) fn allows_server_request(&mut self, monitor: &Monitor, method: &str) -> bool {
         if !revision::is_server_request(method) {
             return false;
@@ -183,8 +183,9 @@ impl Proxy {
             let mut out = refuse(METHOD_NOT_FOUND, "the policy does not permit this request of a server");
             if revision::is_server_request(method) {
                 out.push(ProxyAction::Note(format!(
-                    "the server's request `{method}` was refused, since no `require` of the policy names it; \
-                    add `require ... if: (call: ToolCall) is tool:SERVER/{method}` to permit it"
+                    "the request `{method}` of the server `{}` was refused, since no `require` of the policy names it; \
+                    to permit it, add `require ... if: (call: ToolCall) is tool:SERVER/{method}`",
+                    self.settings.server
                 )));
             }
             return out;
@@ -237,7 +238,7 @@ impl Proxy {
         answer: Result<Value, Value>,
         line: String,
     ) -> Vec<ProxyAction> {
-        // A person elsewhere is asked, so the client must not answer.
+        // The question is put to a person elsewhere, so the client must not answer it.
         let is_elsewhere = matches!(
             self.outgoing_requests.get(id),
             Some(OutgoingRequest::Person { is_at_client: false, .. })

@@ -225,7 +225,7 @@ fn batches_and_malformed_messages_are_refused() {
         let asked = json!({"jsonrpc": "2.0", "id": method, "method": method});
         check(
             shown(&session.client(&asked)),
-            "error -32601 Flowgate does not forward requests with this method",
+            "error -32601 Flowgate does not forward requests with this method; use another method of MCP",
         );
     }
     let task = json!({"name": "write", "arguments": {}, "task": {"ttl": 1}});
