@@ -42,7 +42,7 @@ pub fn page(runs: &[NamedRun]) -> Result<String, String> {
             return Err(format!("{name}: the run has no figures; it was interrupted, so run it again"));
         }
     }
-    // The panels of a part that have figures in no run have no drawing.
+    // A panel whose figures no run has becomes no drawing.
     let parts = parts(runs);
     let panels = parts.iter().flat_map(|part| panels(part));
     let mut drawings = panels.filter_map(|panel| drawing(&panel, runs)).collect::<Vec<_>>();
@@ -194,7 +194,7 @@ fn roc_drawings(runs: &[NamedRun]) -> Vec<Drawing> {
     let mut charts: Vec<CurveChart> = Vec::new();
     for (run, lines) in runs {
         for line in lines.iter().filter(|line| text(line, "type") == "roc") {
-            // The suites name what a curve is about differently: a set of prompts, or a part of the texts.
+            // The suite of saliency names a set of prompts and a screener, that of detection a part of the texts and a detector.
             let (set, named) = match text(line, "set") {
                 "" => (text(line, "split"), text(line, "detector")),
                 set => (set, text(line, "screener")),

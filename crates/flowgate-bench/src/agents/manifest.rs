@@ -68,8 +68,8 @@ fn source_json(source: &ValueSource) -> Value {
     }
 }
 
-/// Returns the texts that a model receives besides what follows from its calls, for their digest: the message of the user
-/// in each task, the tools with their descriptions and arguments, and each injected instruction as strangers write it.
+/// Returns the texts that a model receives whatever calls it makes, for their digest: the message of the user in each
+/// task, the tools with their descriptions and arguments, and each injected instruction as strangers write it.
 fn prompts() -> Vec<String> {
     let messages = all().into_iter().map(|task| task.prompt.to_owned());
     let servers: Vec<&str> = TOOLS.iter().map(|tool| tool.server).collect();

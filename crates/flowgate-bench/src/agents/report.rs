@@ -100,7 +100,7 @@ fn best_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
 
 /// Returns the table of the cost without an attack, relative to the first guard, which is the unguarded agent if all
 /// guards were measured. `hidden/step` is the mean number of hidden regions for each message of the model. `bits` is an
-/// upper bound on the hidden text, in bits, that an observer of the lowest steps can learn.
+/// upper bound, in bits, on what an observer of the steps at the base label can learn about hidden text.
 fn cost(guards: &[Guard], rows: &[GuardResults]) -> Table {
     let kinds = HiddenTextUse::ALL.map(|kind| format!("calls: {}", kind.name()));
     let header: Vec<&str> = ["method"]

@@ -33,7 +33,7 @@ pub(super) struct PythonClass<'f, 't> {
 /// # Errors
 /// If the text is no Python, or something else than one literal.
 pub(super) fn literal(text: &str) -> Result<Value, String> {
-    // The name of a file occurs only in errors, which are replaced here.
+    // There is no file, and the errors with its name are replaced by other ones.
     let file = PythonFile::parse("", text).map_err(|_| {
         "expected a Python literal, found text that is not Python; download the benchmark again".to_owned()
     })?;

@@ -74,7 +74,7 @@ pub enum Defence {
     LeastPrivilege,
     /// All of these, and canary-like texts are redacted in every game.
     Combined,
-    /// The observation unchanged, parts of which nothing else attends to.
+    /// The observation unchanged; no token outside the blocked parts of it attends to a token in them.
     Attention(BlockedChannel),
     /// A guarded conversation with a policy: a method chooses what the model is shown, and the monitor judges what it
     /// proposes.
@@ -232,7 +232,7 @@ impl Defence {
     }
 
     /// Returns the text that the model receives in place of the task's observation. The label defences change no text: they redact regions in a
-    /// conversation, which `guarded.rs` runs. Neither does attention blocking.
+    /// conversation, which `guarded.rs` runs. Attention blocking does not change the text either.
     pub fn defend_text(self, task: &Task) -> String {
         let text = task.context.as_str();
         match self {

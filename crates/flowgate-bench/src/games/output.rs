@@ -105,7 +105,7 @@ pub enum ExecutionError {
 }
 
 impl fmt::Display for ExecutionError {
-    /// Says what failed, and what to do about it: a policy that cannot be used is no fault of the user.
+    /// Says what failed, and what to do about it. A policy that cannot be used is a defect of Flowgate and not of the user.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy(problem) => {

@@ -116,7 +116,8 @@ impl GuardedJourneys {
     ) -> Result<Conversation, ExecutionError> {
         let mut monitor = Monitor::new(Arc::clone(&self.policy));
         let mut parameters = Map::new();
-        // The flood asks for a tool that the user's request admits, so that the call is not denied but a person is asked.
+        // In the flooding games, the user's request admits the tool that the attack asks for, so that the monitor does not deny the call but asks a
+        // person.
         let flooded = forbidden(task).filter(|_| game.is_flooding());
         let allowed: Vec<&str> = [ALLOWED].into_iter().chain(flooded).collect();
         parameters.insert("allowed".to_owned(), json!(allowed));

@@ -1,7 +1,7 @@
-//! Has two functions for journeys (games of several sessions). One returns what a request shows of the attacker's
-//! channel, for the measure of channel closure. The other adds the text in the journey's store to the output, for the
-//! measure of utility. Also has the system message of journeys. Runs [with](super::guarded) and [without](super::run) a
-//! guard use them.
+//! Determines what the measures see of a journey (a game of several sessions). [`visible_text`] returns what a request
+//! shows of the attacker's channel, for the measure of channel closure. [`add_stored`] adds the text in the journey's store
+//! to the output, for the measure of utility. The module also defines the system message of journeys. Runs
+//! [with](super::guarded) and [without](super::run) a guard use it.
 
 use flowgate_lm::chat::{Message, Request};
 

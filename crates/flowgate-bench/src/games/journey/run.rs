@@ -1,5 +1,5 @@
-//! Runs a journey (a game of several sessions) under a defence. Under a label defence, it runs in guarded conversations. Under a defence of
-//! AgentSecBench, it runs as an agent without a guard, and the defence transforms the outputs of its tools. The runner of the games calls [`run`].
+//! Runs a journey (a game of several sessions) under a defence. Under a label defence, the journey runs in guarded conversations. Under a defence of
+//! AgentSecBench, an agent without a guard runs it, and the defence transforms the outputs of the tools. The runner of the games calls [`run`].
 
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolSpec};
 use flowgate_lm::{ChatModel, block_on, ignore_deltas};
