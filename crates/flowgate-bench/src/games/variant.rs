@@ -284,7 +284,8 @@ impl Variant {
         [Self::Paper].into_iter().chain(encoded).chain(mixed).chain(others).collect()
     }
 
-    /// Returns the name for options and manifests. A ranking with an encoding is named `mixed`, since its documents mix the texts of two tenants.
+    /// Returns the name for options and manifests. The name of a ranking with an encoding contains `mixed`, since one of its documents has text of two
+    /// tenants.
     pub fn name(self) -> String {
         match self {
             Self::Paper => "paper".to_owned(),
