@@ -47,7 +47,7 @@ pub enum AuditErrorKind {
     Content(u64),
     /// A content cannot be encrypted.
     NotSealed,
-    /// The log or its contents are not as they were written, or a key of its contents lacks.
+    /// The log or its contents are not as they were written, or a key of its contents is missing.
     Unverified(VerifyError),
 }
 

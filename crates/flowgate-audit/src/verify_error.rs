@@ -1,6 +1,6 @@
-//! Defines what the verification of a log returns: the problems, with their texts for the person who verifies it, and
-//! [`ContentCounts`], which says how many contents of records are unchanged, missing or deleted, belong to no record, or
-//! are encrypted and were not compared. `verify` returns both, and `flowgate audit` prints them.
+//! Defines two results of the verification of a log. [`VerifyError`] is a problem, with its text for the person who
+//! verifies the log. [`ContentCounts`] counts the contents of records that are unchanged, missing, deleted, without a
+//! record, or encrypted and therefore not compared. `verify` returns both, and `flowgate audit` prints them.
 
 use std::fmt;
 
@@ -63,13 +63,13 @@ pub enum VerifyErrorKind {
     Missing(LineHash),
     /// The log ends before the line of this number.
     Short(u64),
-    /// The log ends before this line, which the database records.
+    /// The log ends before the line with this number, which the database records.
     Behind(u64),
-    /// The database records another line here.
+    /// The database records a line with the same number and another hash.
     Unanchored,
-    /// The log ends before this line, which the witness records.
+    /// The log ends before the line with this number, which the witness records.
     Unseen(u64),
-    /// The witness records another line here.
+    /// The witness records a line with the same number and another hash.
     Contradicted,
     /// The witness has no record of the log.
     Unwitnessed,
@@ -86,7 +86,7 @@ pub enum VerifyErrorKind {
         /// The id of the key.
         key: String,
     },
-    /// The content is encrypted with another key than the given ones.
+    /// The content is encrypted with a key that is not among the given ones.
     ContentKeyOther {
         /// The line of the file of contents, from 1.
         line: u64,
