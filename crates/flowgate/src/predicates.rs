@@ -376,8 +376,8 @@ raise \"not a customer\" if:
         let verdict = monitor.judge(call("{\"n\": 1}"));
         assert_eq!(
             message(verdict),
-            "the rule cannot be evaluated: the argument `email` of the extern predicate `is_customer` has \
-            the type int, not str; pass a value of that type"
+            "the rule cannot be evaluated: the argument `email` of the extern predicate `is_customer` is \
+            int, not str; pass a value of the type str"
         );
         let verdict = monitor.judge(call("{}"));
         assert_eq!(

@@ -96,7 +96,7 @@ impl Monitor {
             if let Some(event) = self.trace.event_mut(id) {
                 let relied_on = event.document.relied_on_labels();
                 event.document = before.clone();
-                event.document.raise_nodes(&relied_on);
+                event.document.record_relied_on(&relied_on);
             }
         }
         // There were more rounds than statements. The label of the event (node 0) then follows from no statement.

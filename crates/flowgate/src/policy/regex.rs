@@ -180,13 +180,11 @@ fn backtracking(source: &str, extent: MatchExtent, end: EndAnchor) -> Result<fan
 
 /// Returns the error of a search by backtracking that exceeds a limit: on the length of the text, or on its attempts.
 fn backtracking_limit_error() -> EvalError {
-    EvalError::Type(
-        format!(
-            "the search for the pattern needs backtracking, and exceeded the limit on the length of the text \
+    EvalError::Type(format!(
+        "the search for the pattern needs backtracking, and exceeded the limit on the length of the text \
              ({MAX_TRIED} bytes) or on attempts; write the pattern without look-around, back-references, atomic \
              groups and `$`"
-        ),
-    )
+    ))
 }
 
 /// Returns why a pattern does not compile, on one line: the last line of the message of the `regex` library, which does

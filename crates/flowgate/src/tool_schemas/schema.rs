@@ -1,6 +1,6 @@
-//! Determines by the JSON schemas of tools which keys and which values can be at a path, such as
-//! `arguments.options.mode`. The checks of names and of constants in a policy (`name_check`, `value_check`) compare
-//! them with the policy.
+//! Determines which keys and which values can be at a path such as `arguments.options.mode`, by the JSON schemas of
+//! tools. `name_check` compares the names in a policy with these keys, and `value_check` the constants in a policy with
+//! these values.
 //!
 //! Where a schema permits values that it does not describe, the result is *open*, and the checks report nothing. A list
 //! of properties counts as complete unless a keyword permits others.
