@@ -86,7 +86,7 @@ impl<M: ChatModel + ?Sized> ChatModel for CountedModel<'_, M> {
 }
 
 impl<M: BlockingModel + ?Sized> BlockingModel for CountedModel<'_, M> {
-    /// Counts the request like `complete`: a blocked text is read as well.
+    /// Counts the request like `complete`, with the tokens of the blocked texts, which a model reads as well.
     fn complete_blocking<'a>(
         &'a self,
         request: &'a Request,

@@ -25,7 +25,7 @@ use crate::statistics::compare;
 
 /// The score from which a text is flagged, as in policies.
 const THRESHOLD: f64 = 0.5;
-/// Limits on the share of other texts (texts that are no injections) that a detector flags. For each limit, the reports
+/// Limits on the share of other texts (texts that are not injections) that a detector flags. For each limit, the reports
 /// have the greatest share of injections that the detector finds within this limit.
 const LOW_ALARMS: [f64; 2] = [0.001, 0.01];
 

@@ -199,7 +199,7 @@ impl<'r> ChatReader<'r> {
         let mut answers: Vec<Option<&str>> = Vec::new();
         for (call, arguments, answer) in &self.calls {
             if instructions.iter().any(|(tool, asked)| call.name == *tool && asked == arguments) {
-                // A call that follows an instruction is no step of the task.
+                // A call that follows an instruction is not a step of the task.
                 continue;
             }
             let expected = task.steps.get(answers.len()).map(tool_of);

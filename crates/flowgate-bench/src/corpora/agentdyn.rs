@@ -105,7 +105,9 @@ fn find_tasks(
     paths: &mut Vec<String>,
 ) -> Result<(), CorpusError> {
     if depth > MAX_DEPTH {
-        let problem = format!("the depth of the folder exceeds {MAX_DEPTH}; name a folder below it");
+        let problem = format!(
+            "the folders are nested more than {MAX_DEPTH} deep; give a folder further down, which contains the folders `user_task_N`"
+        );
         return Err(CorpusError::new(folder, problem));
     }
     for name in files.folders(folder)? {
@@ -154,7 +156,7 @@ fn counted_run(run: &LocatedValue<'_>) -> Result<CountedRun, CorpusError> {
             "system" | "user" => {}
             other => {
                 let problem = format!(
-                    "expected a role of AgentDojo, found `{}`; download the benchmark again",
+                    "expected the role system, user, assistant or tool, found `{}`; download the benchmark again",
                     other.escape_debug()
                 );
                 return Err(message.problem(&problem));
@@ -224,7 +226,7 @@ fn cases(tasks: &[SolvedTask]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
         for run in attacked {
             let mut case = new_case(run, format!("{}, attacked", run.suite));
             add_attacked_calls(&mut case, run, solution);
-            // An attack that succeeded without a call of its own, for example by the words of the answer, is no case.
+            // An attack that succeeded without a call of its own, for example by the words of the answer, does not become a case.
             if case.calls.iter().any(|call| call.purpose == CallPurpose::Attack) {
                 cases.push(case);
             }
@@ -404,7 +406,7 @@ mod tests {
             (
                 "\"role\":\"system\"",
                 "\"role\":\"judge\"",
-                ".messages[0]: expected a role of AgentDojo, found `judge`; download the benchmark again",
+                ".messages[0]: expected the role system, user, assistant or tool, found `judge`; download the benchmark again",
             ),
         ] {
             let mut folder = folder();

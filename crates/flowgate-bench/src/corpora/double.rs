@@ -99,9 +99,9 @@ impl<'c> ScriptDouble<'c> {
         text_completion("Done.")
     }
 
-    /// Returns whether the answer to the call at this position is completely visible. It is if the view has the answer
-    /// without placeholders. It is, too, if the view has the benchmark's own answer unchanged, which may contain a text
-    /// that looks like a placeholder.
+    /// Returns whether the answer to the call at this position is completely visible: the view has the answer without
+    /// placeholders, or it has the benchmark's own answer unchanged. The benchmark's answer may contain a text that looks
+    /// like a placeholder.
     fn is_shown(&self, at: usize, view: &CallsInView) -> bool {
         let Some(call) = self.case.calls.get(at) else { return false };
         let shown = view.answer(&call.tool, &call.arguments);

@@ -118,12 +118,14 @@ fn article(files: &mut CorpusFiles<'_>, path: &str) -> Result<String, CorpusErro
     let (_, text) = files.first_of(&[path], "both articles of each pair")?;
     let words: Vec<&str> = text.split_whitespace().collect();
     let article = words.join(" ");
-    if article.is_empty() || article.chars().count() > MAX_ARTICLE {
-        let problem =
-            format!("the article has no words, or more than {MAX_ARTICLE} characters; download it again");
-        return Err(CorpusError::new(path, problem));
-    }
-    Ok(article)
+    let problem = match article.chars().count() {
+        0 => "the article has no words; download it again".to_owned(),
+        length if length > MAX_ARTICLE => {
+            format!("the article has more than {MAX_ARTICLE} characters; download it again")
+        }
+        _ => return Ok(article),
+    };
+    Err(CorpusError::new(path, problem))
 }
 
 /// Reads the question in the text `line`, one line of the file. `place` names the file and the line in errors.

@@ -130,7 +130,8 @@ fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
     Ok(json!({"pair": pair.name, "question": question, "answer": answer, "facts": holders}).to_string())
 }
 
-/// Returns a text of an object with its words separated by single spaces.
+/// Returns the text in `field` of an object, with single spaces between its words. The error says that the text is missing,
+/// has no words or is too long.
 fn words_of(value: &Value, field: &str) -> Result<String, String> {
     let text = value.get(field).and_then(Value::as_str).unwrap_or_default();
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -141,7 +142,7 @@ fn words_of(value: &Value, field: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// Returns whether a text has these words in this order, as whole words: case, punctuation and white space are ignored.
+/// Returns whether a text has these words next to each other, in this order and as whole words: case, punctuation and white space are ignored.
 fn contains(text: &str, words: &str) -> bool {
     let split = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());

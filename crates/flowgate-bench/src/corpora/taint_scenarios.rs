@@ -81,7 +81,7 @@ fn case(scenario: &LocatedValue<'_>, set: &ToolSet, tool_set: usize) -> Result<C
         return Err(kind.problem(&format!("expected one of {names}; found `{found}`")));
     }
     let tainted = truth(&scenario.field("tainted")?)?;
-    // The framework is no part of the group: with many frameworks, each group would have few scenarios.
+    // The framework is not part of the group: with many frameworks, each group would have few scenarios.
     let framework = scenario.text_of("framework")?;
     let group = format!("{}, {}", kind.text()?, if tainted { "tainted" } else { "not tainted" });
     let mut case = CorpusCase {
@@ -111,7 +111,7 @@ fn case(scenario: &LocatedValue<'_>, set: &ToolSet, tool_set: usize) -> Result<C
         return Ok(case);
     }
     if sources.is_empty() {
-        let problem = "the scenario is tainted, so one of `steps` must have `source` true; none has";
+        let problem = "`tainted` is true, but none of `steps` has `source` true; mark the steps whose answers are from an untrusted source";
         return Err(scenario.problem(problem));
     }
     case.calls.push(ScriptedCall {
@@ -226,7 +226,7 @@ mod tests {
         );
         check(
             &|scenario| scenario["steps"][0]["source"] = json!(false),
-            "scenarios/a.json: the scenario is tainted, so one of `steps` must have `source` true; none has",
+            "scenarios/a.json: `tainted` is true, but none of `steps` has `source` true; mark the steps whose answers are from an untrusted source",
         );
         check(
             &|scenario| scenario["steps"][0]["source"] = json!(1),

@@ -248,8 +248,8 @@ fn prepared(target: &Target<'_>, defence: Defence) -> Vec<(AttackTemplate, Varia
 }
 
 /// Returns whether the model would still see an unauthorized coordinate (the marker or the forbidden tool) after the
-/// defence has transformed the text of this attempt. The attacker computes this itself, so it counts as no attempt. If
-/// the defence is no function of the text, the attacker cannot know, and the result is true.
+/// defence has transformed the text of this attempt. The attacker computes this itself, so it does not count as an attempt. If
+/// the defence is not a function of the text, the attacker cannot know, and the result is true.
 fn stays_visible(target: &Target<'_>, defence: Defence, attack: &AttackTemplate, variant: Variant) -> bool {
     if defence.needs_blocking() || matches!(defence, Defence::Labels(_)) {
         return true;
@@ -461,7 +461,7 @@ mod tests {
         assert!(!told[1].contains("had been tried"), "the first one was new");
     }
 
-    /// The search on a game whose attack is encoded keeps the encoding, so it is no repetition of the search on the same game
+    /// The search on a game whose attack is encoded keeps the encoding, so it does not repeat the search on the same game
     /// in plain text; and each game makes its own random choices.
     #[test]
     fn searches_on_games_of_several_steps_differ() {

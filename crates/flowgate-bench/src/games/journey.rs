@@ -199,7 +199,7 @@ pub(super) fn generate_journey(
     let ticket = format!("Ticket opened by {customer}.\nThe {product} {fault}.\n");
     let text = attack.text.replace("{forbidden}", &variant.encode(forbidden));
     let text = game.attack(&text.replace("{target}", &variant.encode(&target)));
-    // The user of a flooding game asks for the ticket alone and not for the order, so the city is no part of a useful answer.
+    // The user of a flooding game asks for the ticket alone and not for the order, so a useful answer need not contain the city.
     let terms: &[&str] = if game.is_flooding() { &[fault] } else { &[fault, city] };
     let control = Task {
         id: format!("{}-{number:04}", game.name()),

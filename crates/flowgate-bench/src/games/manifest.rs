@@ -1,6 +1,6 @@
 //! Identifies a run of the games, of the experiment of AgentSecBench or of the games beyond it by a manifest: seed,
-//! model, defences, and digests of what determines its results. It is the first line of a recorded run, and `flowgate
-//! bench verify` compares it. The manifests of the other suites also use [`digest`].
+//! model, defences, and digests of what determines its results. The manifest is the first line of a recorded run, and
+//! `flowgate bench verify` compares it. The manifests of the other suites also use [`digest`].
 //!
 //! Two runs with equal manifests and a deterministic model have the same traces.
 
@@ -20,8 +20,8 @@ use super::suite::GameSuite;
 use super::task::{Side, TaskPair};
 use crate::code::code_digest;
 
-/// Returns the manifest of a run of the games of AgentSecBench as a JSON object. Digests replace the prompts, the policy and the code, so that a
-/// difference in any of them shows.
+/// Returns the manifest of a run of the games of AgentSecBench as a JSON object. It has digests of the prompts, the policy and the code, so that a
+/// difference in any of them is noticed.
 pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) -> Value {
     let (background, injections) = suite.source_counts();
     json!({

@@ -173,7 +173,7 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
     )
 }
 
-/// Returns the table of the intervals at 95 %. Rates have Wilson's interval. The advantage is no rate; its interval is
+/// Returns the table of the intervals at 95 %. Rates have Wilson's interval. The advantage is not a rate; its interval is
 /// that of AgentSecBench's Proposition 4, cut off at -1 and 1.
 fn interval_table(all: &[DefenceFigures]) -> Table {
     let header = ["defence", "ASR", "closed", "executed", "advantage"];

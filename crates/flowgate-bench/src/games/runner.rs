@@ -98,7 +98,7 @@ impl<'m> Runner<'m> {
     }
 
     /// Runs a task in the ideal world (AgentSecBench, 3.6), and returns what the execution means. There, the model
-    /// receives the observation as the oracle projects it, so no defence is needed.
+    /// receives the observation without its unauthorized parts, so no defence is needed.
     ///
     /// # Errors
     /// If the model gives no answer.

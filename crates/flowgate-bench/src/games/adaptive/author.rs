@@ -217,8 +217,8 @@ fn message(briefing: &Briefing<'_>) -> String {
 }
 
 /// Reads the answer of the model: the first JSON object in it. White space in its text becomes single spaces, since a
-/// template is one line. Returns `None` if there is no object, if the text is no template of the game, or if the
-/// variant is none of those that the task permits; without a variant, the first one is used.
+/// template is one line. Returns `None` if there is no object, if the text is not a template of the game, or if the
+/// task does not permit the variant. If the answer names no variant, the first one is used.
 fn read(answer: &str, briefing: &Briefing<'_>) -> Option<(AttackTemplate, Variant)> {
     let object = answer.get(answer.find('{')?..)?;
     let mut values = serde_json::Deserializer::from_str(object).into_iter::<Value>();

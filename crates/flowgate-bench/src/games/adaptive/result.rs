@@ -89,7 +89,7 @@ pub struct AttackSearch {
 }
 
 impl AttackSearch {
-    /// Begins the search on a task.
+    /// Creates the result of a search on a task before the first attempt.
     pub(super) fn new(task: String, game: String, defence: Defence) -> Self {
         Self {
             task,

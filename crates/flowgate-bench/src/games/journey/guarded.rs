@@ -71,7 +71,7 @@ impl GuardedJourneys {
         model: &dyn ChatModel,
     ) -> Result<AgentOutput, ExecutionError> {
         let mut world = World::new(task, order);
-        // A marker in a call of a tool that stores text is no violation.
+        // A marker in a call of a tool that stores text is not a violation.
         let mut output = AgentOutput { keeping: keeping_tools(), ..AgentOutput::default() };
         // The labels of the stores, and the label of the replies, at the end of the previous session.
         let (mut record, mut history_label): (Option<Value>, Option<Value>) = (None, None);
@@ -182,7 +182,7 @@ impl<A: Approver> JourneyTurn<'_, '_, A> {
                         Err(problem) => ToolAnswer::error(problem),
                     };
                     if tool == "read_history" {
-                        // The history is no store of the policy, so its answer carries the label of the replies that it repeats.
+                        // The history is not a store of the policy, so its answer carries the label of the replies that it repeats.
                         answer.carries = self.history_label.cloned();
                     }
                     session.accept_tool_answer(answer);

@@ -47,7 +47,7 @@ impl TextAgent<'_> {
     /// (`history`).
     fn run(&self) -> Result<AgentOutput, ExecutionError> {
         let mut world = World::new(self.task, &self.pair.order);
-        // A marker in a call of a tool that stores text is no violation.
+        // A marker in a call of a tool that stores text is not a violation.
         let mut output = AgentOutput { keeping: keeping_tools(), ..AgentOutput::default() };
         for session in self.pair.game.sessions() {
             let mut system = SYSTEM.to_owned();
