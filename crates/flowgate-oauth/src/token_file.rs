@@ -1,6 +1,6 @@
-//! Stores the tokens of a login in a file ([`TokenFile`]), which only its owner can read and write. `login` writes it,
-//! and `token_source` reads it for each request, since another process may have replaced the tokens. An issuer may
-//! accept a refresh token once only, so processes refresh one at a time, under a lock.
+//! Stores the tokens of a login in a file ([`TokenFile`]), which only its owner can read and write. `login` writes the
+//! file. `token_source` reads the tokens from the file for each request, since another process may have replaced them.
+//! An issuer may accept a refresh token only once, so only one process at a time refreshes tokens, under a lock.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -24,8 +24,8 @@ use crate::secure_url::SecureUrl;
 const VERSION: u32 = 1;
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 512 << 10;
-/// The pause before the next attempt to lock a file, and the number of attempts: together 60 seconds, longer than a
-/// request to an issuer takes.
+/// The pause before the next attempt to lock a file, and the number of attempts. Together they last 60 seconds, longer
+/// than a request to an issuer takes.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 const LOCK_ATTEMPTS: u32 = 1200;
 
@@ -58,8 +58,9 @@ impl TokenFile {
         Self(path)
     }
 
-    /// Names the file for a server in a folder. Its name has the server's name and a digest of the server's address, so
-    /// that servers of the same name at other addresses have other files. `None` if the name cannot be that of a file.
+    /// Returns the file for a server in a folder. The file name consists of the server's name and a digest of the
+    /// server's address, so that servers of the same name at different addresses have different files. `None` if the
+    /// server's name cannot be part of a file name.
     #[must_use]
     pub fn of_server(folder: &Path, name: &str, server: &SecureUrl) -> Option<Self> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -80,7 +81,7 @@ impl TokenFile {
     /// Checks that the file has the tokens of a login at this server, and at this issuer if one is given.
     ///
     /// # Errors
-    /// If it has not, or others can read it.
+    /// If the file has no such tokens, or other users can read or write it.
     pub fn check(&self, server: &SecureUrl, issuer: Option<&SecureUrl>) -> Result<(), TokenFileError> {
         self.read()?.for_server(server, issuer, self).map(drop)
     }
@@ -88,12 +89,12 @@ impl TokenFile {
     /// Removes the file. Returns whether there was one.
     ///
     /// # Errors
-    /// If it cannot be removed, or another process does not release it.
+    /// If the file cannot be removed, or another process does not release its lock.
     pub async fn remove(&self) -> Result<bool, TokenFileError> {
         if !self.0.exists() {
             return Ok(false);
         }
-        // A process that refreshes the tokens writes none after this.
+        // With the lock, no other process is about to write refreshed tokens into the file.
         let _lock = self.lock().await?;
         match std::fs::remove_file(&self.0) {
             Ok(()) => Ok(true),
@@ -105,7 +106,7 @@ impl TokenFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// If there is none, others can read it, or it has another form.
+    /// If the file does not exist, other users can read or write it, or it does not contain a login.
     pub(crate) fn read(&self) -> Result<StoredLogin, TokenFileError> {
         self.read_if_there()?.ok_or_else(|| {
             self.failed("there is no such file: nobody has logged in; run `flowgate mcp login`")
@@ -123,14 +124,14 @@ impl TokenFile {
             is_private(&file).map_err(|error| self.failed(&format!("cannot be read: {error}")))?;
         if !is_private {
             return Err(self.failed(
-                "other users can read or write it, so they may have its tokens: remove it, and log in again with \
+                "other users can read or write the file, so they may have its tokens: remove it, and log in again with \
                 `flowgate mcp login`",
             ));
         }
         let mut text = String::new();
         let read = file.take(MAX_FILE).read_to_string(&mut text);
         read.map_err(|error| self.failed(&format!("cannot be read: {error}")))?;
-        // An error of the JSON could quote a token.
+        // The error of the JSON parser is not reported, since it could quote a token.
         let parsed = serde_json::from_str(&text).ok().and_then(StoredLogin::of);
         parsed.map(Some).ok_or_else(|| {
             self.failed("it is not a file of `flowgate mcp login`: remove it, and log in again")
@@ -171,7 +172,7 @@ impl TokenFile {
         self.write(login)
     }
 
-    /// Waits for the lock of the file, and returns the locked file; the lock ends when that is dropped.
+    /// Waits for the lock of the file, and returns the lock file; the lock ends when the returned file is dropped.
     async fn lock(&self) -> Result<File, TokenFileError> {
         let failed = |error: &io::Error| self.failed(&format!("its lock file cannot be used: {error}"));
         let file = private_options().create(true).append(true).open(self.beside(".lock"));
@@ -183,7 +184,9 @@ impl TokenFile {
                 Err(TryLockError::Error(error)) => return Err(failed(&error)),
             }
         }
-        Err(self.failed("another process does not release it: end that process, and try again"))
+        Err(self.failed(
+            "another process holds the lock of the file for too long: end that process, and try again",
+        ))
     }
 
     /// Returns the store through which `rmcp` reads and writes the tokens of this login.
@@ -258,6 +261,8 @@ pub(crate) struct StoredLogin {
 }
 
 impl StoredLogin {
+    /// Returns the login in the content of a file; `None` if the file has another version, or an address to which
+    /// secrets must not be sent.
     fn of(text: FileText) -> Option<Self> {
         (text.version == VERSION).then_some(())?;
         Some(Self {
@@ -272,6 +277,7 @@ impl StoredLogin {
         })
     }
 
+    /// Returns the content of the file for this login.
     fn text(&self) -> FileText {
         FileText {
             version: VERSION,
@@ -286,8 +292,8 @@ impl StoredLogin {
         }
     }
 
-    /// Returns the login if it is for this server, and was at this issuer if one is given: its tokens are sent to no
-    /// other address.
+    /// Returns the login if it is for this server and, if an issuer is given, was at this issuer. `file` is the file of
+    /// the login, which an error names.
     pub(crate) fn for_server(
         self,
         server: &SecureUrl,

@@ -352,7 +352,7 @@ mod gateway {
         )
         .unwrap();
         let keys = [("AGENT_KEY", "0123456789abcdef"), ("WEB_SECRET", "s3cret")];
-        let asked = "mcp.web: the issuer http://127.0.0.1:1 gives no token: no connection can be established; check `oauth`";
+        let asked = "mcp.web: the issuer http://127.0.0.1:1 gives no token: no connection can be established; check `issuer` in `oauth` and the network";
         let missing = "mcp.web.oauth.client-secret-from: the variable WEB_SECRET is not set";
         for (keys, more, expected) in [
             (&keys[..], &["--online"][..], [true, false]),
