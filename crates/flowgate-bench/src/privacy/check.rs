@@ -41,7 +41,10 @@ pub fn ground_truth(task: &PrivacyTask) -> Result<GroundTruth, String> {
     let mut answers: Vec<Answer> = Vec::new();
     for tool in task.earlier.iter().filter_map(|turn| turn.called.as_ref()) {
         let answer = world.run(tool, &Map::new());
-        answers.push((tool.clone(), answer.map_err(|problem| place(&format!("{tool} before: {problem}")))?));
+        answers.push((
+            tool.clone(),
+            answer.map_err(|problem| place(&format!("{tool} in an earlier turn: {problem}")))?,
+        ));
     }
     // One entry for each step that has run.
     let (mut arguments, mut context) = (Vec::new(), Vec::new());
@@ -55,7 +58,9 @@ pub fn ground_truth(task: &PrivacyTask) -> Result<GroundTruth, String> {
                     "the condition does not hold in the ground truth, so the step never runs",
                 ));
             }
-            Some(Err(_)) => return Err(failed("the condition names a field that no answer has")),
+            Some(Err(_)) => {
+                return Err(failed("the condition names a field that no answer has or that is not a number"));
+            }
         }
         let mut made = Map::new();
         for (name, value) in &step.arguments {
@@ -68,7 +73,7 @@ pub fn ground_truth(task: &PrivacyTask) -> Result<GroundTruth, String> {
                 }
             };
         }
-        // Each step that has run left its arguments in `arguments`, so their number is that of the steps that have run.
+        // `arguments` has one entry for each step that has run, so its length is the number of these steps.
         let completed_steps = task.steps.get(..arguments.len()).unwrap_or_default();
         context.push(visible_categories(task, &answers, completed_steps));
         let answer = world.run(&step.tool, &made).map_err(|problem| failed(&problem))?;
@@ -153,7 +158,7 @@ pub fn problems(task: &PrivacyTask) -> Vec<String> {
             let is_passed = arguments.values().any(|argument| plain_text(argument).contains(&value));
             if is_passed && !is_said && !step.oracle.contains(category) {
                 problems.push(format!(
-                    "{place}: the call repeats a value of {category}, which the oracle does not name"
+                    "{place}: the call repeats a value of {category}, which its oracle label does not name"
                 ));
             }
         }

@@ -30,11 +30,11 @@ pub enum RegionChoice {
     Honest,
     /// Names every region if the next step needs one, as a model does that would rather see too much.
     Curious,
-    /// Names regions as the honest one. If the agent may not see a value, it does not say so: it omits the value or guesses it, as real
-    /// models do.
+    /// Names regions as the honest one. An agent that may not see a value does not say so: it omits the value or guesses
+    /// it, as real models do.
     Guessing,
-    /// Does what the regions say: also names a region that claims to be needed, and names no region if one demands that. It is honest where nothing
-    /// is planted.
+    /// Does what planted instructions in the regions say: also names a region that claims to be needed, and names no region
+    /// if a region demands that none be named. Where nothing is planted, it is honest.
     Obeying,
     /// Names regions as the honest one, but is wrong about each region with a probability of 0.1, determined by the seed.
     Noisy {
@@ -44,8 +44,8 @@ pub enum RegionChoice {
 }
 
 impl RegionChoice {
-    /// Returns the names of the regions with which the judge answers a screener's question, `request`. `needed` are the regions that the next step
-    /// needs, which an honest judge names.
+    /// Returns the names of the regions with which the judge answers `request`, a screener's question about a step of
+    /// `task`. `needed` are the regions that the next step needs, which an honest judge names.
     fn choose(self, task: &PrivacyTask, request: &Request, needed: Vec<String>) -> Vec<String> {
         let regions = tagged_regions(request);
         match self {
@@ -240,8 +240,9 @@ impl AgentDouble<'_> {
     }
 }
 
-/// Returns a guess of the value of a template. Hidden fields are replaced: one that chooses among texts by the last of
-/// the texts, any other by nothing. The result is `None` if the text is then empty.
+/// Returns the value of a template with a guess for each hidden field. For a field that is replaced by one of several
+/// texts ([`Derivation::Choose`]), the guess is the last of these texts; any other hidden field is left out. The result is
+/// `None` if the text is then empty.
 fn guess(template: &Template, sight: &dyn Fn(&Reference) -> Sight) -> Option<Value> {
     let piece = |piece: &Piece| match piece {
         Piece::Text(text) => Some(text.clone()),

@@ -1,6 +1,6 @@
-//! Reads tasks from the lines of a file in `data/privacy`, whose README describes them.
-//!
-//! A line that does not have the described form is an error with its number. [`PrivacySuite`](super::PrivacySuite) reads all tasks with [`all`].
+//! Reads the tasks of the privacy suite from the files `data/privacy/*.tasks`; the README there describes their lines.
+//! [`PrivacySuite`](super::PrivacySuite) reads all tasks with [`all`]. A line of another form is a [`TaskError`], which
+//! names the file and the line.
 
 use std::fmt;
 
@@ -159,7 +159,7 @@ fn oracle(text: &str) -> Result<Categories, String> {
 
 /// Reads a condition, `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`.
 fn condition(text: &str) -> Result<Condition, String> {
-    let form = "the condition does not have the form `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`";
+    let form = "the condition does not have the form `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`; write it in one of them";
     let (field, rest) = text.strip_prefix('{').and_then(|text| text.split_once('}')).ok_or(form)?;
     let rest = rest.trim();
     let (is_at_least, number) = match (rest.strip_prefix(">="), rest.strip_prefix('<')) {

@@ -139,7 +139,8 @@ pub fn lines(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> Ve
 }
 
 /// Returns the JSON document of a run: the manifest, the figures, the comparisons, the figures over several seeds, and
-/// what was not measured. `seed` determines the samples of the bootstrap.
+/// what was not measured. `seed` determines the samples of the bootstrap, and `is_interrupted` says whether the user
+/// stopped the run before its end.
 pub fn document(
     all: &[DefenceResults],
     manifest: &Value,

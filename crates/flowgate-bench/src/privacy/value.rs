@@ -1,7 +1,8 @@
-//! Evaluates the templates and conditions of a privacy task over the answers of its tools: computes the arguments of calls and the texts of replies.
+//! Evaluates the templates and conditions of a privacy task over the answers of its tools: computes the arguments of
+//! calls and the texts of replies.
 //!
-//! The [check](super::check) evaluates them for the ground truth, where every answer is visible. The [double](super::double) evaluates them over its
-//! view, where a hidden region is a placeholder.
+//! The [check](super::check) evaluates them for the ground truth, where every answer is visible. The
+//! [double](super::double) evaluates them over its view, where a placeholder replaces each hidden region.
 
 use serde_json::Value;
 
@@ -30,8 +31,8 @@ pub(super) enum ValueOrNeed {
 }
 
 /// Looks up a field in an answer: in the object itself or, if the reference has a row, in the row with this id. The
-/// field is hidden if a placeholder replaces the whole answer or the field. If it replaces the field, the hidden region
-/// contains nothing else (`is_whole`).
+/// field is hidden if a placeholder replaces the whole answer or the field. In the second case, the hidden region is
+/// exactly the field (`is_whole`).
 pub(super) fn find(answer: &Value, reference: &Reference) -> Sight {
     if let Some(name) = answer.as_str().and_then(placeholder) {
         // The region is the answer, of which the field is only a part.

@@ -1,6 +1,6 @@
-//! Regenerates answers on the agent conversations: a model answers again at the label that was found, from those
-//! documents alone whose labels flow to it. The module compares these answers with those of the data set (Table 4 of
-//! Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections 6.1 and 6.2).
+//! Regenerates answers on the agent conversations: a model answers again at the label that a search found, from the
+//! documents alone whose labels flow to this label. The module compares these answers with those of the data set (Table 4
+//! of Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections 6.1 and 6.2).
 //! `suite.rs` calls it for each double, and `model_run.rs` for a model.
 
 use flowgate::label::Label;
@@ -121,7 +121,7 @@ pub struct Degradation {
     pub in_retrieval: Rate,
 }
 
-/// Answers a question with its documents, from which it makes a model.
+/// A function that returns the model which answers a question. A double that knows the answer is created for the question.
 pub type AnswerModelOf<'a, 'm> = dyn Fn(&DocumentQuestion) -> Box<dyn AnswerModel + 'm> + 'a;
 
 /// The degradation attack: untrusted documents ask the model to add something to its answer, so that the answer needs them

@@ -1,9 +1,9 @@
 //! Formats the figures of a run of the propagation suite: as tables of text, as rows for JSON lines and CSV, and as an
 //! HTML page.
 //!
-//! `flowgate bench propagation` prints what these functions return; `tables.rs` builds the tables. JSON lines and CSV have the
-//! same figures, since [`figure_rows`] returns the rows of both. Results with several seeds are those of each seed: each line
-//! then has its seed, and the tables have means and ranges.
+//! `flowgate bench propagation` prints what these functions return; `tables.rs` builds the tables. JSON lines and CSV have
+//! the same figures, since [`figure_rows`] returns the rows of both. With several seeds, each line names its seed, and the
+//! tables have means and ranges over the seeds.
 
 use serde_json::{Map, Value, json};
 
@@ -198,7 +198,7 @@ fn attack_lines(results: &SeedResults<'_>) -> Vec<Value> {
     results.degradation.iter().map(attack).chain([endorsement]).collect()
 }
 
-/// Returns what a heading says about several seeds; empty for one.
+/// Returns what a heading says about several seeds; an empty text for one seed.
 fn seeds_note(runs: &Runs<'_>) -> String {
     let seeds = runs.iter().map(Vec::len).max().unwrap_or(0);
     match seeds {

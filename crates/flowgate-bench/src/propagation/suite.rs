@@ -196,8 +196,8 @@ impl PropagationSuite {
         })
     }
 
-    /// Replaces the generated articles by those of a folder: the first `pairs` pairs with questions, of which some are for
-    /// tuning.
+    /// Replaces the generated articles by articles that were read from a folder: the first `pairs` pairs of articles about
+    /// which there are questions. Some of these pairs are for tuning.
     ///
     /// # Errors
     /// If fewer than two pairs with questions are left, so that they cannot be divided.
@@ -235,8 +235,8 @@ impl PropagationSuite {
         &self.files
     }
 
-    /// Returns whether the suite has questions of a data set: only with a model's embeddings does it have those that they
-    /// find.
+    /// Returns whether the suite has questions of a data set. The data set `news/embeddings` has questions only after
+    /// [`add_embeddings`](Self::add_embeddings); for all others, the result is true.
     pub(super) fn has(&self, set: DataSet) -> bool {
         set != DataSet::News(Retriever::Embeddings) || !self.embedded.is_empty()
     }
@@ -268,8 +268,8 @@ impl PropagationSuite {
         plan + 3 * setting_count(true) + 1
     }
 
-    /// Returns the questions on which a method is measured, and the one before them that the method shows to the model as
-    /// an example: on key-value questions, introspection shows the first one.
+    /// Returns the example that a method shows to the model, and the questions on which the method is measured. Only
+    /// introspection on key-value questions has an example, the first question; it is not measured on this question.
     pub(super) fn asked(
         &self,
         set: DataSet,
@@ -297,8 +297,8 @@ impl PropagationSuite {
         }
     }
 
-    /// Computes all tables with a double. `step` is called after each question and each setting that was tried; if it returns true (the user has
-    /// interrupted the command), the rest is skipped and the result is `None`.
+    /// Computes all tables with a double. `step` is called after each question and each setting that was tried; if it
+    /// returns true (the user has interrupted the command), the rest is skipped and the result is `None`.
     ///
     /// # Errors
     /// If a label cannot be built, or the documents of a question have too many labels.
@@ -313,7 +313,7 @@ impl PropagationSuite {
             Models { states: Some(&model), chat: Some(&chat), ..Models::scoring(&model, &count_lines) };
         let (key_value, news) = &self.tuning;
         let Some((key_value, key_value_grid)) = tune(models, key_value, step)? else { return Ok(None) };
-        // No reported method prunes on the news: their thresholds are for the chart alone.
+        // No reported method prunes on the news: the thresholds that are tried there only appear in a chart.
         let Some((news, news_grid)) = tune(models, news, step)? else { return Ok(None) };
         let Some((tf_idf, tf_idf_grid)) = tune(models, &self.tf_idf_tuning, step)? else { return Ok(None) };
         let [news, tf_idf] = [news, tf_idf].map(|best| SearchParameters { shapley: FIXED.shapley, ..best });
@@ -328,7 +328,7 @@ impl PropagationSuite {
             let parameters = match set {
                 DataSet::KeyValue | DataSet::KeyValueSmall | DataSet::KeyValueUnseen => key_value,
                 DataSet::News(Retriever::Perfect) => news,
-                // Both of these retrievers miss articles.
+                // The retriever by embeddings has no tuning questions. Like the one by words, it misses articles.
                 DataSet::News(Retriever::TfIdf | Retriever::Embeddings) => tf_idf,
                 DataSet::Agents { .. } => FIXED,
             };
@@ -361,8 +361,8 @@ impl PropagationSuite {
         Ok(Some(results))
     }
 
-    /// Returns the double that answers a question by copying the answer of the data set. It is noisy if `copying` is,
-    /// the double that scores.
+    /// Returns the double that answers a question by copying the answer of the data set. It is noisy if `copying`, the
+    /// double that scores, is noisy.
     fn answers(&self, copying: CopyingErrors, question: &DocumentQuestion) -> AnswerDouble {
         let (is_noisy, answer) = (copying == CopyingErrors::Noisy, question.answer.clone());
         AnswerDouble { answer, is_suggestible: false, is_noisy, seed: self.seed }
@@ -395,7 +395,8 @@ impl PropagationSuite {
         Ok(Some(LabelRow { model, set, method, parameters, figures: LabelFigures::of(&outcomes) }))
     }
 
-    /// Returns the answer that the answering double generates from the whole context; it can differ from the data set's answer.
+    /// Returns the answer that the answering double generates from the whole context; it can differ from the data set's
+    /// answer.
     fn generated(&self, copying: CopyingErrors, question: &DocumentQuestion) -> Result<String, Error> {
         let all: Vec<usize> = (0..question.documents.len()).collect();
         let prompt = question.context().prompt(&all);

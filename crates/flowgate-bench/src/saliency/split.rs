@@ -1,5 +1,6 @@
-//! Trains the networks, chooses the thresholds of screeners, and computes the figures of each ([`measure`]).
-//! Each of the three has cases of its own, so that nothing is fitted to the reported cases.
+//! Trains the networks, chooses the thresholds of the screeners, and computes the figures of each screener ([`measure`]).
+//! A [`Split`] has different cases for each of the three, so that nothing is fitted to the reported cases.
+//! [`run`](super::run) and [`run_traces`](super::run_traces) create it.
 
 use flowgate_lm::{Error, FeatureSet, RegionClassifier, RegionSummary};
 
