@@ -35,7 +35,7 @@ impl ScriptedModel {
         Self::from_function(move |_| {
             let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
             answers.pop_front().ok_or(Error::Unsupported(
-                "more answers than are scripted; script one answer for each request",
+                "all scripted answers are used; script one answer for each request",
             ))
         })
     }
@@ -122,7 +122,7 @@ mod tests {
         let none = model.complete(&request, &mut ignore_deltas).await.unwrap_err();
         assert_eq!(
             none.to_string(),
-            "the model does not provide more answers than are scripted; script one answer for each request"
+            "the model cannot answer this request: all scripted answers are used; script one answer for each request"
         );
         assert_eq!((model.requests(), model.tokens()), (3, 6));
     }

@@ -1,5 +1,5 @@
-//! Reads single fields of a configuration. The error names the field that is missing, out of range or of another type.
-//! `hugging_face.rs`, `gguf.rs` and `rotary.rs` use this module.
+//! Defines [`Fields`], which reads single fields of a model's configuration. Errors name the field that is missing, out
+//! of range or of another type. The other files of this folder use this module.
 
 use std::path::Path;
 

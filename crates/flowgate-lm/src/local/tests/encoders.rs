@@ -206,7 +206,7 @@ fn damaged_encoders_are_refused() {
         "modernbert",
         "classifier_pooling",
         json!("max"),
-        "`classifier_pooling` is `max`; supported are cls and mean",
+        "`classifier_pooling` is `max`; use a model with cls or mean",
     );
     let scaled = json!({"full_attention": {"rope_type": "yarn", "rope_theta": 10.0}});
     check("modernbert", "rope_parameters", scaled, "the positions `yarn` are not supported for ModernBERT");

@@ -168,7 +168,7 @@ fn gradients_need_whole_weights() {
     let error = model.attention(&AttentionRequest::default()).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the model does not provide gradients of quantised weights; load the model from safetensors"
+        "the model cannot answer this request: quantised weights have no gradients; load the model from safetensors"
     );
 }
 

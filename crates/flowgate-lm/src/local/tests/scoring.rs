@@ -173,7 +173,7 @@ fn hidden_states_have_a_layer() {
     let error = model.hidden_states("ab", 3).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the model does not provide hidden states of this layer, since the model has fewer layers; name a lower layer"
+        "the model cannot answer this request: it has fewer layers than the number of the requested layer; name a lower layer"
     );
 }
 
