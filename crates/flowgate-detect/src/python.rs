@@ -23,8 +23,8 @@ pub const MAX_BYTES: usize = 1 << 20;
 
 /// The content of a piece of Python code.
 ///
-/// With a syntax error everything else is empty: a policy that trusts code without certain imports must also check
-/// [`syntax_error`](Self::syntax_error).
+/// If there is a syntax error, everything else is empty. So a policy that trusts code without certain imports must also
+/// check [`syntax_error`](Self::syntax_error).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PythonCode {
     /// The imported modules as written, and for `import a.b` also `a`; in order, with repetitions.
@@ -41,9 +41,9 @@ pub struct PythonCode {
 }
 
 /// Parses Python code and returns its content. With `ipython`, the code is a notebook cell, which may have `!commands`
-/// and `%magics`: of a cell in a shell's language (`%%bash`) only the unsafe commands are returned, and of a cell in
-/// another language (`%%html`) nothing. Code that cannot be parsed, or is longer than [`MAX_BYTES`], yields only a
-/// `syntax_error`.
+/// and `%magics`. For a cell in the language of a shell (`%%bash`), only its unsafe commands are returned. A cell that
+/// is only shown or written (`%%html`) yields nothing, and a cell in another language (`%%ruby`) is one unsafe call of
+/// the kind `OTHER_CODE`. Code that cannot be parsed, or is longer than [`MAX_BYTES`], yields only a `syntax_error`.
 ///
 /// ```
 /// # #[cfg(feature = "python")] {
@@ -55,7 +55,7 @@ pub struct PythonCode {
 pub fn python_code(text: &str, ipython: bool) -> PythonCode {
     let refused = |why: &str| PythonCode { syntax_error: Some(why.to_owned()), ..PythonCode::default() };
     if text.len() > MAX_BYTES {
-        return refused("the code is longer than one mebibyte");
+        return refused("the code is longer than one mebibyte, so it is not parsed");
     }
     #[cfg(feature = "python")]
     {
@@ -67,7 +67,7 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
     #[cfg(not(feature = "python"))]
     {
         let _ = ipython;
-        refused("this build has no Python parser")
+        refused("this build has no Python parser: build `flowgate` with the feature `python`")
     }
 }
 

@@ -8,8 +8,8 @@
 //! 3. `SECRET_KEYWORD`: a value assigned to a name such as `password`, unless it is a placeholder or an expression.
 //! 4. `HIGH_ENTROPY`: a quoted run of base64 or hexadecimal digits that looks random. Digests are found too.
 //!
-//! Not found: a secret in prose ("the password is hunter22"), split into pieces, or encoded once more. Addresses of
-//! hosts are `IP_ADDRESS` of [`personal`](super::personal).
+//! The detector does not find a secret in prose ("the password is hunter22"), in several pieces, or in a further
+//! encoding. [`personal`](super::personal) finds addresses of hosts, as `IP_ADDRESS`.
 
 mod published;
 

@@ -3,8 +3,8 @@
 //!
 //! Some of this text has legitimate uses, such as a joiner in an emoji or a name in two scripts, so each finding has a
 //! kind by which a policy can distinguish them. `TAG` and `BIDI_CONTROL` are hardly ever legitimate. Zero-width joiners
-//! are common in emoji and in Persian words, where they are not reported as `ZERO_WIDTH`. Policies call this module by
-//! the functions `unicode` and `hidden_text`.
+//! are common in emoji and in Persian words, where they are not reported as `ZERO_WIDTH`. The functions `unicode` and
+//! `hidden_text` of policies call [`category`] and [`find_hidden`].
 
 use std::ops::Range;
 
@@ -58,8 +58,8 @@ pub fn category(c: char) -> &'static str {
 }
 
 /// Returns hidden or misleading text in order: `TAG`, `BIDI_CONTROL`, `ZERO_WIDTH`, `VARIATION_SELECTORS`,
-/// `PRIVATE_USE`, `CONTROL` and `MIXED_SCRIPT`. A finding covers a run of characters of its kind; a `MIXED_SCRIPT`, a
-/// word with letters of two scripts.
+/// `PRIVATE_USE`, `CONTROL` and `MIXED_SCRIPT`. A finding of the kind `MIXED_SCRIPT` covers a word with letters of two
+/// scripts, and any other finding a run of characters of its kind.
 pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut before = ' ';
@@ -102,7 +102,7 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
 /// these can encode text.
 fn flag_tags_length(text: &str) -> usize {
     let is_named = |c: &char| matches!(c, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
-    // One more than six, by which a longer run is noticed.
+    // Takes one more than six, so that a longer run is noticed.
     let named: Vec<char> = text.chars().take_while(is_named).take(7).collect();
     let length: usize = named.iter().map(|c| c.len_utf8()).sum();
     let end = text.get(length..).and_then(|rest| rest.chars().next());
@@ -141,7 +141,7 @@ fn is_tag(c: char) -> bool {
 }
 
 /// Returns the kind of finding to which a character belongs, such as `TAG`; `None` for an ordinary character. The
-/// caller decides by the characters around it whether it is reported.
+/// caller decides by the characters around `c` whether `c` is reported.
 fn kind_of_finding(c: char) -> Option<&'static str> {
     Some(match c {
         c if is_tag(c) => "TAG",

@@ -4,8 +4,10 @@
 //! more. Text may go where its label *flows to* ([`Label::flows_to`]), and what is computed from several texts carries
 //! the *join* of their labels ([`Label::join`]).
 //!
-//! There is no meet: a label is stored as a set of bits, and this encoding preserves joins but not meets (see
-//! [`lattice`]). The monitor labels events with them, and compares the labels of calls with requirements.
+//! A label is stored as a set of bits. This encoding preserves joins but not meets (see [`lattice`]), so a label has no
+//! operation for the meet; [`Space::greatest_below`] searches for it. A [`NameTable`] maps names in data, such as
+//! readers, to bits. A [`LabelSpan`] is the lattice of the joins of given labels. The monitor labels events, and
+//! compares the labels of calls with requirements.
 
 mod dimension;
 pub mod lattice;
@@ -30,9 +32,9 @@ pub(crate) const AGES: usize = 2;
 /// The size is fixed, so joining and comparing allocate nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Label {
-    /// All dimensions except time, embedded so that join is bitwise `or`.
+    /// All dimensions except time, encoded so that the join is a bitwise *or*.
     bits: [u64; WORDS],
-    /// The time dimensions, as keys whose join is the maximum: older is greater.
+    /// The ages in the time dimensions. An older text has a greater age, and the join is the maximum.
     ages: [u64; AGES],
 }
 

@@ -1,5 +1,5 @@
 //! Finds names of people and places: names after a title or an introduction ("my name is"), and names in short built-in
-//! lists of given names, countries and large cities. `personal` adds them to the other personal data.
+//! lists of given names, countries and large cities. `personal` adds these findings to the other personal data.
 
 use std::ops::Range;
 use std::sync::LazyLock;

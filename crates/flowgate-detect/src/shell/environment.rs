@@ -1,5 +1,5 @@
-//! Determines what an assignment to a variable of the environment makes later commands run: `BASH_ENV`, `PATH`,
-//! `GIT_PAGER`. The scanner calls it for each assignment.
+//! Determines what later commands run because of an assignment to an environment variable, such as `BASH_ENV`, `PATH`
+//! or `GIT_PAGER`. The scanner calls [`effect_of_assignment`] for each assignment.
 
 use super::expansion::Argument;
 

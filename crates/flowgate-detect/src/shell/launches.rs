@@ -1,8 +1,8 @@
 //! Finds what a program runs because of its arguments: scripts (`eval`, `ssh host …`), commands (`xargs`,
 //! `find -exec`), and code that cannot be read.
 //!
-//! The scanner calls it for each command and follows each launch. A program that is not listed here runs nothing that
-//! its arguments name, as far as this crate knows.
+//! The scanner calls [`launches`] for each command and follows each launch. A program that this module does not list is
+//! assumed to run nothing that its arguments name.
 
 use super::UnreadReason;
 use super::effective_command::{EffectiveCommand, INTERPRETERS, program_name};
@@ -147,8 +147,8 @@ const RUNNERS: &[(&str, &[&str])] = &[
     ("rustup", &["run"]),
 ];
 
-/// Programs that start another program: their names, the characters of the short options whose value names that program,
-/// and the other options for it. The long ones may be abbreviated.
+/// Programs with options that name another program to start: the names of the programs, the letters of such short
+/// options, and the other such options. Long options may be abbreviated.
 const PROGRAM_OPTIONS: &[(&[&str], &str, &[&str])] = &[
     (
         &["tar", "bsdtar", "gtar"],
@@ -186,7 +186,7 @@ fn names_program(call: &EffectiveCommand<'_, '_>) -> bool {
         let is_bundle = is_tar && at == 0 && !text.starts_with('-');
         letters.chars().any(|letter| is_cluster_with(text, letter) || is_bundle && text.contains(letter))
             || options.iter().any(|option| text.starts_with(option) || abbreviates(text, option))
-                // An option of its own, which runs nothing.
+                // `--checkpoint` abbreviates `--checkpoint-action`, but is an option of its own, which runs nothing.
                 && text.split('=').next() != Some("--checkpoint")
             || call.name == "zip" && text.starts_with('-') && text.contains("TT")
             // `wget -e` sets any setting, whose name may have dashes and underscores anywhere.
@@ -357,7 +357,7 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     // The options of `xargs` end before the argument `at`; its command follows.
     let mut at = 0;
     while let Some(word) = call.arguments.get(at) {
-        // A word that can be an option or the command: it is taken as the beginning of the command.
+        // The word can be an option or the command. It is taken as the beginning of the command.
         if word.splits || !word.known && word.text.starts_with('$') {
             break;
         }

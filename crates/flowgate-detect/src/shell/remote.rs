@@ -1,5 +1,6 @@
 //! Finds what `ssh` runs on other machines, and what runs in containers and through `git`: `ssh host …`,
-//! `docker exec …`, `git bisect run …`. [`launches`](super::launches) calls it for the commands with these names.
+//! `docker exec …`, `git bisect run …`. [`launches`](super::launches) calls these functions for the commands of these
+//! programs.
 
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;
@@ -32,7 +33,8 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
         at += 1;
         for (i, letter) in letters.char_indices() {
             let rest = letters.get(i + letter.len_utf8()..).unwrap_or_default();
-            // Short options without a value. Those in the next list take the rest of the word or the next word as one.
+            // Short options without a value. The options in the list below take the rest of the word or the next word
+            // as their value.
             if "46AaCfGgKkMNnqsTtVvXxYy".contains(letter) {
                 continue;
             }
@@ -172,9 +174,9 @@ pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Lau
     launches
 }
 
-/// The settings that `git -c` and `git config` may change: none of them names a program. An entry stands for all names
-/// that begin with it; without a dot at its end, for those that have no dot after it, since `diff.renames.command` is a
-/// setting of the driver `renames`.
+/// The settings that `git -c` and `git config` may change: none of them names a program. An entry that ends with a dot
+/// matches all names that begin with it. Any other entry matches the names that begin with it and have no further dot,
+/// since `diff.renames.command` is a setting of the driver `renames`.
 const GIT_SETTINGS: &[&str] = &[
     "user.",
     "color.",
@@ -251,7 +253,7 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
         return launches;
     };
     let operands = || rest.iter().filter(|word| !word.text.starts_with('-'));
-    // Whether an option is present, also with a value in the same word or abbreviated.
+    // Returns whether one of these options is present, possibly abbreviated, or with a value in the same word.
     let has = |options: &[&str]| {
         let is =
             |text: &str| options.iter().any(|option| text.starts_with(option) || abbreviates(text, option));

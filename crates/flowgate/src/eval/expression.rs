@@ -16,8 +16,8 @@ use crate::policy::regex::{Pattern, weight};
 use crate::policy::syntax::Arithmetic;
 use crate::trace::NodeContent;
 
-/// The cost of compiling a pattern that is computed during the evaluation, in steps of fuel, in addition to the cost of its
-/// length.
+/// The cost of compiling a pattern that is computed during the evaluation, in steps of fuel, in addition to the cost of
+/// its length.
 const COMPILING: usize = 2_000;
 /// The cost of asking an extern predicate, in steps of fuel.
 const ASKING_EXTERN: usize = 2_000;
@@ -515,7 +515,7 @@ impl Evaluator<'_> {
         let Some(predicate) = plan.predicates.get(index) else { return Ok(Value::Absent) };
         if self.depth >= MAX_DEPTH {
             return Err(EvalError::Type(format!(
-                "the predicate `{}` calls itself more often than the limit permits; write a condition that ends the recursion",
+                "calls of predicates are nested more than {MAX_DEPTH} deep at `{}`; write a condition that ends the recursion",
                 predicate.name
             )));
         }

@@ -269,7 +269,8 @@ impl Evaluator<'_> {
         let Some(event) = self.trace.event(id) else { return Ok(()) };
         if event.document.is_oversize {
             return Err(EvalError::Type(
-                "the event has more parts than a rule may search; let the tool send or return less at once"
+                "the event is too large for rules to read: it has more than 200000 values, or lists and maps \
+                nested more than 64 deep; send or return less in one message, call or answer"
                     .to_owned(),
             ));
         }
