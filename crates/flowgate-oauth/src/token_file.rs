@@ -346,8 +346,8 @@ pub(crate) struct FileStore {
 
 #[async_trait]
 impl CredentialStore for FileStore {
-    /// Reads the tokens. `None` if there is no login, or another one, whose refresh token the issuer of this login must
-    /// not receive.
+    /// Reads the tokens. Returns `None` if the file has no login, or a login for another server or issuer: its refresh
+    /// token must not be sent to the issuer of this login.
     async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
         let read = self.file.read_if_there().map_err(|why| AuthError::CredentialStoreError(why.0))?;
         Ok(read
@@ -363,9 +363,9 @@ impl CredentialStore for FileStore {
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
         let failed = |why: TokenFileError| Err(AuthError::CredentialStoreError(why.0));
         if credentials.token_response.as_ref().is_none_or(|answer| AccessToken::of(answer).is_none()) {
-            return failed(
-                self.file.failed("the issuer has answered with another token than a bearer token"),
-            );
+            return failed(self.file.failed(
+                "the issuer has sent a token that is not a bearer token; ask the operator of the issuer",
+            ));
         }
         // The person has logged out in the meantime.
         if !self.file.path().exists() {

@@ -256,7 +256,7 @@ pub(super) async fn insert(
     let (client, name, tenant, digest) = (row.text(0)?, row.text(1)?, row.text(2)?, row.text(3)?);
     let asked_place = ContentPlace::question(question, (&client, &name, &tenant), &digest);
     let content = Content::from(cipher.open_column(row, 4, &asked_place)?);
-    // Sealed again: a content is bound to its row.
+    // The content is sealed again for the row of the grant, since a sealed content is bound to its row.
     let content = cipher.seal(&content, &ContentPlace::grant(&new.id, &client, &tenant))?;
     let matching = cipher.lookup(DigestColumn::GrantMatching, &client, &new.matching);
     // `basis` is the fingerprint of the configuration, `amount` the name of the summed argument.

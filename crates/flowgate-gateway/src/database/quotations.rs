@@ -1,7 +1,7 @@
-//! Stores the texts that clients were shown, with their labels. With them, the guard recognises quotations after a
-//! restart and at other gateways. Also stores texts that users typed before any tool returned them: these remain the
-//! users' own, so quoting them raises no label. `turns` and `chat` call it, the latter also to list and clear texts for
-//! an admin.
+//! Stores the texts that clients were shown, with their labels, so that the guard recognises quotations of these texts
+//! also after a restart and at other gateways. Also stores texts that users typed before any tool returned them: these
+//! remain the users' own, so quoting them raises no label. `turns` stores the texts, and `chat` reads them and lists and
+//! clears them for an admin.
 //!
 //! Each text has a source: the tool or the conversation that it is from. If the texts of one source exceed the limit of
 //! the guard's history for one source, the oldest ones are deleted. Texts outlive the conversations, and are deleted
@@ -223,8 +223,8 @@ async fn trim_shown_texts(
     tx.execute(sql, &[client.into()]).await.map(drop)
 }
 
-/// Reads the texts of a client from number `from` up to, but not including, number `to`. Also returns the number of the
-/// last text plus 1, or `from` if there is no text.
+/// Reads the texts of a client whose numbers are in the range. Also returns the number of the last text plus 1, or the
+/// start of the range if there is no text.
 async fn read(
     tx: &mut DynTransaction<'_>,
     client: &str,

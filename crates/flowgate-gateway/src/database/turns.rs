@@ -160,7 +160,7 @@ impl Database {
     }
 
     /// Commits `begun`, the transaction of a call that runs before its turn is stored. `record` is the new record of
-    /// its tenant's stores, if the record has changed.
+    /// the tenant's stores, if the record has changed.
     ///
     /// # Errors
     /// As for [`Self::begin_turn`].
@@ -414,8 +414,8 @@ impl TurnWrite {
 }
 
 impl CarriedTurns {
-    /// Replaces the inputs of all persisted turns of the conversation with the number `conversation` by these inputs,
-    /// which it has under another policy, and with them the fingerprint and the key of the conversation.
+    /// Replaces the inputs of all persisted turns of the conversation with the number `conversation` by these inputs, in
+    /// the form that they have under another policy. Also replaces the fingerprint and the key of the conversation.
     ///
     /// # Errors
     /// [`DatabaseError::Overtaken`] if one of the turns is not persisted, or the conversation was deleted.

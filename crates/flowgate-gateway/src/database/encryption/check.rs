@@ -1,5 +1,5 @@
-//! Checks, when a database is opened, that the configuration has the key with which it is encrypted. [`Database`] calls
-//! it.
+//! Checks, when a database is opened, that the configuration has the key with which the database is encrypted, and
+//! begins to encrypt a database that has no key yet. [`Database`] calls it.
 //!
 //! The table `encryption` of an encrypted database has one row: the *lookup key*, by which digests are keyed, sealed by
 //! a key of the configuration. Only the right key can open it, and only in the database for which it was sealed.

@@ -1,9 +1,9 @@
 //! Checks the file of a SQLite database: which process owns it, who may read it, and whether it is the expected
 //! database. `sqlite` locks the file here; the start of the gateway checks the permissions.
 //!
-//! The lock file remains when the gateway stops, and contains the identity of the database. By it, the next start
-//! notices that the database was deleted or replaced: the labels of external state and clients must not be lost
-//! silently.
+//! The lock file remains when the gateway stops, and contains the identity of the database. The next start compares
+//! this identity, and so notices that the database was deleted or replaced: the labels of external state and clients
+//! must not be lost silently.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
