@@ -7,7 +7,8 @@
 //! This file defines the state of a session and the settings before its first call. Of the submodules, `pushed_events`
 //! and `labelling` append and label events. `permits` judges, approves and redeems calls; for each, `call_examination`
 //! checks the call, with `endorsement`, `requirement` and `grants`. `verdict` defines the result. `stores` and
-//! `external_state` keep the labels of external state, and `tool_bounds` computes what a tool can require at most.
+//! `external_state` keep the labels of external state. `tool_bounds` computes what the policy says about a tool before
+//! any call.
 
 mod ambiguous_patterns;
 mod applicable_statements;

@@ -46,7 +46,7 @@ impl QuestionVector {
     /// Lets a model represent a question. The model reads the question, so it needs the clearance for it.
     ///
     /// # Errors
-    /// If the model fails, or gives another number of vectors than one, or a vector without a direction.
+    /// If the model fails, does not give exactly one vector, or gives a vector without a direction.
     pub fn of(embedder: &dyn TextEmbedder, question: &str) -> Result<Self, Error> {
         let mut vectors = embedder.embed(&[question])?.into_iter();
         match (vectors.next(), vectors.next()) {
@@ -56,7 +56,7 @@ impl QuestionVector {
                         .to_owned(),
                 )
             }),
-            _ => Err(Error::Failed("the model gave another number of embeddings than texts; use another model".to_owned())),
+            _ => Err(Error::Failed("the model did not give exactly one embedding for one text; use another model".to_owned())),
         }
     }
 
