@@ -315,7 +315,7 @@ raise \"not a customer\" if:
         }
     }
 
-    /// Whether a call acts follows from the judgement with which it runs, not from an earlier one.
+    /// Whether a call is harmless follows from the judgement with which it runs, not from an earlier one.
     #[test]
     fn a_call_is_harmless_by_the_answers_of_its_moment() {
         let source = "lattice integrity: trusted < untrusted\nextern is_customer(email: str) -> bool\n\

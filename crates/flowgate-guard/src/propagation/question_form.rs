@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn an_embedding_without_a_direction_is_an_error() {
         for (given, expected) in [
-            (vec![], "another number of embeddings"),
-            (vec![vec![1.0], vec![1.0]], "another number of embeddings"),
+            (vec![], "exactly one embedding"),
+            (vec![vec![1.0], vec![1.0]], "exactly one embedding"),
             (vec![vec![]], "an embedding of zeros"),
             (vec![vec![0.0, 0.0]], "an embedding of zeros"),
             (vec![vec![1.0, f64::NAN]], "not finite"),

@@ -310,14 +310,15 @@ ask "by night?" if:
         monitor.policy().space().element(dimension, name).unwrap().label
     }
 
-    /// The outcome of the second call, after the first one was granted; `None` if the first cannot be granted. Both
-    /// were decided by untrusted text.
+    /// Returns the outcome of the call `second` after the call `first` was granted; `None` if `first` cannot be granted.
+    /// Both calls were decided by untrusted text.
     fn after(first: (&str, &str), second: (&str, &str)) -> Option<Outcome> {
         let monitor = monitor();
         let label = label(&monitor, "untrusted");
         after_at(monitor, label, first, second)
     }
 
+    /// Returns the same as [`after`], for calls that were decided at `label`.
     fn after_at(
         mut monitor: Monitor,
         label: Label,

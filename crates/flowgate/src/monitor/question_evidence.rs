@@ -318,7 +318,8 @@ require trusted, private if:
     (call: ToolCall) is tool:send
 "#;
 
-    /// Asks about a call of `send` with these arguments, after the user has spoken and three tools have answered.
+    /// Returns the evidence about a call of `send` with these arguments, after a message of the user and the answers of
+    /// three tools.
     fn evidence(arguments: &str) -> Vec<String> {
         let mut monitor = Monitor::new(Arc::new(Policy::parse(POLICY).unwrap()));
         monitor.push(TraceEntry::user("Write to carl@example.org, and to whom the page names.")).unwrap();

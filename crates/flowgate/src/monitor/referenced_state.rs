@@ -167,7 +167,7 @@ require untrusted if:
         Call::from_json(format!("{tool} {arguments}"), Tool::of(server, name), &arguments.to_string())
     }
 
-    /// A session that has listed the records of the bank and asks whether a call may run.
+    /// Returns a session in which `bank/list` has answered `listed`, and its question whether a call of `tool` may run.
     fn asked(policy: &Arc<Policy>, listed: &Value, tool: &str, arguments: &Value) -> (Monitor, Question) {
         let mut monitor = Monitor::new(Arc::clone(policy));
         let list = call("bank/list", &json!({}));
@@ -181,7 +181,8 @@ require untrusted if:
         (monitor, question)
     }
 
-    /// The record of another session in which this call has run.
+    /// Returns the record of external state that another session leaves, in which a call of `tool` has run. `before` is
+    /// the record with which that session began.
     fn elsewhere(policy: &Arc<Policy>, before: &Value, tool: &str) -> Value {
         let mut monitor = Monitor::new(Arc::clone(policy));
         monitor.join_external_state(before).unwrap();

@@ -354,8 +354,8 @@ mod tests {
         Arc::new(Policy::parse(&[LATTICES, MESSAGES, read, notes, TOOLS, send].concat()).unwrap())
     }
 
-    /// A session that records its inputs: it reads a page or notes as `reads` says, and then calls `send` in a step
-    /// that was shown what flows to the label with these names.
+    /// Returns a session that has recorded its inputs: it called the tools in `reads`, and then `send` in a step that
+    /// was shown what flows to `view`, a label as names.
     fn session(policy: &Arc<Policy>, reads: &[&str], view: &serde_json::Value) -> Monitor {
         session_within(Limits::default(), policy, reads, view)
     }

@@ -175,7 +175,8 @@ require top if:
     (call: ToolCall) is tool:read
 "#;
 
-    /// Labels an answer under these statements, each a target with a label and its conditions.
+    /// Pushes an answer of `read` under these `label` statements, each a target with its label, and its conditions.
+    /// Returns the monitor and the event. The content `failed` is the answer of a tool that reports an error.
     fn pushed(statements: &[(&str, &str)], content: &Value, structured: Option<Value>) -> (Monitor, EventId) {
         let statement = |(label, conditions): &(&str, &str)| {
             let conditions = conditions.replace('\n', "\n    ");
@@ -204,7 +205,7 @@ require top if:
         monitor.describe(&carried).join(", ")
     }
 
-    /// Returns the labels of all regions whose path is or ends in `name`, such as a field or a captured part.
+    /// Returns the label of the first region that is called `name`: a field or a captured part.
     fn label_of(statements: &[(&str, &str)], content: &Value, name: &str) -> String {
         let (monitor, event) = pushed(statements, content, None);
         let nodes = monitor.trace().event(event).unwrap().document.nodes();

@@ -282,7 +282,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether the schema excludes the last name of a path: `None` if it cannot say.
+    /// Returns whether the schema excludes the last name of `path`; false if the schema does not decide this. In the
+    /// path, `*` is an item of a list, and `**` any depth.
     fn lacks(schema: &Value, path: &str) -> bool {
         let (above, last) = path.rsplit_once('.').unwrap_or(("", path));
         let steps = above.split('.').filter(|step| !step.is_empty()).map(|step| match step {

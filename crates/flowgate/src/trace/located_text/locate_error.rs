@@ -57,7 +57,11 @@ impl fmt::Display for LocateError {
                 write!(f, "the lists and maps at byte {offset} are nested more than 64 deep")
             }
             Self::TooLarge => {
-                write!(f, "the text is larger than 16 MiB (1 MiB for YAML), or has more than 200000 values")
+                write!(
+                    f,
+                    "the text exceeds a limit for parsing: 16777216 bytes, 200000 values, or the lower limit of its \
+                    notation"
+                )
             }
         }
     }
