@@ -16,9 +16,10 @@
 //! * [`moderation`] and [`topic`] classify a text by word lists. They implement the trait [`Classifier`], which a model
 //!   can implement instead.
 //!
-//! Every function of this crate is total, takes time about linear in the text and returns at most [`MAX_FINDINGS`]
-//! findings. Spans are byte ranges on character boundaries. `tests/detectors.rs` measures the accuracy of the detectors
-//! over a labelled corpus.
+//! The private modules `pattern` and `lexicon` serve the detectors: `pattern` matches tables of regular expressions,
+//! and `lexicon` scores texts by word lists. Every function of this crate is total, takes time about linear in the text
+//! and returns at most [`MAX_FINDINGS`] findings. Spans are byte ranges on character boundaries. `tests/detectors.rs`
+//! measures the accuracy of the detectors over a labelled corpus.
 
 #![deny(clippy::disallowed_methods, reason = "detectors do no I/O and read no clock")]
 

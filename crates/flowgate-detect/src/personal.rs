@@ -10,7 +10,8 @@
 //!   a rare name is missed, and a brand that resembles a name is found.
 //! * [`all_findings`] finds both, and `URL`, as Presidio reports by default.
 //!
-//! An address that is spelled out ("ann at example dot org"), a number in words and a street address are not found.
+//! An address that is spelled out ("ann at example dot org"), a number in words and a street address are not found. The
+//! submodule `checksum` verifies check digits.
 
 mod checksum;
 mod names;

@@ -4,7 +4,8 @@
 //! The code is parsed, not run. Names are followed through imports, plain assignments, `getattr` with a literal and
 //! tables such as `__builtins__`. A name that the program computes is unknown, and deliberately obfuscated calls can go
 //! undetected, so a policy that must hold lists the allowed imports and calls. The parser is compiled in only with the
-//! feature `python`.
+//! feature `python`. `nesting_limit` rejects code that is nested too deeply for the parser, `calls` collects the
+//! content of parsed code, and `magics` reads the magics of notebooks.
 
 #[cfg(feature = "python")]
 mod calls;

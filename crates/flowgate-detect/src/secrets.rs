@@ -4,7 +4,7 @@
 //! There are four layers; where two find the same text, the earlier one takes precedence:
 //!
 //! 1. The unique formats of issuers, such as `GITHUB_TOKEN`: reliable.
-//! 2. Rules that others publish (`deploy/secret-rules`), if the program was built with them.
+//! 2. Rules that other projects publish, in the submodule `published`, if the program was built with them.
 //! 3. `SECRET_KEYWORD`: a value assigned to a name such as `password`, unless it is a placeholder or an expression.
 //! 4. `HIGH_ENTROPY`: a quoted run of base64 or hexadecimal digits that looks random. Digests are found too.
 //!

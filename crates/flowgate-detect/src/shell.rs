@@ -31,6 +31,11 @@
 //! It does not notice a program that runs others because of options or input that are not in its tables, the content of
 //! a file that the text runs by its path, or values that arithmetic evaluates and that are not literal. The crate's
 //! `tests/shell_oracle.rs` compares this module with bash.
+//!
+//! `parser`, with `compound`, `lexer`, `substitutions` and `here_document`, builds the tree of `syntax`, within `limits`.
+//! `scanner` visits the tree. For each command, `expansion` determines the words, `effective_command` the program behind
+//! `wrappers`, `input` the standard input, and `launches`, with `shells`, `remote` and `foreign_launches`, what the
+//! program runs. `environment` judges assignments, and `combinations` judges whole pipelines.
 
 mod combinations;
 mod command_kind;

@@ -2,7 +2,8 @@
 //!
 //! This is the offline use of a policy, over logged traces, as in *AI Agents with Formal Security Guarantees*. The
 //! policy API of the gateway, the command `flowgate analyze` and the Python package call [`analyze`] or
-//! [`analyze_trace`]. The [`monitor`](crate::monitor) is the online use: it evaluates rules before a call runs.
+//! [`analyze_trace`]. The [`monitor`](crate::monitor) is the online use: it evaluates rules before a call runs. The
+//! submodule `violations` converts matches to [`Violation`]s.
 
 mod violations;
 
@@ -71,9 +72,9 @@ pub enum EvaluationFailureKind {
     MissingParameter,
     /// The fuel of the analysis is spent.
     Fuel,
-    /// It has more matches than can be listed.
+    /// The rule has matches beyond the maximum number of listed violations.
     TooMany,
-    /// It accesses a method or a field that is never available.
+    /// The rule accesses a method or a field that is never available.
     Unavailable,
     /// The rule reads a field that events of this kind do not have.
     Attribute,
@@ -104,7 +105,8 @@ pub struct AnalysisOptions {
     pub fuel: u64,
     /// The embedding program's answers to the `extern` predicates of the policy.
     pub predicates: Predicates,
-    /// The maximum number of violations that are listed. A rule with a match beyond it is also reported as a failure.
+    /// The maximum number of violations that are listed. A rule with a match beyond this number is reported as a
+    /// failure.
     pub violations: usize,
 }
 

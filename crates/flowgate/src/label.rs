@@ -6,8 +6,8 @@
 //!
 //! A label is stored as a set of bits. This encoding preserves joins but not meets (see [`lattice`]), so a label has no
 //! operation for the meet; [`Space::greatest_below`] searches for it. A [`NameTable`] maps names in data, such as
-//! readers, to bits. A [`LabelSpan`] is the lattice of the joins of given labels. The monitor labels events, and
-//! compares the labels of calls with requirements.
+//! readers, to bits. A [`LabelSpan`] is the lattice of the joins of given labels. [`Space::to_names`] writes a label in
+//! a form that other sessions can read. The monitor labels events, and compares the labels of calls with requirements.
 
 mod dimension;
 pub mod lattice;

@@ -15,6 +15,9 @@
 //! * [`draft`] writes a first policy from the descriptions of tools.
 //! * [`json`] parses JSON strictly.
 //!
+//! The private module `eval` evaluates conditions and expressions of policies, `builtin` implements the functions that
+//! they call, and `rules` finds the matches of rules.
+//!
 //! Nothing here does I/O, reads a clock or draws a random number: the same policy and the same events give the same
 //! verdicts. The core deliberately does not determine which regions influenced a call: the caller supplies an
 //! [`Attribution`](monitor::Attribution). It also has no way to declassify.

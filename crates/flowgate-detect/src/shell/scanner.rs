@@ -2,9 +2,9 @@
 //! pipelines, and everything that cannot be read. [`shell_code`](super::shell_code) calls [`CommandScanner::scan_text`]
 //! for the whole text.
 //!
-//! The scanner follows every script inside a script, within the limits of the whole text. It knows the values of
-//! variables only in code that runs in order: after a branch, a loop, a function or a background command, they are
-//! unknown again.
+//! The scanner follows every script inside a script, within the limits of the whole text. It knows the value of a
+//! variable only if the assignment certainly runs once and in order, and forgets all values after a branch or a loop.
+//! In a script that defines a function, it knows no values.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -19,7 +19,7 @@ pub(super) const TABLE: &[Function] = &[
         ..row(
             "pii",
             (1, 2),
-            "The kinds of personal data in a value; names and places, which are often mistaken, only if asked for.",
+            "The kinds of personal data in a value; names, places and URLs only if the second argument lists them.",
             pii,
         )
     },

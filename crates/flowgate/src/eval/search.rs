@@ -1,8 +1,8 @@
-//! Searches for the assignments of values to variables that satisfy the conditions of a query, for statements, rules,
-//! blocks and predicates. The search is depth first. Its steps (`ops`, of the type [`SearchOp`]) bind a variable or
-//! test a condition; the compiler has put them into an order in which each step needs only variables that are already
-//! bound. An assignment is *undecided* if a condition on it cannot be evaluated and no other condition rules it out;
-//! such assignments are recorded as failures.
+//! Searches for the assignments of values to variables that satisfy the conditions of a query. Statements, rules,
+//! blocks and predicates call [`Evaluator::solve`] or [`Evaluator::search`]. The search is depth first. Its steps
+//! (`ops`, of the type [`SearchOp`]) bind a variable or test a condition; the compiler has put them into an order in
+//! which each step needs only variables that are already bound. An assignment is *undecided* if a condition on it
+//! cannot be evaluated and no other condition rules it out; such assignments are recorded as failures.
 
 use std::sync::Arc;
 
@@ -257,7 +257,7 @@ impl Evaluator<'_> {
                 }
             }
         }
-        // A candidate search for another variable must not read the last value as a binding.
+        // The last value must not count as a binding when the candidates for another variable are selected.
         set(frame, slot, Value::Absent);
         Ok(false)
     }

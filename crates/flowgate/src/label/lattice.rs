@@ -1,5 +1,6 @@
-//! Represents finite lattices, which a policy declares by the edges of their order, as sets of bits. A
-//! [`Dimension`](super::Dimension) whose elements are ordered by name has one [`Lattice`].
+//! Represents finite lattices. A policy declares a lattice by the edges of its order; [`Lattice`] represents each
+//! element by a set of bits. A [`Dimension`](super::Dimension) of the kind [`Order`](super::DimensionKind::Order) has
+//! one.
 //!
 //! Joins and comparisons of labels must take nanoseconds, whatever order the policy declares. So an element `x` is
 //! represented by the set of *meet-irreducible* elements that `x` is not at or below. The join is then a bitwise *or*,
@@ -210,7 +211,7 @@ fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
 }
 
 /// Checks that the order is a lattice: it has no cycle, and every two elements have a least upper bound and some lower
-/// bound. In a finite order, a greatest lower bound of any two elements follows from that.
+/// bound. In a finite order, this implies that any two elements have a greatest lower bound.
 fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError> {
     let n = names.len();
     let name = |x: usize| names.get(x).cloned().unwrap_or_default();

@@ -95,7 +95,7 @@ impl NameTable {
                 DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Approvers,
                 ComputedLabelUse::Data,
             ) if unknown => top(),
-            // If a name has no bit, the label is that of a requirement. The name is left out, which permits less.
+            // Here, only a requirement can have a name without a bit. Such a name is left out, which permits less.
             (DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Approvers, _) => {
                 Some(space.dimension_bits(index, known()))
             }
