@@ -558,7 +558,7 @@ mod tests {
         for condition in
             ["(t: TextChunk)", "(m: Message)\n    \"y\" in m.content", "(s: str)\n    s == \"y\""]
         {
-            check(json!({"role": "user", "content": content}), condition, "more parts than");
+            check(json!({"role": "user", "content": content}), condition, "too large for rules");
         }
     }
 }
