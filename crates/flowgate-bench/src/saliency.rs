@@ -74,7 +74,7 @@ pub enum ScreenerScore {
     JacobianShare,
     /// The low-rank estimate of what the output reveals of the region ([`JacobianModel`]), in nats.
     JacobianLowRank,
-    /// The mean log-probability of a token of the output after a prompt without all other regions.
+    /// The mean log-probability of a token of the output after a prompt from which all other regions are removed.
     LeaveOneIn,
     /// The network of RTBAS, section 7.2, which reads the features of all regions.
     Network,

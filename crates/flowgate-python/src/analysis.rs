@@ -170,7 +170,7 @@ impl AnalysisInputs {
 }
 
 /// Evaluates the rules of a policy over the events of a run, without the interpreter's lock, and converts the result.
-/// Raises `TraceError` if the events do not form a trace, for example because a parent is unknown.
+/// Implements `Policy.analyze`. Raises `TraceError` if the events do not form a trace, for example because a parent is unknown.
 fn analyze(
     py: Python<'_>,
     policy: &Policy,
@@ -200,7 +200,7 @@ fn analyze(
 impl PyPolicy {
     /// Finds all matches of the rules in a recorded run: a `Trace`, or a list of messages. `parameters` are the values
     /// of `input.NAME`, `predicates` the functions that answer extern predicates, and `fuel` is the number of
-    /// evaluation steps that the analysis may spend. For a rule that needs more steps, the result has a `Failure`.
+    /// evaluation steps that the analysis may spend. A rule that needs more steps is a `Failure` in the result.
     #[pyo3(signature = (trace, *, parameters=None, predicates=None, fuel=None))]
     fn analyze(
         &self,

@@ -100,7 +100,7 @@ impl PrivacyRunner {
             PrivacyDefence::Attention => {
                 let reader = self.attention.as_ref().ok_or_else(|| {
                     RunError(
-                        "the defence `attention` reads the attention of a local model, but none is loaded; leave the defence out"
+                        "the defence `attention` reads the attention of a local model, but none is loaded; load one, or leave the defence out"
                             .to_owned(),
                     )
                 })?;

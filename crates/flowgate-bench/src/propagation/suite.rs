@@ -203,7 +203,7 @@ impl PropagationSuite {
     /// If fewer than two pairs with questions are left, so that they cannot be divided.
     pub fn with_news_pairs(mut self, found: &NewsPairs, pairs: usize) -> Result<Self, String> {
         let [reported, tuning] = NewsSet::of_pairs(found, pairs)
-            .ok_or("the articles have questions about fewer than two pairs; use more pairs")?;
+            .ok_or("the folder has questions about fewer than two of the pairs of articles that are used; use more pairs")?;
         self.news = [reported.perfect_questions(self.seed), reported.tf_idf_questions()];
         self.tuning.1 = tuning.perfect_questions(self.seed ^ TUNING);
         self.tf_idf_tuning = tuning.tf_idf_questions();
