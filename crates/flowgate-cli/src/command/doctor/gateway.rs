@@ -1,8 +1,8 @@
 //! Examines a configuration of the gateway, for `flowgate doctor --config`: whether the environment variables that it
-//! names are set, whether others can read its key files, whether its policies are valid, and what they hide from the
-//! models of clients; with `--online`, also whether the models' servers answer, and the issuers of MCP servers give
-//! tokens. Its fields are those of the file and those that `FLOWGATE_CONFIG__*` variables set. Adds what it finds to the
-//! findings that `doctor` prints.
+//! names are set, whether other users can read its key files, whether its policies are valid, and what the policies hide
+//! from the models of clients. With `--online`, also examines whether the servers of models answer, and whether the
+//! issuers of MCP servers give tokens. The configuration consists of the fields of the file and of those that
+//! `FLOWGATE_CONFIG__*` variables set. Adds what it finds to the findings that `doctor` prints.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -161,7 +161,7 @@ fn examine_client(
     }
     if !findings.0.iter().skip(before).any(|finding| finding.state == FindingState::Wrong) {
         findings.right(format!(
-            "clients.{}: the policy and the configuration lack no line that would let its model see more",
+            "clients.{}: no missing line of the policy or the configuration hides text from its model",
             client.name
         ));
     }
@@ -184,11 +184,11 @@ fn examine_tokens(clients: &[ClientSettings], name: &str, findings: &mut Finding
     }
 }
 
-/// Asks the models' servers that the configuration `document` names, with its fields from the environment. Any status
-/// below 500 shows that a server can be
-/// reached: the request has no key, so a refusal is expected. The certificate of a server is checked as the gateway
-/// checks it: by the authorities of its `ca-file`, if it has one. `name` is the file of the configuration, and `folder`
-/// the one in which relative paths begin. An upstream without an address is skipped.
+/// Asks the servers of models that the configuration `document` names whether they answer; `document` includes the
+/// fields from the environment. Any status below 500 shows that a server can be reached: the request has no key, so a
+/// refusal is expected. The certificate of a server is checked as the gateway checks it: by the authorities of its
+/// `ca-file`, if it has one. `name` is the file of the configuration, and `folder` the folder in which relative paths
+/// begin. An upstream without an address is skipped.
 fn examine_upstreams(document: &Value, folder: &Path, name: &str, findings: &mut Findings) {
     for (upstream, section) in document.get("upstreams").and_then(Value::as_object).into_iter().flatten() {
         let Some(url) = section.get("url").and_then(Value::as_str) else { continue };
