@@ -200,7 +200,7 @@ mod tests {
         check("%%script sh -c 'rm -rf /'", &[("REMOVE_ALL", "script sh -c 'rm -rf /'")]);
         check("%%script /bin/bash\nrm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
         check("%%script perl\nx", &[("OTHER_CODE", "script perl")]);
-        // The options of IPython name variables, and start nothing.
+        // The options of a cell magic only name variables, so they start nothing.
         check("%%bash --out x --err=y --bg --no-raise-error\nls", &[]);
         check("%%script --proc p bash\nrm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
         check("%%bash --out x -c 'rm -rf /'\nls", &[("REMOVE_ALL", "bash --out x -c 'rm -rf /'")]);

@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_is_found() {
         let check = |text: &str, expected: &[&str]| {
-            // Without published rules, which know more kinds.
+            // Published rules are left out, since they find further kinds.
             let found = find(text, &[&ISSUER_RULES, &GENERIC_RULES]);
             let found: Vec<_> = found.iter().map(|finding| finding.kind).collect();
             assert_eq!(found, expected, "{text}");

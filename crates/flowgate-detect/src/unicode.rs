@@ -216,8 +216,8 @@ mod tests {
         check("plain text, naïve Ω 5 µm\r\n\t", &[]);
         check("a\u{e0061}\u{e0062}b", &[("TAG", 1..9)]);
         check("\u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}", &[]);
-        // A flag does not hide other tags: neither a text without its end, nor one that is longer than the name of a
-        // region.
+        // Tags after a flag are reported unless they name a region: tags without the end tag, and more tags than a
+        // region has.
         check("\u{1f3f4}\u{e0068}\u{e0069}\u{e0068}", &[("TAG", 4..16)]);
         let long = "\u{e0061}".repeat(9);
         check(&format!("\u{1f3f4}{long}\u{e007f}"), &[("TAG", 4..44)]);

@@ -136,7 +136,8 @@ fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
     for tool in tools {
         match known.get(&tool.tool) {
             Some(first) if *first != tool => {
-                ambiguous.insert(&tool.tool, "the list has two different descriptions of it; remove one of them");
+                ambiguous
+                    .insert(&tool.tool, "the list has two different descriptions of it; remove one of them");
             }
             _ => {
                 known.insert(&tool.tool, tool);

@@ -70,7 +70,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A product of one dimension of each kind, M3 and N5 among them.
+    /// A product of dimensions of every kind except approvers. Two of them are M3 and N5, the smallest lattices that
+    /// are not distributive.
     fn space() -> Space {
         let order = |edges: &[(&str, &str)]| {
             DimensionKind::Order(Lattice::from_edges(&[] as &[&str], edges).unwrap())
@@ -94,6 +95,7 @@ mod tests {
         .unwrap()
     }
 
+    /// The join of one element of each dimension; `pick` selects the elements.
     fn label(space: &Space, name_table: &mut NameTable, pick: &[u8; 7]) -> Label {
         let integrity = ["trusted", "untrusted"][pick[0] as usize % 2];
         let m3 = ["o", "a", "b", "c", "i"][pick[1] as usize % 5];
@@ -138,7 +140,8 @@ mod tests {
             prop_assert!(Label::BOTTOM.flows_to(&a) && a.flows_to(&space.top()));
             prop_assert_eq!(a.join(&Label::BOTTOM), a);
             prop_assert_eq!(a.join(&space.top()), space.top());
-            // The order is the one of the join, antisymmetric and transitive.
+            // A label flows to another one exactly if the join of both is the other one. The order is antisymmetric and
+            // transitive.
             prop_assert_eq!(a.flows_to(&b), a.join(&b) == b);
             prop_assert!(!(a.flows_to(&b) && b.flows_to(&a)) || a == b);
             prop_assert!(!(a.flows_to(&b) && b.flows_to(&c)) || a.flows_to(&c));
@@ -165,8 +168,8 @@ mod tests {
         }
     }
 
-    /// A label with a bit that another one lacks does not flow to it, for bits in one word or at the same
-    /// place of two.
+    /// A label with a bit that another label lacks does not flow to that label. The bits are in one word, or at the
+    /// same place of two words.
     #[test]
     fn one_bit_too_many_does_not_flow() {
         for place in 0..64 * WORDS * WORDS {

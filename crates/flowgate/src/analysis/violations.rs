@@ -193,7 +193,7 @@ impl MatchReceiver for ViolationCollector<'_> {
                 EvaluationFailureKind::TooMany,
                 format!(
                     "the trace has more than {} violations, the limit of this analysis; the others are not \
-                    listed",
+                    listed: write rules that match less often, or analyze a shorter trace",
                     self.limit
                 ),
             );

@@ -339,8 +339,8 @@ mod tests {
     }
 
     proptest! {
-        /// A family of sets closed under intersection, with a largest member, is a lattice under inclusion,
-        /// and every finite lattice is of this form: so this draws from all finite lattices.
+        /// A family of sets that is closed under intersection and has a largest member is a lattice under inclusion.
+        /// Every finite lattice has this form, so this test can draw every small lattice.
         #[test]
         fn random_lattices_embed(seeds in prop::collection::vec(0_u8..64, 1..6)) {
             let mut family = vec![63_u8];

@@ -167,7 +167,7 @@ mod tests {
             let label = parts.iter().fold(Label::BOTTOM, |label, part| label.join(&part.label));
             let names = space.to_names(&label, &name_table);
             prop_assert_eq!(space.from_names(&names, &mut name_table), label, "{}", names);
-            // Another session, whose name table has the names in another order.
+            // Another session has the same names, but its name table has them in another order.
             let mut other = NameTable::new(&space);
             if order {
                 other.set(&space, "readers", &["eve".into(), "zoe".into()], ComputedLabelUse::Data);

@@ -289,7 +289,8 @@ mod tests {
     }
 
     proptest! {
-        /// Elements are exactly the joins, in the same order, and the children of each are its lower covers.
+        /// The elements are exactly the joins, with the same order, and the children of an element are its lower
+        /// covers.
         #[test]
         fn elements_are_the_joins(picks in proptest::collection::vec((0_u8..8, 0_u8..4, 0_u8..4), 0..7)) {
             let labels = labels(&picks);
