@@ -1,12 +1,13 @@
-//! Measures how well permissive labels are propagated: the evaluation of *Permissive Information-Flow Analysis for Large
-//! Language Models*, sections 4 to 6, with doubles or a model of the user in place of its models.
+//! Measures how well permissive labels are propagated: the evaluation of *Permissive Information-Flow Analysis for
+//! Large Language Models*, sections 4 to 6, with doubles or a model of the user in place of its models.
 //!
 //! *Permissive* propagation gives an answer the join of the labels of only those documents that the answer needs. The
-//! *naive* label is the join of the labels of all documents that were retrieved. `flowgate_guard::propagation` has the methods; `flowgate bench propagation` runs this suite.
+//! *naive* label is the join of the labels of all documents that were retrieved. `flowgate_guard::propagation` has the
+//! methods; `flowgate bench propagation` runs this suite.
 //!
 //! The data of the publication is not public; the data sets of this suite follow its description. The ground truth of a
-//! question, which is the set of its minimal labels, is computed from the facts that documents state. Figures of doubles
-//! are bounds of the methods, not results of models.
+//! question, which is the set of its minimal labels, is computed from the facts that documents state. Figures of
+//! doubles are bounds of the methods, not results of models.
 //!
 //! | file | purpose |
 //! |---|---|

@@ -1,17 +1,17 @@
-//! Measures how well screeners find the regions of a prompt on which an output depends. Most screeners read the attention
-//! or the gradients of a model (RTBAS, sections 3.3 and 7.2); one needs no model. `flowgate bench screeners` calls [`run`]
-//! or [`run_traces`].
+//! Measures how well screeners find the regions of a prompt on which an output depends. Most screeners read the
+//! attention or the gradients of a model (RTBAS, sections 3.3 and 7.2); one needs no model. `flowgate bench screeners`
+//! calls [`run`] or [`run_traces`].
 //!
 //! A region is, for example, a document or the output of a tool. How a case is built determines which regions are
-//! dependencies; [`CaseSet`] says what makes each set of cases difficult. Accuracy alone says little, since most regions
-//! are no dependencies. The rows therefore also have the area under the ROC curve, and the false positives at the
-//! threshold at which no dependency is missed: a missed dependency would be a wrong label, while a false positive costs a
-//! question.
+//! dependencies; [`CaseSet`] says what makes each set of cases difficult. Accuracy alone says little, since most
+//! regions are no dependencies. The rows therefore also have the area under the ROC curve, and the false positives at
+//! the threshold at which no dependency is missed: a missed dependency would be a wrong label, while a false positive
+//! costs a question.
 //!
-//! * `labelled_prompt`, `case` and `beyond_values` generate the cases, and `traces` reads cases from runs of AgentDojo's
-//!   ground truth.
-//! * `score` scores the regions of a case; `split` trains the networks and chooses the thresholds, on cases that are not
-//!   reported; `measure` computes the figures.
+//! * `labelled_prompt`, `case` and `beyond_values` generate the cases, and `traces` reads cases from runs of
+//!   AgentDojo's ground truth.
+//! * `score` scores the regions of a case; `split` trains the networks and chooses the thresholds, on cases that are
+//!   not reported; `measure` computes the figures.
 //! * `trained` trains a network for a conversation, without figures.
 //! * `instruction` and `distribution` compute RTBAS's Figures 2 and 3.
 //! * `report` formats the tables, and `drawing` draws the charts.
@@ -58,15 +58,17 @@ pub enum ScreenerScore {
     Peak,
     /// The share of the saliency of all tokens that the tokens of the region have.
     Sum,
-    /// The share of the saliency of all tokens that the tokens of the region have, where each token of the output has the
-    /// same weight.
+    /// The share of the saliency of all tokens that the tokens of the region have, where each token of the output has
+    /// the same weight.
     SumPerToken,
-    /// The share of the saliency that the region has for one token of the output: for the token with the greatest share.
+    /// The share of the saliency that the region has for one token of the output: for the token with the greatest
+    /// share.
     Strongest,
-    /// The score of [`SumPerToken`](Self::SumPerToken), where the loss whose gradients are read is the margin between each
-    /// token of the output and the likeliest other token.
+    /// The score of [`SumPerToken`](Self::SumPerToken), where the loss whose gradients are read is the margin between
+    /// each token of the output and the likeliest other token.
     Margin,
-    /// The attention of a token of the output to the region, in the head that attends most to it, averaged over the output.
+    /// The attention of a token of the output to the region, in the head that attends most to it, averaged over the
+    /// output.
     AttentionMass,
     /// The upper bound on what the output reveals of the region ([`JacobianModel`]), in nats.
     JacobianBound,
@@ -78,11 +80,12 @@ pub enum ScreenerScore {
     LeaveOneIn,
     /// The network of RTBAS, section 7.2, which reads the features of all regions.
     Network,
-    /// The same network, which also reads the features with equal weight of each token of the output, and the attention.
+    /// The same network, which also reads the features with equal weight of each token of the output, and the
+    /// attention.
     NetworkExtended,
-    /// The score of the shared values for regions that have some, which is above that of all others, and the score of the
-    /// extended network for all other regions. So a model can only add dependencies to those that shared values show. With
-    /// the threshold of the extended network, this is the screener of a conversation.
+    /// The score of the shared values for regions that have some, which is above that of all others, and the score of
+    /// the extended network for all other regions. So a model can only add dependencies to those that shared values
+    /// show. With the threshold of the extended network, this is the screener of a conversation.
     ValuesThenNetwork,
 }
 
@@ -150,8 +153,8 @@ pub struct ScreenerRow {
     pub threshold: f64,
     /// The figures.
     pub figures: ScreenerFigures,
-    /// The ROC curve, from the highest to the lowest threshold. A point has the share of the other regions that are named,
-    /// and the share of the dependencies that are named.
+    /// The ROC curve, from the highest to the lowest threshold. A point has the share of the other regions that are
+    /// named, and the share of the dependencies that are named.
     pub curve: Vec<(f64, f64)>,
 }
 
@@ -259,9 +262,10 @@ pub fn trace_steps(traces: &TraceCases) -> usize {
     2 * traces.cases.len()
 }
 
-/// Measures every screener on the calls of each suite of recorded runs, or of `suite` alone. For each suite, the networks
-/// and the thresholds come from the calls of the other suites. The distributions have the calls of all suites. `step` is
-/// called twice for each call; if it returns true (the user has interrupted the command), the result is `None`.
+/// Measures every screener on the calls of each suite of recorded runs, or of `suite` alone. For each suite, the
+/// networks and the thresholds come from the calls of the other suites. The distributions have the calls of all suites.
+/// `step` is called twice for each call; if it returns true (the user has interrupted the command), the result is
+/// `None`.
 ///
 /// # Errors
 /// If there are fewer than two suites or none of this name, or the model or a network fails.

@@ -83,9 +83,9 @@ pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     regions
 }
 
-/// Returns the tagged regions of the chat that a screener asks about, as [`tagged_regions`] does, but ignores the message
-/// after the chat. This message has the instructions with an example of a tag; the example names no region, and an answer
-/// with its name is invalid.
+/// Returns the tagged regions of the chat that a screener asks about, as [`tagged_regions`] does, but ignores the
+/// message after the chat. This message has the instructions with an example of a tag; the example names no region, and
+/// an answer with its name is invalid.
 pub(crate) fn chat_regions(request: &Request) -> Vec<(String, String)> {
     let mut chat = request.clone();
     chat.messages.edit().pop();

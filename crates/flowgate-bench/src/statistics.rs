@@ -32,8 +32,8 @@ pub struct PairedComparison {
 }
 
 impl PairedComparison {
-    /// Returns the comparison as a JSON object, for JSON lines and CSV. `first`, `second` and `event` are the names of the two
-    /// defences and of the event.
+    /// Returns the comparison as a JSON object, for JSON lines and CSV. `first`, `second` and `event` are the names of
+    /// the two defences and of the event.
     pub fn to_json(&self, first: &str, second: &str, event: &str) -> Value {
         json!({
             "type": "comparison",
@@ -84,9 +84,9 @@ pub(crate) fn comparison_table(
 }
 
 /// Compares how often an event happened under two defences, like [`compare`], but with the tasks in groups, such as
-/// seeds: tasks of one group resemble each other, so a sample of the bootstrap draws groups, and then tasks of each drawn
-/// group. `groups` has the name of the group of each task. With one group, the result is that of [`compare`]. It is `None`
-/// in the same cases as there.
+/// seeds: tasks of one group resemble each other, so a sample of the bootstrap draws groups, and then tasks of each
+/// drawn group. `groups` has the name of the group of each task. With one group, the result is that of [`compare`]. It
+/// is `None` in the same cases as there.
 pub fn compare_grouped(
     first: &[bool],
     second: &[bool],

@@ -1,6 +1,6 @@
 //! Verifies a recorded run of a benchmark: computes its manifest again, repeats the run, and compares every line.
-//! `flowgate bench verify` calls [`verify`], which passes the games, the runs on folders of the user, and the runs of local
-//! models to its submodules.
+//! `flowgate bench verify` calls [`verify`], which passes the games, the runs on folders of the user, and the runs of
+//! local models to its submodules.
 //!
 //! A run of a double can be repeated from its manifest. A run of a real model can be repeated with the answers that
 //! `--answers` kept; without them, it is refused, because the model may answer differently the next time. A search for
@@ -89,8 +89,8 @@ impl std::fmt::Debug for VerifySettings<'_> {
 /// # Errors
 /// If the run cannot be repeated, or the repeated run fails. A run cannot be repeated if
 ///
-/// * the first line is not the manifest of a suite that this program has, or the manifest names something that it does not
-///   have;
+/// * the first line is not the manifest of a suite that this program has, or the manifest names something that it does
+///   not have;
 /// * it is a run of a real model, which is not at hand and has no recorded answers;
 /// * it read a folder that is not at hand or has another form;
 /// * its searches are to be repeated, and it has none.
@@ -127,8 +127,8 @@ pub fn verify(lines: &[Value], settings: VerifySettings<'_>) -> Result<Verificat
 }
 
 /// Repeats a run of the privacy suite with the seed and the defences that the manifest names, and compares the lines
-/// with the recorded ones. If the local model of the defence `attention` is not at hand, the lines of this defence are left
-/// out. It is then a difference if they were not recorded with the screener's code of this program.
+/// with the recorded ones. If the local model of the defence `attention` is not at hand, the lines of this defence are
+/// left out. It is then a difference if they were not recorded with the screener's code of this program.
 fn verify_privacy(
     manifest: &Value,
     lines: &[Value],
@@ -149,8 +149,8 @@ fn verify_privacy(
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
     let mut suite = PrivacySuite::new().map_err(|error| error.to_string())?;
     let seeds = games::seeds(manifest)?;
-    // If the run has the defence `attention` and its local model is at hand, this becomes the description of the screener
-    // that reads the attention now. Otherwise, the recorded description remains.
+    // If the run has the defence `attention` and its local model is at hand, this becomes the description of the
+    // screener that reads the attention now. Otherwise, the recorded description remains.
     let mut screener = manifest.get("screener").cloned();
     let mut reads_attention = false;
     if let (Some(recorded), Some(local)) = (&screener, settings.local)
@@ -192,8 +192,8 @@ fn verify_privacy(
     Ok(result)
 }
 
-/// The difference that is reported if the lines of the defence `attention` are not repeated, and other code of the screener
-/// recorded them.
+/// The difference that is reported if the lines of the defence `attention` are not repeated, and other code of the
+/// screener recorded them.
 const STALE_ATTENTION: &str = "line 1: other code of the screener recorded the lines of the defence `attention`, which are not repeated; \
     repeat them with a program that was built with the feature `local`, or record the run again";
 

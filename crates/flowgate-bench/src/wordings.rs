@@ -1,6 +1,6 @@
-//! Lists the wordings of injections that the benchmarks use ([`injection_wordings`]): those of the gullible agent, of the
-//! security games, of the saliency cases, and of the texts with which the small detector is trained. Each wording becomes
-//! a text that asks for a given call. `flowgate attack` tries these texts on a policy.
+//! Lists the wordings of injections that the benchmarks use ([`injection_wordings`]): those of the gullible agent, of
+//! the security games, of the saliency cases, and of the texts with which the small detector is trained. Each wording
+//! becomes a text that asks for a given call. `flowgate attack` tries these texts on a policy.
 
 use serde_json::Value;
 

@@ -170,7 +170,8 @@ impl AnalysisInputs {
 }
 
 /// Evaluates the rules of a policy over the events of a run, without the interpreter's lock, and converts the result.
-/// Implements `Policy.analyze`. Raises `TraceError` if the events do not form a trace, for example because a parent is unknown.
+/// Implements `Policy.analyze`. Raises `TraceError` if the events do not form a trace, for example because a parent is
+/// unknown.
 fn analyze(
     py: Python<'_>,
     policy: &Policy,

@@ -92,8 +92,8 @@ impl PyCompletion {
     }
 }
 
-/// Returns the ids of the calls of a message. A call without an id gets `call_N`, where N is the position of the call from
-/// 1, or a greater number if another call has that id. Ids only have to differ within one message.
+/// Returns the ids of the calls of a message. A call without an id gets `call_N`, where N is the position of the call
+/// from 1, or a greater number if another call has that id. Ids only have to differ within one message.
 fn with_new_ids(given: Vec<Option<String>>) -> Vec<String> {
     let mut taken: HashSet<String> = given.iter().flatten().cloned().collect();
     let mut unused = |position: usize| {

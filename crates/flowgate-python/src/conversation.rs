@@ -1,8 +1,8 @@
 //! Gives Python guarded conversations with a model: the class `Conversation`.
 //!
 //! The class wraps `flowgate_guard::conversation`, a state machine without I/O. A conversation says what it needs next,
-//! such as an answer of the model, and its driver obtains that and passes it in. The class `flowgate.Guard`, in Python, is
-//! such a driver. The classes of the needs are in `need`.
+//! such as an answer of the model, and its driver obtains that and passes it in. The class `flowgate.Guard`, in Python,
+//! is such a driver. The classes of the needs are in `need`.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -40,8 +40,8 @@ pub(crate) struct PyConversation {
     session: Arc<Session>,
     /// The number of the latest need; earlier ones can no longer be answered.
     latest: Arc<AtomicU64>,
-    /// Pairs of a prefix, by which the client marks the tools of a server, and the name of the server; the longest prefix
-    /// comes first.
+    /// Pairs of a prefix, by which the client marks the tools of a server, and the name of the server; the longest
+    /// prefix comes first.
     prefixes: Vec<(String, String)>,
     /// The names by which the client of the last request calls its tools.
     names: Mutex<HashMap<Tool, String>>,
@@ -208,8 +208,8 @@ impl PyConversation {
         })
     }
 
-    /// The base label, at which the steps of each turn start. A step at the base label is shown only what flows to it; the
-    /// method can show later steps more.
+    /// The base label, at which the steps of each turn start. A step at the base label is shown only what flows to it;
+    /// the method can show later steps more.
     #[getter]
     fn base_label(&self, py: Python<'_>) -> PyResult<PyLabel> {
         let names = self.with(py, |conversation| {
@@ -245,8 +245,8 @@ impl PyConversation {
         completion::request_body(py, &view.request, completion::api(api)?, model)
     }
 
-    /// Returns what is hidden from the steps at the base label, and why: for each item what is hidden, its label, and the
-    /// cause.
+    /// Returns what is hidden from the steps at the base label, and why: for each item what is hidden, its label, and
+    /// the cause.
     fn hidden_items(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<String>, String)>> {
         let items = self.session.with(py, |state| match state {
             // From the first item of the chat on.
@@ -321,8 +321,8 @@ impl PyConversation {
     }
 
     /// Returns a turn as the answer that the client of `accept_request` receives, as the provider would send it, and
-    /// records that the client has received this answer. `id`, `model` and `created` (seconds since 1970) are the fields of
-    /// the same names in the answer.
+    /// records that the client has received this answer. `id`, `model` and `created` (seconds since 1970) are the
+    /// fields of the same names in the answer.
     #[pyo3(signature = (turn, api="openai", *, id="flowgate", model="", created=0))]
     fn respond<'py>(
         &self,

@@ -39,7 +39,8 @@ impl PyDiagnostic {
             code: found.code,
             severity: match found.severity {
                 Severity::Warning => "warning",
-                // `Severity` is non-exhaustive. A severity that is not known here counts as an error, the cautious choice.
+                // `Severity` is non-exhaustive. A severity that is not known here counts as an error, the cautious
+                // choice.
                 _ => "error",
             },
             file: position.file.or(path).map(str::to_owned),

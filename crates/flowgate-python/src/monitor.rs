@@ -290,10 +290,10 @@ impl PyMonitor {
         values::from_json(py, &Value::Array(list))
     }
 
-    /// Returns, as a dict, the arguments of a tool for which the policy makes an exception. `payload` lists the arguments
-    /// that may be filled with hidden text, and `consent` those with a standing consent. `endorsed` has the arguments whose
-    /// values the policy endorses if they have some form, each with an upper bound, in bits, on what the author of the
-    /// value can choose.
+    /// Returns, as a dict, the arguments of a tool for which the policy makes an exception. `payload` lists the
+    /// arguments that may be filled with hidden text, and `consent` those with a standing consent. `endorsed` has the
+    /// arguments whose values the policy endorses if they have some form, each with an upper bound, in bits, on what
+    /// the author of the value can choose.
     fn argument_rights<'py>(&self, py: Python<'py>, tool: ToolArgument) -> PyResult<Bound<'py, PyDict>> {
         let rights = self.session.monitor(py, |monitor| {
             json!({
@@ -439,9 +439,9 @@ impl PyMonitor {
     }
 }
 
-/// Converts an attribution that a program gave to one for the session of `monitor`. Without an attribution, the call counts
-/// as depending on everything that its agent has seen, which is the cautious assumption. If the attribution names a region
-/// that does not exist, the error message names the region.
+/// Converts an attribution that a program gave to one for the session of `monitor`. Without an attribution, the call
+/// counts as depending on everything that its agent has seen, which is the cautious assumption. If the attribution
+/// names a region that does not exist, the error message names the region.
 fn resolve(given: Option<&PyAttribution>, monitor: &mut Monitor) -> Result<Attribution, String> {
     given.map_or_else(|| Ok(Attribution::everything()), |given| given.resolve(monitor))
 }

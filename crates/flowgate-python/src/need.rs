@@ -142,9 +142,9 @@ impl PyComplete {
         })
     }
 
-    /// Reports that the model gave no answer. Returns whether the turn continues. It continues if the step may have been
-    /// shown hidden text, since the end of the turn would reveal a fact about that text. Otherwise, the turn has ended, and
-    /// the caller reports the failure.
+    /// Reports that the model gave no answer. Returns whether the turn continues. It continues if the step may have
+    /// been shown hidden text, since the end of the turn would reveal a fact about that text. Otherwise, the turn has
+    /// ended, and the caller reports the failure.
     fn fail(slf: &Bound<'_, Self>) -> PyResult<bool> {
         slf.as_super().get().answer(slf.py(), |conversation| {
             // A step above the base label may have been shown hidden text, which the failure can depend on.

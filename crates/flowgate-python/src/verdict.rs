@@ -463,7 +463,8 @@ pub(crate) fn to_python(
     })
 }
 
-/// Creates a `Permit`, which can be used once. `call` is the permitted call, whose tool and arguments the `Permit` shows.
+/// Creates a `Permit`, which can be used once. `call` is the permitted call, whose tool and arguments the `Permit`
+/// shows.
 fn permit(
     py: Python<'_>,
     session: &Arc<Session>,

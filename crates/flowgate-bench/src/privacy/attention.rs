@@ -1,6 +1,7 @@
-//! Adds the attention screener of RTBAS (its sections 3.3 and 7.2) to the agent of a run. The agent's model writes every
-//! message, also the preliminary message that the screener reads. The attention of a local model decides on which
-//! regions the next step depends. [`runner`](super::runner) runs the defence `attention` with a [`ScreenedByAttention`].
+//! Adds the attention screener of RTBAS (its sections 3.3 and 7.2) to the agent of a run. The agent's model writes
+//! every message, also the preliminary message that the screener reads. The attention of a local model decides on which
+//! regions the next step depends. [`runner`](super::runner) runs the defence `attention` with a
+//! [`ScreenedByAttention`].
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Names the defences that the suite compares ([`PrivacyDefence`]): RTBAS's two baselines (redact everything private, and
-//! ask about every call), methods of guarded conversations, and an oracle that knows the ground truth. Each defence is a
-//! row of the tables; `flowgate bench privacy --defence` chooses one by its name.
+//! Names the defences that the suite compares ([`PrivacyDefence`]): RTBAS's two baselines (redact everything private,
+//! and ask about every call), methods of guarded conversations, and an oracle that knows the ground truth. Each defence
+//! is a row of the tables; `flowgate bench privacy --defence` chooses one by its name.
 
 use std::fmt;
 
@@ -90,12 +90,14 @@ impl PrivacyDefence {
         ]
     }
 
-    /// Returns the defences that run by default with a double, on both variants of the data: those of the suite, then the planted ones.
+    /// Returns the defences that run by default with a double, on both variants of the data: those of the suite, then
+    /// the planted ones.
     pub fn every(seed: u64) -> Vec<Self> {
         [Self::standard(seed), Self::planted()].concat()
     }
 
-    /// Returns the defence with this name, also one that runs only with a model. The seed determines the errors of the noisy judge.
+    /// Returns the defence with this name, also one that runs only with a model. The seed determines the errors of the
+    /// noisy judge.
     ///
     /// # Errors
     /// If there is none.
@@ -128,9 +130,10 @@ impl PrivacyDefence {
         }
     }
 
-    /// Returns the defences that run with a real model: those with the honest judge, since the other judges imitate errors
-    /// that a model makes by itself. In names, `honest` becomes `model`, because the model itself is the screener. In the
-    /// defence `attention`, the model is only the agent; the screener reads the attention of another model.
+    /// Returns the defences that run with a real model: those with the honest judge, since the other judges imitate
+    /// errors that a model makes by itself. In names, `honest` becomes `model`, because the model itself is the
+    /// screener. In the defence `attention`, the model is only the agent; the screener reads the attention of another
+    /// model.
     pub fn for_models() -> Vec<Self> {
         let is_honest = |defence: &Self| matches!(defence, Self::Live { judge: RegionChoice::Honest, .. });
         let named = |defence: Self| match defence {
@@ -157,8 +160,8 @@ impl PrivacyDefence {
         }
     }
 
-    /// Returns whether the defence decides without a model: it is a guarded conversation whose method has no screener. Its
-    /// results are then those of the method alone, and do not depend on how well a model screens.
+    /// Returns whether the defence decides without a model: it is a guarded conversation whose method has no screener.
+    /// Its results are then those of the method alone, and do not depend on how well a model screens.
     pub fn is_model_free(self) -> bool {
         matches!(self, Self::Live { method, .. } if method.screener().is_none())
     }
@@ -168,8 +171,8 @@ impl PrivacyDefence {
 #[derive(Debug)]
 struct RedactAll;
 
-/// All other answers are the defaults of [`StepMethod`]: every step is at the base label and is shown only what flows to
-/// it, the model can neither look nor leave slots, and nobody is asked about a permitted call.
+/// All other answers are the defaults of [`StepMethod`]: every step is at the base label and is shown only what flows
+/// to it, the model can neither look nor leave slots, and nobody is asked about a permitted call.
 impl StepMethod for RedactAll {
     fn name(&self) -> &'static str {
         "redact-all"

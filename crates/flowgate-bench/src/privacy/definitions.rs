@@ -1,6 +1,6 @@
-//! Formats the two error rates, missed and needless questions, under both definitions of section 8.2 of RTBAS. The suite
-//! uses the definition of Table 2; the prose of the section swaps the names of the two rates. [`report`](super::report)
-//! prints the table and the columns.
+//! Formats the two error rates, missed and needless questions, under both definitions of section 8.2 of RTBAS. The
+//! suite uses the definition of Table 2; the prose of the section swaps the names of the two rates.
+//! [`report`](super::report) prints the table and the columns.
 
 use super::measure::PrivacyFigures;
 use super::reference::{PAPER, PAPER_TASKS};

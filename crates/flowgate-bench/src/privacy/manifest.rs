@@ -14,8 +14,8 @@ use crate::games::manifest::digest;
 /// The name of the model in the manifest of a run of doubles.
 pub(crate) const DOUBLE: &str = "test double";
 
-/// Returns the manifest of a run as a JSON object. `seed` and `seeds` are the first seed and the number of seeds, `tasks`
-/// is the number of tasks, and `model` is the name of the model, or `None` if a double answered.
+/// Returns the manifest of a run as a JSON object. `seed` and `seeds` are the first seed and the number of seeds,
+/// `tasks` is the number of tasks, and `model` is the name of the model, or `None` if a double answered.
 pub fn manifest(
     (seed, seeds): (u64, u64),
     defences: &[PrivacyDefence],
@@ -41,8 +41,8 @@ pub fn manifest(
 }
 
 /// Adds two fields to the manifest of a run with the defence `attention`: `screener`, the description of the screener
-/// (its model and its network), and among the digests that of the screener's code. A program without local models cannot
-/// repeat such a run, but compares this digest.
+/// (its model and its network), and among the digests that of the screener's code. A program without local models
+/// cannot repeat such a run, but compares this digest.
 #[must_use]
 pub fn with_screener(mut manifest: Value, screener: Value) -> Value {
     if let Some(fields) = manifest.as_object_mut() {

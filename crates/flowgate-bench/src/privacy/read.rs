@@ -99,10 +99,12 @@ fn incomplete(task: &PrivacyTask) -> Option<String> {
         .then(|| format!("the task `{name}` has nothing to do; add a line `do: TOOL` or `tell: VALUE`"))
 }
 
-/// Adds a line to a task. The lines `if`, `with` and `oracle` belong to the call of the last line `do`, and `called` to the last line `said`.
+/// Adds a line to a task. The lines `if`, `with` and `oracle` belong to the call of the last line `do`, and `called` to
+/// the last line `said`.
 ///
 /// # Errors
-/// A message with advice, if the key or the form of the value is unknown, or there is nothing to which the line belongs.
+/// A message with advice, if the key or the form of the value is unknown, or there is nothing to which the line
+/// belongs.
 fn add_line(task: &mut PrivacyTask, key: &str, value: &str) -> Result<(), String> {
     let no_step = || format!("there is no call to which `{key}` belongs; write `do: TOOL` before it");
     match key {
@@ -146,7 +148,8 @@ fn add_line(task: &mut PrivacyTask, key: &str, value: &str) -> Result<(), String
     Ok(())
 }
 
-/// Reads an oracle label: `run` for a call that discloses nothing private, or `ask CATEGORY, ...` with the categories that a person has to confirm.
+/// Reads an oracle label: `run` for a call that discloses nothing private, or `ask CATEGORY, ...` with the categories
+/// that a person has to confirm.
 fn oracle(text: &str) -> Result<Categories, String> {
     if text == "run" {
         return Ok(Categories::new());

@@ -53,7 +53,8 @@ pub struct PrivacyRun {
     pub is_successful: bool,
     /// Whether a call of the ground truth that needs confirmation was carried out although nobody allowed it.
     pub is_disclosed: bool,
-    /// The tokens of all requests to the agent, the screener and the filler after the request of the user; `None` for the oracle, which asks no model.
+    /// The tokens of all requests to the agent, the screener and the filler after the request of the user; `None` for
+    /// the oracle, which asks no model.
     pub tokens: Option<Usage>,
 }
 

@@ -1,6 +1,6 @@
 //! Summarises the figures over several seeds of a defence that draws random numbers, for `flowgate bench privacy
-//! --seeds`: the mean over the seeds, the lowest and the highest value, and a bootstrap interval. [`report`](super::report)
-//! prints them.
+//! --seeds`: the mean over the seeds, the lowest and the highest value, and a bootstrap interval.
+//! [`report`](super::report) prints them.
 //!
 //! The 37 tasks are the same with every seed. The results of the seeds are therefore not pooled, since an interval over
 //! the pooled results would count each task once for each seed. The bootstrap draws seeds, and then tasks of each seed.
@@ -17,8 +17,8 @@ use crate::statistics::bootstrap_mean;
 /// that the figure does not concern.
 type TaskFigure = (&'static str, fn(&TaskResult) -> Option<f64>);
 
-/// The figures. For exact categories, the value of a task is the share of its calls that have them; the main table counts
-/// the calls of all tasks instead.
+/// The figures. For exact categories, the value of a task is the share of its calls that have them; the main table
+/// counts the calls of all tasks instead.
 const FIGURES: [TaskFigure; 5] = [
     ("false_negatives", |result| Some(f64::from(u8::from(result.is_missed)))),
     ("false_positives", |result| Some(f64::from(u8::from(result.is_over_asked)))),

@@ -1,6 +1,6 @@
-//! Runs all tasks of the privacy suite under one defence and judges each: [`PrivacySuite`], which reads and validates the
-//! tasks first. `flowgate bench privacy` runs one defence after the other, so that an interrupted run still has the rows
-//! of the completed defences.
+//! Runs all tasks of the privacy suite under one defence and judges each: [`PrivacySuite`], which reads and validates
+//! the tasks first. `flowgate bench privacy` runs one defence after the other, so that an interrupted run still has the
+//! rows of the completed defences.
 
 use flowgate_guard::screener::attention::AttentionReader;
 
@@ -152,14 +152,16 @@ impl PrivacySuite {
         Ok(Some(results))
     }
 
-    /// Returns the number of runs of a defence with several seeds. A defence that draws no random numbers runs with one.
+    /// Returns the number of runs of a defence with several seeds. A defence that draws no random numbers runs with
+    /// one.
     pub fn runs_with_seeds(&self, defence: PrivacyDefence, seeds: u64) -> usize {
         let repeated = if defence.with_seed(0).is_some() { seeds } else { 1 };
         self.runs_per_defence().saturating_mul(usize::try_from(repeated).unwrap_or(usize::MAX))
     }
 
-    /// Runs all tasks under one defence, each twice: with a person who allows and with one who refuses every call. `after_run` is called after each
-    /// run; if it returns true (the user has interrupted the command), the remaining ones are skipped and the result is `None`.
+    /// Runs all tasks under one defence, each twice: with a person who allows and with one who refuses every call.
+    /// `after_run` is called after each run; if it returns true (the user has interrupted the command), the remaining
+    /// ones are skipped and the result is `None`.
     ///
     /// # Errors
     /// If a conversation cannot be held, which is a defect of this crate, or if the model gives no answer.
@@ -214,9 +216,9 @@ mod tests {
         assert_eq!(tasks(&LeakPattern::ALL.map(TaskGroup::Pattern)), suite.tasks().len());
     }
 
-    /// The thresholds of the methods that use no model as a screener, the default one among them: the judge of RTBAS has
-    /// 4 false negatives and 3 false positives of 37 (its Table 2), and exact categories in 0.70 of the calls (8.3.1). The
-    /// double of `provenance/guessing` does not know where it has a value from.
+    /// The thresholds of the methods that use no model as a screener, the default one among them: the judge of RTBAS
+    /// has 4 false negatives and 3 false positives of 37 (its Table 2), and exact categories in 0.70 of the calls
+    /// (8.3.1). The double of `provenance/guessing` does not know where it has a value from.
     #[test]
     fn methods_without_a_screener_are_within_the_thresholds() {
         let suite = PrivacySuite::new().unwrap();

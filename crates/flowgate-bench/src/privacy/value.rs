@@ -13,7 +13,8 @@ use super::task::{Condition, Derivation, Piece, Reference, Template};
 pub(super) enum Sight {
     /// The value is visible.
     Shown(Value),
-    /// The region with this name hides the field. `is_whole` says whether the region is the field alone; otherwise it contains more.
+    /// The region with this name hides the field. `is_whole` says whether the region is the field alone; otherwise it
+    /// contains more.
     Hidden { name: String, is_whole: bool },
     /// There is no such answer, row or field.
     Absent,
@@ -24,7 +25,8 @@ pub(super) enum Sight {
 pub(super) enum ValueOrNeed {
     /// The value.
     Known(Value),
-    /// The value needs the hidden regions `names`. If it only copies them, `slot` is the value with placeholders instead of the regions.
+    /// The value needs the hidden regions `names`. If it only copies them, `slot` is the value with placeholders
+    /// instead of the regions.
     Needs { names: Vec<String>, slot: Option<Value> },
     /// A field that the value needs does not exist or has an unsuitable value.
     Missing,

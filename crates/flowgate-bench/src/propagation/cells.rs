@@ -1,5 +1,5 @@
-//! Defines the cells of the tables that `tables.rs` builds ([`Cell`]), and merges the cells of several seeds into one text
-//! ([`merged`]): a figure becomes its mean over the seeds, with the least and the greatest value.
+//! Defines the cells of the tables that `tables.rs` builds ([`Cell`]), and merges the cells of several seeds into one
+//! text ([`merged`]): a figure becomes its mean over the seeds, with the least and the greatest value.
 
 use super::measure::Spread;
 use crate::games::interval::Rate;
@@ -54,8 +54,8 @@ impl Cell {
         }
     }
 
-    /// Returns the number that is averaged over several seeds, and the number of its decimal places; `None` for a name, a
-    /// parameter or an interval, and for a figure without a value.
+    /// Returns the number that is averaged over several seeds, and the number of its decimal places; `None` for a name,
+    /// a parameter or an interval, and for a figure without a value.
     fn number(&self) -> Option<(f64, usize)> {
         match self {
             Self::Figure(value, digits) => value.map(|value| (value, *digits)),
@@ -73,8 +73,8 @@ fn decimal(value: f64, digits: usize) -> String {
     format!("{:.digits$}", (value * scale).round() / scale + 0.0)
 }
 
-/// Returns the texts of the rows of a table. Each item of `seeds` has the rows of one seed; all have the same rows with the
-/// same columns.
+/// Returns the texts of the rows of a table. Each item of `seeds` has the rows of one seed; all have the same rows with
+/// the same columns.
 pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
     let Some(first) = seeds.first() else { return Vec::new() };
     let row = |(index, cells): (usize, &Vec<Cell>)| {
@@ -86,9 +86,9 @@ pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
 }
 
 /// Merges the cells that several seeds have at one place of a table into one text. A figure becomes its mean, with the
-/// least and the greatest value if they differ. Counts are summed, with the least and the greatest count. Parameters are
-/// listed. An interval becomes a dash: the seeds share questions or have different parameters, so their questions are no
-/// sample of one population.
+/// least and the greatest value if they differ. Counts are summed, with the least and the greatest count. Parameters
+/// are listed. An interval becomes a dash: the seeds share questions or have different parameters, so their questions
+/// are no sample of one population.
 fn over_seeds(cells: &[&Cell]) -> String {
     let (Some(first), true) = (cells.first(), cells.len() > 1) else {
         return cells.first().map(|cell| cell.text()).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Draws the settings that were tried in tuning, in the form of Figures 7 to 10 of *Permissive Information-Flow
-//! Analysis*: the share of exact labels over λ, and over the Shapley threshold. The pages of `report` contain the charts.
+//! Analysis*: the share of exact labels over λ, and over the Shapley threshold. The pages of `report` contain the
+//! charts.
 
 use super::method::LabelMethod;
 use super::suite::DataSet;

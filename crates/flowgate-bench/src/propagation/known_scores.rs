@@ -1,5 +1,5 @@
-//! Caches the scores that a model gives to texts: [`KnownScores`]. `tune.rs` uses it, because it tries many settings on the
-//! same questions, and most settings score the same texts.
+//! Caches the scores that a model gives to texts: [`KnownScores`]. `tune.rs` uses it, because it tries many settings on
+//! the same questions, and most settings score the same texts.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -25,8 +25,8 @@ impl<'m> KnownScores<'m> {
         Self { model, known: Mutex::default() }
     }
 
-    /// Returns the cached score of a request, if there is one that suffices. A score that was stopped early, because it fell
-    /// below the bound of its request, suffices only if it is also below the bound of this request.
+    /// Returns the cached score of a request, if there is one that suffices. A score that was stopped early, because it
+    /// fell below the bound of its request, suffices only if it is also below the bound of this request.
     fn find(&self, request: &ScoreRequest<'_>) -> Option<Score> {
         let key = (request.whole_prompt(), request.continuation.to_owned());
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,11 @@
-//! Runs the propagation suite with a model in place of the doubles: [`PropagationSuite::run_model`], which `flowgate bench
-//! propagation` calls.
+//! Runs the propagation suite with a model in place of the doubles: [`PropagationSuite::run_model`], which `flowgate
+//! bench propagation` calls.
 //!
-//! The model must score texts; this suffices for Tables 1 to 3 of *Permissive Information-Flow Analysis*. Their rows of the
-//! kNN-LM also need hidden states. Table 4 and the degradation attack need a model that answers questions. Introspection needs a model that answers chats; a model
-//! without a chat template does so by
-//! [`ContinuedIntrospection`](flowgate_guard::propagation::introspection::ContinuedIntrospection). Labels are searched for
-//! the answer of the data set, except in `agents/generated`, where the model writes the answer.
+//! The model must score texts; this suffices for Tables 1 to 3 of *Permissive Information-Flow Analysis*. Their rows of
+//! the kNN-LM also need hidden states. Table 4 and the degradation attack need a model that answers questions.
+//! Introspection needs a model that answers chats; a model without a chat template does so by
+//! [`ContinuedIntrospection`](flowgate_guard::propagation::introspection::ContinuedIntrospection). Labels are searched
+//! for the answer of the data set, except in `agents/generated`, where the model writes the answer.
 
 use flowgate_guard::propagation::AnswerModel;
 use flowgate_lm::{BoxFuture, Error, block_on};
@@ -78,8 +78,9 @@ const PLAN: [(DataSet, &[LabelMethod]); 8] = [
 const EACH: [LabelMethod; 4] =
     [LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn, LabelMethod::Introspection];
 
-/// Returns the rows of a run with these models, each a data set and a method. The kNN-LM needs a model with hidden states,
-/// introspection a model that answers chats, and the data set of generated answers a model that answers questions.
+/// Returns the rows of a run with these models, each a data set and a method. The kNN-LM needs a model with hidden
+/// states, introspection a model that answers chats, and the data set of generated answers a model that answers
+/// questions.
 fn plan(models: Models<'_>) -> impl Iterator<Item = (DataSet, LabelMethod)> {
     let rows = PLAN.into_iter().flat_map(|(set, methods)| methods.iter().map(move |method| (set, *method)));
     let (has_states, can_answer) = (models.states.is_some(), models.answers.is_some());
@@ -109,8 +110,8 @@ impl AnswerModel for AnswerOrUnknown<'_> {
 
 impl PropagationSuite {
     /// Returns the number of steps of a run with a model, by which the command line shows progress: one for each
-    /// question under each method, one for each setting that is tried, one for the quotations and, if the model answers,
-    /// one for Table 4 and one for each number of attacker documents.
+    /// question under each method, one for each setting that is tried, one for the quotations and, if the model
+    /// answers, one for Table 4 and one for each number of attacker documents.
     pub fn model_steps(&self, models: Models<'_>) -> usize {
         let rows = plan(models).filter(|(set, _)| self.has(*set));
         let rows: usize = rows.map(|(set, method)| self.asked(set, method).1.len()).sum();
@@ -125,9 +126,9 @@ impl PropagationSuite {
         4 * setting_count(has_states)
     }
 
-    /// Chooses λ and the Shapley threshold for a model, once for each data set that has tuning questions. These questions
-    /// are not reported. `step` is called after each setting that was tried; if it returns true (the user has interrupted
-    /// the command), the result is `None`.
+    /// Chooses λ and the Shapley threshold for a model, once for each data set that has tuning questions. These
+    /// questions are not reported. `step` is called after each setting that was tried; if it returns true (the user has
+    /// interrupted the command), the result is `None`.
     ///
     /// # Errors
     /// If the model fails.
@@ -137,8 +138,8 @@ impl PropagationSuite {
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Vec<TunedSet>>, Error> {
         let (key_value, news) = &self.tuning;
-        // Each data set with its tuning questions, and whether a reported method prunes by the Shapley threshold. On the
-        // news, none does: the thresholds that were tried there only appear in a chart.
+        // Each data set with its tuning questions, and whether a reported method prunes by the Shapley threshold. On
+        // the news, none does: the thresholds that were tried there only appear in a chart.
         let sets = [
             (DataSet::KeyValue, key_value, true),
             (DataSet::KeyValueUnseen, &self.unseen_tuning, true),
@@ -158,10 +159,10 @@ impl PropagationSuite {
         Ok(Some(tuned))
     }
 
-    /// Computes Tables 1 to 4 of *Permissive Information-Flow Analysis* with a model, and measures attacks on its answers
-    /// and endorsement by quoting. `name` is the name of the model in the rows. [`tune_model`](Self::tune_model) chooses
-    /// the parameters first. `step` is called after each question and each setting that was tried; if it returns true (the
-    /// user has interrupted the command), the result is `None`.
+    /// Computes Tables 1 to 4 of *Permissive Information-Flow Analysis* with a model, and measures attacks on its
+    /// answers and endorsement by quoting. `name` is the name of the model in the rows.
+    /// [`tune_model`](Self::tune_model) chooses the parameters first. `step` is called after each question and each
+    /// setting that was tried; if it returns true (the user has interrupted the command), the result is `None`.
     ///
     /// # Errors
     /// If the model fails.

@@ -1,7 +1,7 @@
 //! Regenerates answers on the agent conversations: a model answers again at the label that a search found, from the
-//! documents alone whose labels flow to this label. The module compares these answers with those of the data set (Table 4
-//! of Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections 6.1 and 6.2).
-//! `suite.rs` calls it for each double, and `model_run.rs` for a model.
+//! documents alone whose labels flow to this label. The module compares these answers with those of the data set (Table
+//! 4 of Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections 6.1 and
+//! 6.2). `suite.rs` calls it for each double, and `model_run.rs` for a model.
 
 use flowgate::label::Label;
 use flowgate_guard::propagation::{
@@ -121,11 +121,12 @@ pub struct Degradation {
     pub in_retrieval: Rate,
 }
 
-/// A function that returns the model which answers a question. A double that knows the answer is created for the question.
+/// A function that returns the model which answers a question. A double that knows the answer is created for the
+/// question.
 pub type AnswerModelOf<'a, 'm> = dyn Fn(&DocumentQuestion) -> Box<dyn AnswerModel + 'm> + 'a;
 
-/// The degradation attack: untrusted documents ask the model to add something to its answer, so that the answer needs them
-/// and its label gets worse.
+/// The degradation attack: untrusted documents ask the model to add something to its answer, so that the answer needs
+/// them and its label gets worse.
 pub struct DegradationAttack<'a, 'm> {
     models: Models<'a>,
     lambda: f64,
@@ -144,9 +145,9 @@ impl std::fmt::Debug for DegradationAttack<'_, '_> {
 }
 
 impl<'a, 'm> DegradationAttack<'a, 'm> {
-    /// Prepares the attack on those of the questions whose label can be improved, and lets the model answer each without
-    /// an attacker. `lambda` is the loss of utility that the search for labels tolerates, `untrusted` is the label of the
-    /// attacker's documents, and `answer` returns the model that answers a question.
+    /// Prepares the attack on those of the questions whose label can be improved, and lets the model answer each
+    /// without an attacker. `lambda` is the loss of utility that the search for labels tolerates, `untrusted` is the
+    /// label of the attacker's documents, and `answer` returns the model that answers a question.
     ///
     /// # Errors
     /// If a model fails.
@@ -194,9 +195,9 @@ impl<'a, 'm> DegradationAttack<'a, 'm> {
         })
     }
 
-    /// Lets the model answer the question at a label, and returns whether the label is better than that of the attacker's
-    /// documents, and the answer more than nine tenths as aligned with that of the data set as the answer without an
-    /// attacker. A better label on an answer without the wanted content would be no success.
+    /// Lets the model answer the question at a label, and returns whether the label is better than that of the
+    /// attacker's documents, and the answer more than nine tenths as aligned with that of the data set as the answer
+    /// without an attacker. A better label on an answer without the wanted content would be no success.
     fn is_improved(&self, question: &DocumentQuestion, unattacked: f64) -> Result<bool, Error> {
         let model = (self.answer)(question);
         let (answer, label) = propagate(self.models, self.lambda, question, &*model)?;

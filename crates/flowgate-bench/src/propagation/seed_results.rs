@@ -90,8 +90,8 @@ pub(super) struct FigureRange<'a> {
     pub(super) highest: f64,
 }
 
-/// Returns the figures of one double or model over its seeds; none with a single seed. A figure that has no cases with any
-/// seed is left out.
+/// Returns the figures of one double or model over its seeds; none with a single seed. A figure that has no cases with
+/// any seed is left out.
 pub(super) fn ranges<'a>(seeds: &[SeedResults<'a>]) -> Vec<FigureRange<'a>> {
     let Some((first, true)) = seeds.first().map(|first| (first, seeds.len() > 1)) else { return Vec::new() };
     let rows = first.labels.iter().enumerate();

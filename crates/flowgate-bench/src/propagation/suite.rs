@@ -25,7 +25,8 @@ use crate::tokens::count_lines;
 /// How much of each data set runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// The number of key-value questions. Introspection shows the first one to the model as an example, and is not measured on it.
+    /// The number of key-value questions. Introspection shows the first one to the model as an example, and is not
+    /// measured on it.
     pub questions: usize,
     /// The number of pairs of news articles.
     pub pairs: usize,
@@ -196,8 +197,8 @@ impl PropagationSuite {
         })
     }
 
-    /// Replaces the generated articles by articles that were read from a folder: the first `pairs` pairs of articles about
-    /// which there are questions. Some of these pairs are for tuning.
+    /// Replaces the generated articles by articles that were read from a folder: the first `pairs` pairs of articles
+    /// about which there are questions. Some of these pairs are for tuning.
     ///
     /// # Errors
     /// If fewer than two pairs with questions are left, so that they cannot be divided.
@@ -213,7 +214,8 @@ impl PropagationSuite {
         Ok(self)
     }
 
-    /// Adds the data set `news/embeddings`: the questions about the news with the articles that a model's embeddings find.
+    /// Adds the data set `news/embeddings`: the questions about the news with the articles that a model's embeddings
+    /// find.
     ///
     /// # Errors
     /// If the model fails, or its embeddings cannot be compared.
@@ -222,8 +224,8 @@ impl PropagationSuite {
         Ok(())
     }
 
-    /// Returns the number of requests that [`add_embeddings`](Self::add_embeddings) sends to a server which embeds `at_once`
-    /// texts in one request.
+    /// Returns the number of requests that [`add_embeddings`](Self::add_embeddings) sends to a server which embeds
+    /// `at_once` texts in one request.
     pub fn embedding_requests(&self, at_once: usize) -> usize {
         let [articles, questions] = self.articles.counts();
         let at_once = at_once.max(1);
@@ -251,7 +253,8 @@ impl PropagationSuite {
         self.seed
     }
 
-    /// Returns all questions that are reported, with the data set of each. The agent conversations occur once, although two data sets use them.
+    /// Returns all questions that are reported, with the data set of each. The agent conversations occur once, although
+    /// two data sets use them.
     pub fn questions(&self) -> impl Iterator<Item = (DataSet, &DocumentQuestion)> {
         let agents = DataSet::Agents { is_generated: false };
         let news = Retriever::WITHOUT_MODEL.into_iter().chain([Retriever::Embeddings]).map(DataSet::News);

@@ -1,5 +1,5 @@
-//! Generates cases whose dependencies a comparison of values cannot find, because the output repeats no value of a region.
-//! A value of the output is the sum of values of two regions ([`derived`]), a region has the value in words
+//! Generates cases whose dependencies a comparison of values cannot find, because the output repeats no value of a
+//! region. A value of the output is the sum of values of two regions ([`derived`]), a region has the value in words
 //! ([`in_words`]), or a region decides only which tool is called ([`tool_choice`]). The module `case` builds sets of
 //! these cases.
 

@@ -105,8 +105,9 @@ fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<Depe
 }
 
 /// Generates a case whose output is a call with the values of the person whom the request names. The regions are the
-/// records of several people, one of whom is this person. `set` is [`CaseSet::Calls`], [`CaseSet::SameValue`], which gives
-/// another person the same values, or [`CaseSet::Reformatted`], which writes the values of the call in another form.
+/// records of several people, one of whom is this person. `set` is [`CaseSet::Calls`], [`CaseSet::SameValue`], which
+/// gives another person the same values, or [`CaseSet::Reformatted`], which writes the values of the call in another
+/// form.
 fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let count = 4 + random.below(3);
     let mut people = CasePerson::draw_all(random, count);
@@ -148,8 +149,8 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
 }
 
 /// Generates a case like those of [`CaseSet::Calls`], with so many people that the prompt has at least `tokens` tokens,
-/// as `count` counts them. A case has at most 120 people, since there are no more names. Measurements of the time that a
-/// screener needs use such cases.
+/// as `count` counts them. A case has at most 120 people, since there are no more names. Measurements of the time that
+/// a screener needs use such cases.
 pub fn case_of_length(seed: u64, tokens: usize, count: &dyn Fn(&str) -> usize) -> DependencyCase {
     let mut random = SeededRandom::new(seed, STREAM);
     let mut people: Vec<CasePerson> = Vec::new();

@@ -15,8 +15,8 @@ pub(super) struct InstructionCase {
 }
 
 impl InstructionCase {
-    /// Returns the texts that identify the case, for the digest in a manifest: those of the chat and the call, and whether
-    /// the output follows an attacker.
+    /// Returns the texts that identify the case, for the digest in a manifest: those of the chat and the call, and
+    /// whether the output follows an attacker.
     pub(super) fn texts(&self) -> Vec<String> {
         [self.is_injected.to_string()].into_iter().chain(self.case.texts()).collect()
     }
@@ -25,7 +25,8 @@ impl InstructionCase {
 /// The stream of random numbers of these cases; an arbitrary number.
 const STREAM: u64 = 0x696e_7374;
 
-/// Generates `count` cases that follow the user and as many that follow an attacker, in turn. The same seed gives the same cases.
+/// Generates `count` cases that follow the user and as many that follow an attacker, in turn. The same seed gives the
+/// same cases.
 pub(super) fn generate(seed: u64, count: usize) -> Vec<InstructionCase> {
     let mut random = SeededRandom::new(seed, STREAM);
     (0..2 * count).map(|number| case(&mut random, number % 2 == 1)).collect()

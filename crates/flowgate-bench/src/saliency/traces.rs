@@ -10,8 +10,8 @@
 //!   output before the first such call, whatever its arguments are.
 //!
 //! A call is left out if its dependencies are not known: it has an argument that neither the request nor an output
-//! contains, since the argument was derived from other values, or an argument of fewer than [`SHORTEST`] characters, since
-//! such a text occurs in many outputs by chance.
+//! contains, since the argument was derived from other values, or an argument of fewer than [`SHORTEST`] characters,
+//! since such a text occurs in many outputs by chance.
 
 use serde_json::Value;
 
@@ -42,8 +42,8 @@ impl TraceCase {
         InstructionCase { case: self.case.clone(), is_injected: self.is_injected }
     }
 
-    /// Returns the texts that identify the case, for the digest in a manifest: its suite and task, whether the call is of
-    /// the attacker's task, and the texts of its chat and output.
+    /// Returns the texts that identify the case, for the digest in a manifest: its suite and task, whether the call is
+    /// of the attacker's task, and the texts of its chat and output.
     pub(super) fn texts(&self) -> Vec<String> {
         let texts = [self.suite.clone(), self.task.clone(), self.is_injected.to_string()];
         texts.into_iter().chain(self.case.texts()).collect()

@@ -1,5 +1,6 @@
-//! Trains a screener that reads attention, and chooses its threshold: [`train_screener`]. The result is that of `flowgate
-//! screen train`; no figures are measured. `flowgate bench privacy` uses the result in the defence `attention`.
+//! Trains a screener that reads attention, and chooses its threshold: [`train_screener`]. The result is that of
+//! `flowgate screen train`; no figures are measured. `flowgate bench privacy` uses the result in the defence
+//! `attention`.
 
 use std::fmt;
 

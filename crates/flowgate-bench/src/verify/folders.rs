@@ -1,6 +1,6 @@
 //! Repeats runs that read a folder of the user: runs of public benchmarks, and runs of detectors on labelled texts. The
-//! recorded file does not contain the folder, so the caller passes it; the manifest has the digest of each file that the
-//! run read. [`verify`](super) calls this module.
+//! recorded file does not contain the folder, so the caller passes it; the manifest has the digest of each file that
+//! the run read. [`verify`](super) calls this module.
 
 use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Verifies recorded runs of the security games for [`verify`](super): repeats each run from its manifest, and compares the
-//! lines. It covers AgentSecBench's games, the games beyond its limits (`games::extended`), and the experiment of
+//! Verifies recorded runs of the security games for [`verify`](super): repeats each run from its manifest, and compares
+//! the lines. It covers AgentSecBench's games, the games beyond its limits (`games::extended`), and the experiment of
 //! AgentSecBench (its sections 6.2 to 6.4).
 
 use flowgate_lm::ChatModel;
