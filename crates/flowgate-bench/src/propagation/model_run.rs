@@ -114,7 +114,7 @@ impl PropagationSuite {
     /// answers, one for Table 4 and one for each number of attacker documents.
     pub fn model_steps(&self, models: Models<'_>) -> usize {
         let rows = plan(models).filter(|(set, _)| self.has(*set));
-        let rows: usize = rows.map(|(set, method)| self.asked(set, method).1.len()).sum();
+        let rows: usize = rows.map(|(set, method)| self.example_and_questions(set, method).1.len()).sum();
         let of_answers = if models.answers.is_some() { 1 + ATTACKERS.len() } else { 0 };
         rows + self.tuning_steps(models.states.is_some()) + 1 + of_answers
     }
@@ -194,7 +194,7 @@ impl PropagationSuite {
         let mut naive = NaiveTokens::new(models.count);
         for (set, method) in plan(models).filter(|(set, _)| self.has(*set)) {
             let mut outcomes = Vec::new();
-            let (example, questions) = self.asked(set, method);
+            let (example, questions) = self.example_and_questions(set, method);
             for question in questions {
                 let completion = match (set, models.answers) {
                     (DataSet::Agents { is_generated: true }, Some(answers)) => {
@@ -210,10 +210,10 @@ impl PropagationSuite {
                 }
             }
             let (model, mut figures) = (name.to_owned(), LabelFigures::of(&outcomes));
-            naive.compare(set.name(), self.of(set), &mut figures);
+            naive.compare(set.name(), self.questions_of(set), &mut figures);
             labels.push(LabelRow { model, set, method, parameters: parameters_of(set), figures });
         }
-        let agents = self.of(DataSet::Agents { is_generated: true });
+        let agents = self.questions_of(DataSet::Agents { is_generated: true });
         let [trusted, untrusted] = agent_labels()?;
         let endorsement = endorse(models, FIXED, agents, trusted)?;
         if step() {
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn a_search_scores_in_batches() {
         let suite = PropagationSuite::new(1, Size { questions: 2, pairs: 3 }).unwrap();
-        let question = &suite.of(DataSet::KeyValue)[0];
+        let question = &suite.questions_of(DataSet::KeyValue)[0];
         let run = |batch| {
             let double = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
             let model = BatchedScores(double, std::sync::Mutex::default());

@@ -260,25 +260,26 @@ impl PropagationSuite {
         let news = Retriever::WITHOUT_MODEL.into_iter().chain([Retriever::Embeddings]).map(DataSet::News);
         let key_value = [DataSet::KeyValue, DataSet::KeyValueSmall, DataSet::KeyValueUnseen];
         let sets = key_value.into_iter().chain([agents]).chain(news);
-        sets.flat_map(|set| self.of(set).iter().map(move |question| (set, question)))
+        sets.flat_map(|set| self.questions_of(set).iter().map(move |question| (set, question)))
     }
 
     /// Returns the number of steps of a run with one double, by which the command line shows progress.
     /// [`run`](Self::run) calls its callback once for each step.
     pub fn steps(&self) -> usize {
-        let plan: usize = self.plan().map(|(set, method)| self.asked(set, method).1.len()).sum();
+        let plan: usize =
+            self.plan().map(|(set, method)| self.example_and_questions(set, method).1.len()).sum();
         // Three tuning sets have a grid. Alignment, attack and endorsement together are the last step.
         plan + 3 * setting_count(true) + 1
     }
 
     /// Returns the example that a method shows to the model, and the questions on which the method is measured. Only
     /// introspection on key-value questions has an example, the first question; it is not measured on this question.
-    pub(super) fn asked(
+    pub(super) fn example_and_questions(
         &self,
         set: DataSet,
         method: LabelMethod,
     ) -> (Option<&DocumentQuestion>, &[DocumentQuestion]) {
-        match self.of(set) {
+        match self.questions_of(set) {
             [example, rest @ ..] if set.is_key_value() && method == LabelMethod::Introspection => {
                 (Some(example), rest)
             }
@@ -287,7 +288,7 @@ impl PropagationSuite {
     }
 
     /// Returns the questions of a data set.
-    pub(super) fn of(&self, set: DataSet) -> &[DocumentQuestion] {
+    pub(super) fn questions_of(&self, set: DataSet) -> &[DocumentQuestion] {
         let [perfect, tf_idf] = &self.news;
         match set {
             DataSet::KeyValue => &self.key_value,
@@ -338,7 +339,7 @@ impl PropagationSuite {
             let Some(mut row) = self.row(copying, models, (set, method), parameters, step)? else {
                 return Ok(None);
             };
-            naive.compare(set.name(), self.of(set), &mut row.figures);
+            naive.compare(set.name(), self.questions_of(set), &mut row.figures);
             labels.push(row);
         }
         let [trusted, untrusted] = agent_labels()?;
@@ -382,7 +383,7 @@ impl PropagationSuite {
         parameters: SearchParameters,
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<LabelRow>, Error> {
-        let (example, questions) = self.asked(set, method);
+        let (example, questions) = self.example_and_questions(set, method);
         let mut outcomes: Vec<LabelOutcome> = Vec::new();
         for question in questions {
             let completion = match set {
