@@ -91,7 +91,8 @@ pub(super) fn line_magic(text: &str) -> MagicContent<'_> {
     }
 }
 
-/// Returns the code after the options of `%time`, `%timeit` or `%prun`; `None` if an option is not known.
+/// Returns the code after the options of the magic `magic` (`time`, `timeit` or `prun`); `line` is the text after its
+/// name. `None` if an option is unknown, since it could take a part of the code as its value.
 fn code_after_options<'t>(magic: &str, line: &'t str) -> Option<&'t str> {
     let (flags, values) = match magic {
         "timeit" => ("tcqo", "nrpv"),

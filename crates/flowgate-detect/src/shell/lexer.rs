@@ -380,8 +380,8 @@ impl WordBuilder {
         self.parts.push(WordPart { text: text.to_owned(), kind: PartKind::Computed, quoted, scripts });
     }
 
-    /// Returns whether the word so far is what an assignment may have before `=`: a name, with or without a subscript
-    /// and a plus sign. What follows a bracket is not examined.
+    /// Returns whether the word so far can be the left side of an assignment: a name, with or without a subscript and a
+    /// plus sign. The text after an opening bracket is not examined.
     fn may_be_assigned(&self) -> bool {
         let Some(first) = self.parts.first().filter(|part| part.kind == PartKind::Literal && !part.quoted)
         else {

@@ -406,8 +406,10 @@ impl CommandScanner {
         }
     }
 
-    /// Reports a simple command with its effects, and scans what it runs. `covered` says whether an effect of its
-    /// pipeline already reports that a script is not in the text.
+    /// Reports the simple command `call` with its effects, and scans what it runs. `input` is its standard input, and
+    /// `variables` are the variables that are known at the command. `covered` says whether an issue about its pipeline
+    /// already reports that it runs a script which is not in the text; the function sets `covered` if it adds such an
+    /// issue.
     fn scan_call(
         &mut self,
         call: &EffectiveCommand<'_, '_>,
@@ -432,7 +434,7 @@ impl CommandScanner {
         }
         if let Some(program) = call.program {
             computed |= !program.known;
-            // A function of the script is no program; what it runs is scanned at its definition.
+            // A function of the script is no program; its body is scanned at its definition.
             let is_function = call.wrappers.is_empty()
                 && !self.may_remove_functions
                 && variables.functions.contains(&program.text);
@@ -461,7 +463,7 @@ impl CommandScanner {
     }
 
     /// Scans `launch`, which the command `call` runs because of its arguments or its input (`input`). `covered` says
-    /// whether an effect already reports that a script is not in the text.
+    /// whether an issue already reports that the command runs a script which is not in the text.
     fn follow(
         &mut self,
         launch: Launch<'_>,

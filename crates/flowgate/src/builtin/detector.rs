@@ -466,6 +466,7 @@ fn literal(value: &ScriptValue) -> Value {
         ScriptValue::Map(entries) => {
             Value::Dict(entries.iter().map(|(key, value)| (key.as_str().into(), literal(value))).collect())
         }
+        // `null`, and kinds of values that a later version may add.
         _ => Value::None,
     }
 }

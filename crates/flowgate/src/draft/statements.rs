@@ -49,7 +49,7 @@ pub(super) fn write(tool: &DescribedTool, traits: &ToolTraits, text: &mut String
     } else {
         let _ = writeln!(
             text,
-            "# It stays closed: a call may depend on trusted, public text alone. If it only reads, and tells nobody:\n\
+            "# It stays closed: a call may depend on trusted, public text alone. If it only reads and sends nothing, write:\n\
              #     require top if:\n#         (call: ToolCall) is tool:{name}"
         );
     }
@@ -75,7 +75,7 @@ fn write_description(tool: &DescribedTool, name: &str, text: &mut String) {
         let _ = writeln!(
             text,
             "# Its description resembles an instruction to the model, or has hidden characters. So it stays hidden, and the tool\n\
-             # with it. Read it; if it is harmless:\n\
+             # with it. Read it, and if it is harmless, write:\n\
              #     label tool as trusted, public if:\n#         (tool: Tool) is tool:{name}"
         );
     } else {
@@ -193,7 +193,7 @@ fn write_answer(traits: &ToolTraits, name: &str, text: &mut String) {
     };
     let _ = writeln!(
         text,
-        "# Its answer is untrusted and private, since nothing says who wrote it and who may read it. Once you know:\n\
+        "# Its answer is untrusted and private, since nothing says who wrote it and who may read it. Once you know, write:\n\
          #     label out as {known}\n#         {query}"
     );
 }
