@@ -45,7 +45,7 @@ pub fn find(text: &str, query: &str, threshold: f64) -> Option<Range<usize>> {
             let replaced = (diagonal.0 + usize::from(*query_char != c), diagonal.1);
             let inserted = (left.0 + 1, left.1);
             let deleted = (above.0 + 1, above.1);
-            // Among equal costs, the one that begins latest: the shortest match.
+            // Among cells with equal costs, takes the one whose match begins latest, since that is the shortest match.
             *cell = [replaced, inserted, deleted]
                 .into_iter()
                 .min_by_key(|(cost, start)| (*cost, usize::MAX - start))

@@ -53,7 +53,7 @@ pub fn parse(text: &str) -> Markup {
     let mut markup = Markup::default();
     html::read(text, &mut markup);
     markdown(text, &mut markup);
-    // An address within another one, as in `/go?to=https://…`, is a link of its own.
+    // An address within another address, as in `/go?to=https://…`, is a further link.
     let link_starts: BTreeSet<usize> =
         markup.links.iter().chain(&markup.images).map(|link| link.span.start).collect();
     for span in url::web_addresses(text) {
@@ -63,7 +63,7 @@ pub fn parse(text: &str) -> Markup {
             markup.links.push(Link { url: url.to_owned(), span });
         }
     }
-    // `links` has all web addresses, also those of images, which the loop has left out.
+    // `links` must have all web addresses, but the loop has left out the addresses of images.
     let is_web = |url: &str| url.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
     let web_images = markup.images.iter().filter(|image| is_web(&image.url)).cloned();
     markup.links.extend(web_images);

@@ -4,8 +4,8 @@
 //! Kinds have the names that Microsoft Presidio, a detector of personal data, uses, where Presidio has such a kind.
 //! There are three levels:
 //!
-//! * [`personal_data`] finds data with a form of its own, verified by check digits where there are some. A number with
-//!   an unspecific form counts only after a word that names it ("BSN 111222333").
+//! * [`personal_data`] finds data that has a distinctive form, and verifies check digits if the form has some. A number
+//!   without a distinctive form counts only after a word that names it ("BSN 111222333").
 //! * [`names`] finds `PERSON` and `LOCATION`, by titles and by lists of common given names and of places. This is weak:
 //!   a rare name is missed, and a brand that resembles a name is found.
 //! * [`all_findings`] finds both, and `URL`, as Presidio reports by default.

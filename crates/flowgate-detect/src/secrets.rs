@@ -206,8 +206,8 @@ fn is_value(text: &str) -> bool {
         && !lower.contains("your_")
 }
 
-/// Returns whether an unquoted value can be a secret: it has letters and digits, is no placeholder, and does not begin
-/// an expression such as `get_key(`.
+/// Returns whether an unquoted value can be a secret: it has letters and digits, is not a placeholder, and does not
+/// begin an expression such as `get_key(`.
 fn is_bare_value(m: PatternMatch<'_>) -> bool {
     let has = |class: fn(&char) -> bool| m.text.chars().any(|c| class(&c));
     is_value(m.text)
@@ -241,8 +241,8 @@ fn is_random(text: &str) -> bool {
 }
 
 /// Returns whether a text consists of words, as `Win32_Graphics_Dxgi` does. A word is a run of capitals, small letters
-/// or digits; a run of small letters may begin with one capital. The runs of an identifier have 3.5 characters or more
-/// on average, those of a random text about two.
+/// or digits; a run of small letters may begin with one capital. The runs of an identifier have at least 3.5 characters
+/// on average, whereas the runs of a random text have about two.
 fn is_identifier(text: &str) -> bool {
     let (mut characters, mut runs) = (0, 0);
     let mut before = None;

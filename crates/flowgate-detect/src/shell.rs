@@ -22,7 +22,7 @@
 //! * a name of a command that is computed: `$x`, `r?`, `{a,b}`;
 //! * values from elsewhere, and values after `eval`, `read`, `export` and similar;
 //! * `eval`, `trap` and shells with a computed script, `… | sh`, `source <(…)`, aliases;
-//! * options of wrappers that are not known;
+//! * unknown options of wrappers;
 //! * `parallel`, `tmux`, `strace` and others, and options of `git`, `tar` or `rsync` that name programs;
 //! * code in other languages: `python -c`;
 //! * `BASH_ENV`, `LD_PRELOAD`, and `PATH` with a foreign folder;
@@ -111,7 +111,7 @@ pub enum UnreadReason {
     Name,
     /// A script is computed, or comes from a pipe.
     Script,
-    /// A program may run others: by an option that is not known, or in a way that is not followed.
+    /// A program may run others, because of an unknown option or in a way that is not followed.
     Arguments,
     /// A variable changes what later commands run.
     Environment,

@@ -113,7 +113,7 @@ fn flag_tags_length(text: &str) -> usize {
 }
 
 /// Returns the plain text that tag characters (U+E0000 to U+E007F) and long runs of variation selectors encode: first
-/// the text of all tags, without control characters, then that of all runs.
+/// the text of all tags, without control characters, then the text of all runs.
 ///
 /// ```
 /// let text = "Hi\u{e0068}\u{e0069}";
@@ -174,7 +174,7 @@ enum Script {
     Armenian,
 }
 
-/// Returns the script of a letter; `None` if `c` is no letter, or of a script that [`Script`] does not list.
+/// Returns the script of a letter; `None` if `c` is not a letter, or belongs to a script that [`Script`] does not list.
 fn script(c: char) -> Option<Script> {
     if !c.is_alphabetic() {
         return None;

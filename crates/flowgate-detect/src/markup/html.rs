@@ -309,7 +309,7 @@ pub(super) fn resolve_character_references(text: &str) -> String {
 enum CodesEnd {
     /// At their semicolon, as in Markdown.
     AtSemicolon,
-    /// Before anything that is no digit, as in the attributes of HTML.
+    /// Before any character that is not a digit, as in the attributes of HTML.
     Anywhere,
 }
 

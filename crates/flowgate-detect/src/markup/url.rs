@@ -56,8 +56,8 @@ fn without_punctuation(url: &str) -> &str {
 ///
 /// Such an address contains a placeholder (`{secret}`, `$(cat x)`), a query value that is long and random or has a
 /// telling name, or a long random part in its path or host. This is a heuristic: the lengths are chosen so that
-/// ordinary addresses rarely reach them, but a legitimate address of an image host may have such a path. A text
-/// without `://` is no address.
+/// ordinary addresses rarely reach them, but a legitimate address of an image host may have such a path. A text without
+/// `://` is not an address.
 ///
 /// ```
 /// use flowgate_detect::markup::is_exfiltration_shaped;

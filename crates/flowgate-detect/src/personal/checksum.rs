@@ -199,7 +199,7 @@ pub(super) fn br_cpf(text: &str) -> bool {
 /// Checks the last letter of a Singaporean NRIC or FIN, which depends on the first letter.
 pub(super) fn sg_nric(text: &str) -> bool {
     let sum = weighted(&digits(text), &[2, 7, 6, 5, 4, 3, 2]);
-    // Each series has its own letters; those that began in 2000 (T and G) also add four to the sum.
+    // Each series has its own letters. The series that began in 2000 (T and G) also add four to the sum.
     let (letters, offset) = match text.chars().next() {
         Some('S') => ("JZIHGFEDCBA", 0),
         Some('T') => ("JZIHGFEDCBA", 4),

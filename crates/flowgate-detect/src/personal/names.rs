@@ -31,7 +31,7 @@ pub fn names(text: &str) -> Vec<Finding> {
     }
     for (i, word) in words.iter().enumerate() {
         let first = without_genitive(text.get(word.clone()).unwrap_or_default());
-        // Of a double name such as `Anna-Maria`, the list may contain only the first part.
+        // The list may contain only the first part of a double name such as `Anna-Maria`.
         let given = first.split('-').next().unwrap_or_default();
         let span = name_span(text, &words, i);
         // Whether the name has no surname.

@@ -87,7 +87,7 @@ impl ScriptReader<'_, '_> {
         self.limits.enter()?;
         let body = self.command()?;
         self.limits.leave();
-        // A simple command is no body.
+        // A simple command cannot be the body of a function.
         if !matches!(body.form, CommandForm::Compound { .. }) {
             return Err(ShellReadError::Syntax);
         }

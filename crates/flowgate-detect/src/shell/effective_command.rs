@@ -35,7 +35,7 @@ pub(super) struct EffectiveCommand<'c, 's> {
     pub(super) span: Range<usize>,
     /// Whether it runs under `sudo` or `doas`.
     elevated: bool,
-    /// Whether an option of a wrapper is not known; then the program may be another word.
+    /// Whether an option of a wrapper is unknown, so that the program may be another word.
     pub(super) unclear: bool,
 }
 

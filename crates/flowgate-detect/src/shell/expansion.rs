@@ -51,7 +51,7 @@ pub(super) struct ShellVariables {
 }
 
 impl ShellVariables {
-    /// Forgets all values, and follows no variable from here on.
+    /// Forgets all values, and ignores all later assignments.
     pub(super) fn disable(&mut self) {
         self.values.clear();
         self.disabled = true;

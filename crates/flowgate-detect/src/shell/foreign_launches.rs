@@ -23,7 +23,7 @@ pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             text if text.starts_with("-F") || text.starts_with("-v") || text.starts_with("--assign=") => {}
             text if text.starts_with("-f") => return unread(UnreadReason::File),
             text if text.starts_with('-') => return unread(UnreadReason::Arguments),
-            // The first argument that is no option is the program.
+            // The first argument that is not an option is the program.
             text if awk_is_plain(text) => return Vec::new(),
             _ => return unread(UnreadReason::Language),
         }

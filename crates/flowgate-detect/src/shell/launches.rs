@@ -298,7 +298,7 @@ fn is_versioned_python(name: &str) -> bool {
 }
 
 /// Returns what `su` runs: the values of `-c`, or a shell that reads the standard input. If a word may become several
-/// words, it is unknown which one is the script. An option that is not known is unread, and so are arguments of the
+/// words, it is unknown which one is the script. An unknown option counts as not read, and so do arguments of the
 /// shell, since a file or a command may be among them.
 fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
@@ -349,7 +349,7 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
 }
 
 /// Returns what `xargs` runs: the command in its arguments. Words from its input are added at the end of the command
-/// or, with an option such as `-I {}`, replace a mark in it (`replaced`); they are not known.
+/// or, with an option such as `-I {}`, replace a mark in it (`replaced`). These words are unknown.
 fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let mut launches = Vec::new();
@@ -431,7 +431,7 @@ fn mark_computed(words: &mut [Argument<'_>], placeholder: &str) {
 }
 
 /// Returns the commands that `find -exec` and `fd --exec` run. A command ends at `;`, or at `+` after `{}`. The names
-/// of files, which replace `{}`, are not known; `fd` may also append them.
+/// of the found files, which replace `{}` or which `fd` appends, are unknown.
 fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut launches = Vec::new();
     // A word that is split can be `-exec`.

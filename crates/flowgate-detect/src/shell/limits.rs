@@ -30,7 +30,7 @@ pub(super) const MAX_ERRORS: usize = 64;
 pub(super) enum ShellReadError {
     /// A limit is exceeded, so nothing more is read.
     Limit,
-    /// The text is no valid script, or one that different shells read differently.
+    /// The text is not a valid script, or different shells read it differently.
     Syntax,
 }
 

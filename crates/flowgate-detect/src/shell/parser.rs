@@ -419,14 +419,15 @@ fn is_descriptor(text: &str) -> bool {
 }
 
 /// Converts a word such as `x=1` or `x[0]+=1` into an assignment. It is `plain` if it replaces the whole value: neither
-/// `+=`, nor an element of an array, nor an array. The error is the unchanged word, if it is no assignment.
+/// `+=`, nor an element of an array, nor an array. If the word is not an assignment, the error is the unchanged word.
 fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
     let first = word.parts.first().filter(|part| !part.quoted && part.kind == PartKind::Literal);
     let Some(first) = first else { return Err(word) };
     // The name may have a subscript, whose quotes and substitutions are parts of their own.
     if let Some((name, _)) = first.text.split_once('[').filter(|(name, _)| is_name(name)) {
         let name = name.to_owned();
-        // The word with `0` for each part that is quoted or computed; so `]` and `=` in it are those of the assignment.
+        // The word with `0` for each part that is quoted or computed, so that a `]` or `=` in it belongs to the syntax
+        // of the assignment.
         let outline: String = word
             .parts
             .iter()

@@ -8,12 +8,12 @@ use super::expansion::Argument;
 use super::launch::{Launch, abbreviates, is_cluster_with, joined, split_options};
 
 /// Returns what `ssh` runs: the arguments after the host, joined to a script that a shell on that machine executes.
-/// Without such arguments, that shell reads the standard input. An option that is not known, or that can name a command
-/// (`-F`, some settings of `-o`), is unread.
+/// Without such arguments, that shell reads the standard input. An option that is unknown, or that can name a command
+/// (`-F`, some settings of `-o`), counts as not read.
 pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut launches = Vec::new();
     let unread = |reason| Launch::Unread(reason, call.span.clone());
-    // The options and the host end before the argument `at`. The host is the first argument that is no option, and
+    // The options and the host end before the argument `at`. The host is the first argument that is not an option, and
     // `host` says whether it was read.
     let mut at = 0;
     let mut host = false;
@@ -38,7 +38,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
             if "46AaCfGgKkMNnqsTtVvXxYy".contains(letter) {
                 continue;
             }
-            // An option with a value, or one that is not known, which is taken for one with a value.
+            // An option with a value. An unknown option is treated like one with a value.
             let value = if rest.is_empty() { call.arguments.get(at).map_or("", |w| &w.text) } else { rest };
             at += usize::from(rest.is_empty());
             let lower = value.to_ascii_lowercase();
@@ -115,8 +115,8 @@ const CONTAINER_LONG_VALUES: &[&str] = &[
 ];
 
 /// Returns what a program that manages containers, such as `docker`, runs in one: the arguments after the image or the
-/// container, or for `kubectl` after `--`. Empty if no subcommand such as `exec` or `run` is present. An option that is
-/// not known is unread, since it may take the next word as its value.
+/// container, or for `kubectl` after `--`. Empty if no subcommand such as `exec` or `run` is present. An unknown option
+/// counts as not read, since it may take the next word as its value.
 pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let verbs = ["exec", "run", "create", "debug"];

@@ -434,7 +434,7 @@ impl CommandScanner {
         }
         if let Some(program) = call.program {
             computed |= !program.known;
-            // A function of the script is no program; its body is scanned at its definition.
+            // A function of the script is not a program; its body is scanned at its definition.
             let is_function = call.wrappers.is_empty()
                 && !self.may_remove_functions
                 && variables.functions.contains(&program.text);
@@ -477,7 +477,7 @@ impl CommandScanner {
             Launch::Text(text, span) => {
                 self.scan_text(&text, &ScriptLocation::Within(span), inner_input(input))
             }
-            // A text of which a part is not known: only the effects in what is known count.
+            // A part of the text is unknown, so only the effects of its known parts count.
             Launch::Guess(text, span) => {
                 let (unread, issues) = (self.unread.len(), self.issues.len());
                 self.scan_text(&text, &ScriptLocation::Within(span), inner_input(input));

@@ -19,7 +19,7 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
     // Whether the options `-c` and `-s` were read.
     let (mut runs_command, mut reads_input) = (false, false);
     let mut words = call.arguments.iter();
-    // The first argument that is no option.
+    // The first argument that is not an option.
     let operand = loop {
         let Some(word) = words.next() else { break None };
         let text = word.text.as_str();
@@ -147,7 +147,7 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
             if text.starts_with("--") {
                 continue;
             }
-            // The first argument that is no option is the file with the code.
+            // The first argument that is not an option is the file with the code.
             return Some(UnreadReason::File);
         };
         if short.contains(|letter| code_letters.contains(letter)) {

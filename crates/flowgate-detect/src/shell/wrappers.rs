@@ -147,7 +147,7 @@ pub(super) enum WrapperOptions {
     Program(usize),
     /// There is no program: the wrapper only prints something, or lacks arguments.
     Inert,
-    /// An option is not known or is computed. The program may begin at this argument.
+    /// An option is unknown or computed. The program may begin at this argument.
     Unclear(usize),
 }
 

@@ -178,7 +178,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Reads an escape after its backslash, and returns the character that it means. `None` for an escaped line break,
-    /// which is no part of the text.
+    /// which is not a part of the text.
     fn escape(&mut self) -> Result<Option<char>> {
         Ok(Some(match self.take().ok_or(ScriptUnreadReason::Syntax)? {
             'n' => '\n',

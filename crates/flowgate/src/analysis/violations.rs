@@ -107,8 +107,8 @@ impl<'a> ViolationCollector<'a> {
     }
 
     /// Returns the representation of a value in a key of invariant-ai: the index of its event in the list of messages,
-    /// or -1 if the value is not an event. A call has the index of the message that proposes it; each tool of a list of
-    /// tools has an index of its own. The first call of this method computes the indices of all events.
+    /// or -1 if the value is not an event. A call has the same index as the message that proposes it; each tool of a
+    /// list of tools has a separate index. The first call of this method computes the indices of all events.
     fn compat_index(&mut self, value: &Value) -> String {
         let Value::Event(id) = value else { return "-1".to_owned() };
         if self.compat_indices.is_empty() {

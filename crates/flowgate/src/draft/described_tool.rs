@@ -43,7 +43,7 @@ pub struct DescribedArgument {
     pub name: String,
     /// Its description.
     pub description: String,
-    /// What its value is for, as its name or its schema suggests.
+    /// The purpose of its value, as its name or its schema suggests.
     pub role: Option<ArgumentRole>,
     /// Whether its value cannot be a free text: it is a number, a Boolean, null, or one of the values of the schema.
     pub is_narrow: bool,
@@ -62,7 +62,7 @@ pub struct DescribedTools {
 
 /// Reads the tools in a JSON text, in the forms that
 /// [`ToolSchemas::add_list`](crate::tool_schemas::ToolSchemas::add_list) reads. `server` is the name of their server in
-/// policies; `None` are the tools of the agent itself.
+/// policies; `None` means that these are tools of the agent itself.
 ///
 /// # Errors
 /// If the text is not JSON or contains no list of tools.

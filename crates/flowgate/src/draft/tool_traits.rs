@@ -9,7 +9,7 @@
 use super::described_tool::DescribedTool;
 use crate::policy::{ArgumentRole, name_words};
 
-/// What a call of a tool changes, in ascending order: of several verbs in a name, the greatest effect counts.
+/// What a call of a tool changes, in ascending order. If several verbs of a name count, the greatest effect applies.
 ///
 /// The list is exhaustive on purpose: a draft has to state what it assumes of each tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +35,7 @@ pub enum ToolReach {
     Open,
 }
 
-/// What a tool does, as far as its description says, with the reasons as phrases without text of the tool.
+/// What a tool does, as far as its description says. The reasons are fixed phrases, which contain no text of the tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolTraits {
     /// What a call changes.
@@ -154,7 +154,8 @@ const WEB: &[&str] =
 
 impl ToolTraits {
     /// Guesses what a tool does. Without `uses_hints`, the annotations of its server that permit something, such as
-    /// `readOnlyHint: true`, have no effect; those that restrict always have one, since a lie in them harms nothing.
+    /// `readOnlyHint: true`, have no effect; annotations that restrict always have an effect, since a lie in them harms
+    /// nothing.
     pub fn of(tool: &DescribedTool, uses_hints: bool) -> Self {
         let (effect, effect_reason) = effect(tool, uses_hints);
         let (reach, reach_reason) = reach(tool, uses_hints);
@@ -257,7 +258,8 @@ fn effect_of_name(name: &str) -> ToolEffect {
 }
 
 /// Returns whether an argument is a program, a command or a statement that the tool runs, by the roles that the names
-/// of the arguments suggest. A name with the word `query` does not count, since it is more often that of a search.
+/// of the arguments suggest. An argument whose name has the word `query` does not count, since it is more often a
+/// search than a program.
 fn runs_code(tool: &DescribedTool) -> bool {
     tool.arguments.iter().any(|argument| {
         argument.role == Some(ArgumentRole::Code)

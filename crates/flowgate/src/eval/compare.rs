@@ -144,7 +144,7 @@ impl Evaluator<'_> {
 
     /// Evaluates `item in container`: whether the item is a part of a text, an item of a list, or a key of a map. In a
     /// rule, a list of content blocks also contains each part of the text of a block. A missing or empty container
-    /// contains nothing, and a missing item is no part of a text.
+    /// contains nothing, and a missing item is not a part of any text.
     ///
     /// # Errors
     /// If the types do not permit the test, such as a number as container, or the fuel is spent.
@@ -160,8 +160,8 @@ impl Evaluator<'_> {
                 }
                 Ok(false)
             }
-            // A list is no part of a text and no key. In a rule, the caller then tests the items of the list one by
-            // one.
+            // A list is neither a part of a text nor a key. In a rule, the caller then tests the items of the list one
+            // by one.
             (Value::List(_), Value::Str(_) | Value::Dict(_)) => Ok(false),
             (Value::Str(part), Value::Str(text)) => {
                 // One step of fuel pays for 16 bytes of a search.

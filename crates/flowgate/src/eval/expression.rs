@@ -335,7 +335,8 @@ impl Evaluator<'_> {
                 }
                 return Ok(Value::Absent);
             }
-            // The empty content of a message has no type but `any`, and is no error either.
+            // The empty content of a message has only the type `any`. For a parameter of another type, the result is
+            // missing, and not an error.
             if value == Value::Silent && *ty != Type::Any {
                 return Ok(Value::Absent);
             }

@@ -37,7 +37,7 @@ impl Evaluator<'_> {
         if stopped {
             return Ok(true);
         }
-        // A missing value is no failure of a statement as a whole: the statement does not hold.
+        // A missing value does not make a statement fail: the statement does not hold.
         let is_missing = |failure: &EvalError| *failure == EvalError::Missing && self.depth == 0;
         self.missed |= failures.iter().any(is_missing);
         let failure = failures.into_iter().find(|failure| !is_missing(failure));

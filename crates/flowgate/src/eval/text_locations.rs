@@ -76,7 +76,7 @@ impl Evaluator<'_> {
     }
 
     /// Adds the texts in a value to `pieces`, each with its location if it is in the trace. The keys of a map are texts
-    /// as well. Of an event, only the main field is searched, such as the content of a message.
+    /// as well. In an event, only the main field is searched, such as the content of a message.
     fn collect(&mut self, value: &Value, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.spend(1)?;
         if pieces.len() >= MAX_PIECES {
@@ -151,7 +151,7 @@ impl Evaluator<'_> {
                 continue;
             }
             // The names of the event's own fields, directly below the root, are always the same. A name has no
-            // location: locations are those of values.
+            // location, since only values have locations.
             if let PathStep::Key(name) = &node.step
                 && next != id
                 && node.parent != 0

@@ -1,5 +1,5 @@
-//! Reports the harmful effects of one shell command, by its program, its arguments and its redirections. The programs
-//! and options are those that attacks usually use: an effect in another form is missed.
+//! Reports the harmful effects of one shell command, by its program, its arguments and its redirections. It knows the
+//! programs and options that attacks usually use, and misses effects of other ones.
 
 use super::{EffectiveCommand, INTERPRETERS, SHELLS, is_sensitive_path};
 use crate::shell::IssueSeverity::{Error, Warning};
