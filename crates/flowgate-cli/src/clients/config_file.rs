@@ -1,5 +1,6 @@
-//! Reads the MCP servers that a configuration file of an MCP client configures; `hooks` reads its hooks. The file is
-//! JSON, or TOML for Codex. Its content is untrusted, so nothing of it is executed or expanded here.
+//! Reads the MCP servers that a configuration file of an MCP client configures; `hooks` reads the hooks of the same file.
+//! The file is JSON, or TOML for Codex. The content of the file is untrusted, so nothing of it is executed or expanded
+//! here.
 
 use flowgate::trace::located_text::{LocatedNode, LocatedNodeKind, Notation, locate};
 use serde_json::Value;
@@ -137,8 +138,8 @@ fn transport_of<'v>(field: &dyn Fn(&str) -> Option<&'v Value>) -> ConfiguredTran
     }
 }
 
-/// Returns the server of an extension of Claude Desktop; `None` if `root` is not the manifest of one. What the manifest
-/// has for this operating system takes the place of its general fields.
+/// Returns the server of an extension of Claude Desktop; `None` if `root` is not the manifest of an extension. Fields
+/// that the manifest has for this operating system replace its general fields.
 fn extension_server(root: &Value) -> Option<ConfiguredServer> {
     let entry = root.get("server")?.get("mcp_config")?;
     entry.as_object()?;

@@ -1,5 +1,6 @@
 //! Shortens the command lines of servers and hooks to what `flowgate scan` shows of them: a program, a package or a
-//! host. Their arguments can be keys, so none is returned except the name of a package.
+//! host. The arguments of a command line can be keys, so none is returned except the name of a package. `result` calls
+//! these functions.
 
 use crate::clients::config_file::{ConfiguredServer, ConfiguredTransport};
 use crate::escaping;
