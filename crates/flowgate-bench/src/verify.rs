@@ -3,10 +3,10 @@
 //! local models to its submodules.
 //!
 //! A run of a double can be repeated from its manifest. A run of a real model can be repeated with the answers that
-//! `--answers` kept; without them, it is refused, because the model may answer differently the next time. A search for
-//! attacks takes minutes, so it is repeated only on demand; otherwise, its lines are left out of the comparison, and
-//! [`verify`] reports that. What depends on the inside of a model is repeated with a model that the program evaluates
-//! ([`LocalModels`]).
+//! `--answers` kept; without them, [`verify`] refuses it, because the model may answer differently the next time. A
+//! search for attacks takes minutes, so it is repeated only on demand; otherwise, its lines are left out of the
+//! comparison, and [`verify`] reports that. A measurement that reads the inside of a model, such as its attention, is
+//! repeated with a model that the program evaluates itself ([`LocalModels`]).
 //!
 //! A run is repeated if this code gives the same lines, even if other code recorded it: another version or digest of
 //! the sources in the manifest gives a note, and no difference.

@@ -216,8 +216,8 @@ impl PyPolicy {
         analyze(py, &self.inner, entries, &inputs)
     }
 
-    /// Finds the tools, arguments, fields and roles that the policy names and that do not occur in these recorded runs,
-    /// as warnings: such a name may be misspelt.
+    /// Returns a warning for each tool, argument, field or role that the policy names and that occurs in none of these
+    /// recorded runs: the name may be misspelt.
     fn check_against(&self, py: Python<'_>, traces: Vec<Py<PyTrace>>) -> PyResult<Vec<PyDiagnostic>> {
         let mut occurrences = Occurrences::new();
         for recorded in &traces {

@@ -1,5 +1,5 @@
-//! Gives Python the class `Attribution`, by which a program reports what a call depends on, and converts it for the
-//! monitor.
+//! Gives Python the class `Attribution`, by which a program reports what a call depends on, and converts attributions
+//! for the monitor.
 //!
 //! Parts of events are given by their paths, and are looked up in a session only when a call is judged, so one
 //! attribution can be used in several sessions. `Monitor.judge`, `Monitor.record` and influence methods in Python take

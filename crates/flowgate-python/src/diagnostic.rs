@@ -1,5 +1,5 @@
-//! Gives Python the errors and warnings of the compiler about a policy: the class `Diagnostic`. `Policy` returns them
-//! as warnings, and the exception `PolicyError` contains them as errors.
+//! Gives Python the errors and warnings of the compiler about a policy: the class `Diagnostic`. `Policy.warnings` and
+//! the checks of `Policy` return warnings; the exception `PolicyError` contains the errors.
 
 use flowgate::policy::{Diagnostic, PolicySource, Severity};
 use pyo3::prelude::*;

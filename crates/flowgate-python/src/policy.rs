@@ -160,9 +160,10 @@ impl PyPolicy {
         self.inner.argument_role(&tool.0, argument).map(ArgumentRole::name)
     }
 
-    /// Finds tools and arguments in the policy that these descriptions of tools do not have, which may be misspelt. The
-    /// descriptions are dicts with `name`, `description` and `inputSchema`, or as OpenAI's and Anthropic's clients send
-    /// them. `server` is the server of the tools; without it, they are the agent's own.
+    /// Returns a diagnostic for each tool and argument that the policy names and that these descriptions of tools do
+    /// not have: the name may be misspelt. The descriptions are dicts with `name`, `description` and `inputSchema`, or
+    /// as OpenAI's and Anthropic's clients send them. `server` is the server of the tools; without it, they are the
+    /// agent's own.
     #[pyo3(signature = (tools, *, server=None))]
     fn check_tools(&self, tools: &Bound<'_, PyAny>, server: Option<&str>) -> PyResult<Vec<PyDiagnostic>> {
         // The form of an MCP server's list of tools, which the reader of descriptions accepts as text.

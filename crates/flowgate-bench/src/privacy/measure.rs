@@ -124,8 +124,8 @@ pub struct PrivacyFigures {
 }
 
 impl PrivacyFigures {
-    /// Computes the figures over the results of all tasks or of a part of them. Exact categories are counted by calls,
-    /// and questions one by one; the other figures count tasks.
+    /// Computes the figures over the results of all tasks or of a part of them. The two rates of exact categories count
+    /// calls; all other rates count tasks. Questions and tokens are summed.
     pub fn of<'r>(results: impl IntoIterator<Item = &'r TaskResult>) -> Self {
         let results: Vec<&TaskResult> = results.into_iter().collect();
         let rate = |is_hit: &dyn Fn(&TaskResult) -> bool| Rate::of(&results, |result| is_hit(result));

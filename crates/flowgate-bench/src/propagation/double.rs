@@ -168,9 +168,7 @@ impl HiddenStateModel for CopyModel {
     /// `layer` above the number of layers is an error.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
-            return Err(Error::Unsupported(
-                "a layer of this number, since the double has two layers; name a lower one",
-            ));
+            return Err(Error::Unsupported("the double has two layers; name one of them"));
         }
         let mut states = HiddenStates::default();
         let mut vectors: Vec<Vec<f32>> = Vec::new();

@@ -1,6 +1,7 @@
-//! Finds the documents whose embeddings are most similar to that of a question, by the cosine: the realistic retriever
-//! of *Permissive Information-Flow Analysis*, section 5.2. The embeddings come from a [`TextEmbedder`].
-//! [`PropagationSuite::add_embeddings`](super::PropagationSuite::add_embeddings) creates questions with it.
+//! Retrieves documents by embeddings: [`EmbeddingIndex`] finds the documents whose embeddings have the greatest cosine
+//! with the embedding of a question. This is the realistic retriever of *Permissive Information-Flow Analysis*, section
+//! 5.2. A [`TextEmbedder`] computes the embeddings.
+//! [`PropagationSuite::add_embeddings`](super::PropagationSuite::add_embeddings) creates questions with the index.
 
 use flowgate_lm::{Error, TextEmbedder};
 

@@ -1,10 +1,10 @@
 //! Compares the labels that a method finds with the ground truth (Permissive Information-Flow Analysis, section 4.2).
 //! The suite computes its figures with this module.
 //!
-//! The *naive* label of an answer is the join of the labels of all documents. A label is *improved* if it is lower than
-//! the naive one. A label is *missed* if it is too low: the answer needs a document above it. Improvement is counted
-//! among the questions for which a lower label exists, and missed labels among those whose label the method improved.
-//! Precision and recall are means over the questions.
+//! The *naive* label of an answer is the join of the labels of all documents. A method improves a label if it finds a
+//! label below the naive one. The rate *improvement* is the share of exact labels among the questions for which such a
+//! label exists. The rate *missed* is the share of labels that are too low, because the answer needs a document above
+//! them, among the questions whose label the method improved. Precision and recall are means over the questions.
 
 use flowgate::label::LabelSpan;
 use flowgate::label::span::SpanElement;

@@ -1,5 +1,5 @@
-//! Names the methods that find the labels of an answer ([`LabelMethod`]), and applies them: the suite calls [`apply`] for
-//! each question and method. `flowgate_guard::propagation` implements the searches.
+//! Names the methods that find the labels of an answer ([`LabelMethod`]), and applies them: the suite calls [`apply`]
+//! for each question and method. `flowgate_guard::propagation` implements the searches.
 
 use std::fmt;
 
@@ -69,14 +69,14 @@ pub struct Models<'m> {
     pub answers: Option<&'m dyn AnswerModel>,
     /// Counts the tokens of a text.
     pub count: &'m (dyn Fn(&str) -> usize + Send + Sync),
-    /// The maximum number of subcontexts that a search lets the model score at once. With a number above 1, a search can
-    /// score subcontexts that it would skip if it scored them one by one.
+    /// The maximum number of subcontexts that a search lets the model score at once. With a number above 1, a search
+    /// can score subcontexts that it would skip if it scored them one by one.
     pub batch: usize,
 }
 
 impl<'m> Models<'m> {
-    /// Returns models of which only `scores` is given, which scores one subcontext at a time. `count` counts the tokens of
-    /// a text.
+    /// Returns models of which only `scores` is given, which scores one subcontext at a time. `count` counts the tokens
+    /// of a text.
     pub fn scoring(scores: &'m dyn ScoringModel, count: &'m (dyn Fn(&str) -> usize + Send + Sync)) -> Self {
         Self { scores, states: None, chat: None, answers: None, count, batch: 1 }
     }
@@ -191,7 +191,7 @@ fn knn(
     question: &DocumentQuestion,
     completion: &str,
 ) -> Result<(Vec<SpanElement>, Cost), Error> {
-    let model = models.states.ok_or(Error::Unsupported("hidden states; use a local model"))?;
+    let model = models.states.ok_or(Error::Unsupported("it has no hidden states; use a local model"))?;
     let layer = penultimate_layer(model);
     let texts: Vec<String> = question.documents.iter().map(|document| document.text.clone()).collect();
     let datastore = Datastore::new(model, layer, &texts)?;
@@ -233,7 +233,7 @@ fn introspect(
     completion: &str,
     example: Option<&DocumentQuestion>,
 ) -> Result<Vec<SpanElement>, Error> {
-    let model = models.chat.ok_or(Error::Unsupported("answers to chats; use a chat model"))?;
+    let model = models.chat.ok_or(Error::Unsupported("it does not answer chats; use a chat model"))?;
     let span = question.span().ok_or_else(too_many_labels)?;
     let texts = |question: &DocumentQuestion| -> Vec<String> {
         question.documents.iter().map(|document| document.text.clone()).collect()
@@ -272,7 +272,8 @@ pub fn literal_cost(question: &DocumentQuestion, count: &dyn Fn(&str) -> usize) 
     let span = question.span()?;
     let texts: Vec<usize> = question.documents.iter().map(|document| count(&document.text)).collect();
     let fixed = count(&question.text) + count(&question.answer);
-    // The first test is that of the whole context, with which the others are compared.
+    // The first test is that of the whole context, with which the others are compared. `minimal_labels` is Algorithm 1;
+    // it calls the closure for each further test.
     let (mut tests, mut tokens) = (1, fixed + texts.iter().sum::<usize>());
     let counted = flowgate_guard::propagation::minimal_labels(&span, |element| {
         tests += 1;

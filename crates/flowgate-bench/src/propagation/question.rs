@@ -1,7 +1,7 @@
 //! Defines the questions of the propagation suite: labelled documents, the facts that they state, and the ground truth,
-//! which is the set of the minimal labels whose documents suffice for the answer. It is computed from the facts, so no
-//! model and no person has to judge it. The data sets create the questions, and `method.rs` finds labels for their
-//! answers.
+//! which is the set of the minimal labels whose documents suffice for the answer. The ground truth is computed from the
+//! facts, so no model and no person has to judge it. The data sets create the questions, and `method.rs` finds labels
+//! for their answers.
 
 use std::collections::BTreeSet;
 

@@ -163,6 +163,7 @@ impl<'a, 'm> DegradationAttack<'a, 'm> {
             let Some(span) = question.span().filter(|span| question.truth(span) != [span.top()]) else {
                 continue;
             };
+            // The documents have the order in which the propagator shows them.
             let prompt = question.context().prompt(&order_by_label(&span));
             let found = block_on(answer(question).answer(&prompt))?;
             improvable.push((question, rouge_l(&found, &question.answer)));

@@ -1,4 +1,5 @@
-//! Defines the results of one seed as the report reads them, in one form for doubles and for models: [`SeedResults`].
+//! Converts the results of a double or a model with one seed into the form that `report.rs` and `tables.rs` read
+//! ([`SeedResults`]), and computes means and ranges over several seeds ([`ranges`], [`mean_grid`]).
 
 use super::measure::Spread;
 use super::model_run::ModelResults;

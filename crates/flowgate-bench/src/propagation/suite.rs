@@ -1,5 +1,5 @@
-//! Runs the propagation suite: generates its questions, and computes every table of *Permissive Information-Flow
-//! Analysis* with doubles in place of its models.
+//! Runs the propagation suite: [`PropagationSuite`] generates the questions, and computes every table of *Permissive
+//! Information-Flow Analysis* with doubles in place of its models. `model_run.rs` computes the tables with a model.
 //!
 //! `flowgate bench propagation` runs one double after the other, so that an interrupted run still has the results of
 //! the completed doubles.

@@ -1,6 +1,6 @@
 //! Trains the networks, chooses the thresholds of the screeners, and computes the figures of each screener
 //! ([`measure`]). A [`Split`] has different cases for each of the three, so that nothing is fitted to the reported
-//! cases. [`run`](super::run) and [`run_traces`](super::run_traces) create it.
+//! cases. [`run`](super::run) and [`run_traces`](super::run_traces) create the splits.
 
 use flowgate_lm::{Error, FeatureSet, RegionClassifier, RegionSummary};
 

@@ -34,6 +34,7 @@ pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[Skipped
         if *line == repeated_line {
             result.repeated += 1;
         } else if text(line, "type") == "manifest" && without_code(line) == without_code(repeated_line) {
+            // The manifests differ only in the code that recorded the run, which is a note and no difference.
             result.repeated += 1;
             let difference = difference(line, repeated_line);
             result.notes.push(format!("line {}: other code has recorded the run: {difference}", index + 1));
