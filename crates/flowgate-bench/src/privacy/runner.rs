@@ -248,7 +248,7 @@ fn has_done(done: &[DoneCall], truth: &[DoneCall]) -> bool {
 }
 
 /// Returns the names between the brackets of a phrase such as `categories(card, address)`, in which form a verdict
-/// states its label. Returns none if there are no brackets.
+/// states its label. The list is empty if there are no brackets.
 fn categories(phrase: &str) -> Vec<String> {
     let names = phrase.split_once('(').map_or("", |(_, names)| names.trim_end_matches(')'));
     names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()

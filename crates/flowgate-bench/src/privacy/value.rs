@@ -122,8 +122,8 @@ pub(super) fn holds(condition: &Condition, look: &dyn Fn(&Reference) -> Sight) -
 }
 
 /// Returns the value that `derivation` makes of the value of a field: a copy, a quotient, or a chosen text. A quotient
-/// without a fraction becomes an integer, as a tool expects it. The result is `None` if a value to divide is no number,
-/// or no choice names the value.
+/// without a fraction becomes an integer, as a tool expects it. The result is `None` if a value to divide is not a
+/// number, or no choice names the value.
 fn derive(value: &Value, derivation: &Derivation) -> Option<Value> {
     match derivation {
         Derivation::Copy => Some(value.clone()),

@@ -54,7 +54,7 @@ fn algorithm_4_line_by_line() {
     conversation.add_user_message(task.request.as_str().into()).unwrap();
     // Line 5: the screener says that the frequent flyer number is needed.
     screen(&mut conversation, FREQUENT_FLYER);
-    // Line 6: what is more restrictive than that is redacted.
+    // Line 6: every region whose label is more restrictive than that of the needed region is redacted.
     let Need::Complete(view) = conversation.need() else { panic!("the model is asked") };
     let shown = chat_text(&view.request);
     assert!(

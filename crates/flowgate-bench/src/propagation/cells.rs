@@ -73,8 +73,8 @@ fn decimal(value: f64, digits: usize) -> String {
     format!("{:.digits$}", (value * scale).round() / scale + 0.0)
 }
 
-/// Returns the texts of the rows of a table. Each item of `seeds` has the rows of one seed; all have the same rows with
-/// the same columns.
+/// Merges the rows of a table over several seeds, cell by cell, and returns the texts. Each item of `seeds` has the
+/// rows of one seed; all have the same rows with the same columns.
 pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
     let Some(first) = seeds.first() else { return Vec::new() };
     let row = |(index, cells): (usize, &Vec<Cell>)| {

@@ -112,8 +112,9 @@ impl CopyModel {
             .collect()
     }
 
-    /// Returns a list of errors, from -0.5 to 0.5, which the words of a completion get in turn; empty for the doubles
-    /// without noise. A hash of the seed and the prompt gives the errors, so that equal prompts have equal errors.
+    /// Returns a list of errors, from -0.5 to 0.5; empty for the doubles without noise. The words of a completion get
+    /// the errors in order, and after the last error the first one follows. A hash of the seed and the prompt gives the
+    /// errors, so that equal prompts have equal errors.
     fn noise(&self, prompt: &str) -> Vec<f64> {
         if self.copying != CopyingErrors::Noisy {
             return Vec::new();

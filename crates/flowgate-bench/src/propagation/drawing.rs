@@ -58,7 +58,7 @@ fn over_thresholds(set: DataSet, grids: &[(&str, &[(DataSet, GridPoint)])]) -> O
     chart(&format!("{}: exact labels with pruning (Figures 9, 10)", set.name()), axes, curves)
 }
 
-/// Returns a chart of the curves that have points; `None` if none has any.
+/// Returns a chart of the curves that have points; `None` if no curve has one.
 fn chart(title: &str, axes: (&'static str, &'static str), curves: Vec<Curve>) -> Option<CurveChart> {
     let curves: Vec<Curve> = curves.into_iter().filter(|curve| !curve.points.is_empty()).collect();
     (!curves.is_empty()).then(|| CurveChart { title: title.to_owned(), axes, curves })

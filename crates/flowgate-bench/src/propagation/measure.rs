@@ -71,7 +71,7 @@ impl Spread {
     /// Computes the mean and the sample standard deviation, which is 0 for one value; `None` without values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len() as f64;
-        // Without values, the results are no numbers, and are not returned.
+        // Without values, the divisions give NaN, which is not returned.
         let mean = values.iter().sum::<f64>() / count;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let deviation = if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };

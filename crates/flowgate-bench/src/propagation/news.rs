@@ -314,7 +314,7 @@ impl NewsSet {
     /// Returns the questions, each with both articles of its pair and random others, [`CONTEXT`] in all. The seed
     /// determines the random articles.
     pub fn perfect_questions(&self, seed: u64) -> Vec<DocumentQuestion> {
-        // Another stream of random numbers than that of the articles, since both can have the same seed.
+        // The stream of random numbers differs from that of the articles, since both can have the same seed.
         let mut random = SeededRandom::new(seed, STREAM + 1);
         let found = self.asked.iter().map(|asked| self.pair_and_others(asked.pair, &mut random)).collect();
         self.questions_with(found)
