@@ -188,10 +188,13 @@ fn split_answer(
         }
         Err(error) => return Ok((output(error, None, true), ShownAnswer::Whole)),
         Ok(Value::Object(fields)) => fields,
-        Ok(_) => return Err("the server's answer is not a JSON object"),
+        Ok(_) => return Err("the server's answer is not a JSON object; correct or update that server"),
     };
     if fields.get("resultType").is_some_and(|kind| *kind != json!("complete")) {
-        return Err("the server's answer has a `resultType` other than `complete` and `input_required`");
+        return Err(
+            "the server's answer has a `resultType` other than `complete` and `input_required`; correct or update \
+            that server",
+        );
     }
     match running.kind {
         ProxyCallKind::Tool => {
@@ -202,7 +205,11 @@ fn split_answer(
             let is_error = match shown_fields.get("isError") {
                 None => false,
                 Some(Value::Bool(is_error)) => *is_error,
-                Some(_) => return Err("`isError` in the server's answer is neither true nor false"),
+                Some(_) => {
+                    return Err(
+                        "`isError` in the server's answer is neither true nor false; correct or update that server",
+                    );
+                }
             };
             let mut is_whole = shown_fields.len() == count;
             // A single text block is labelled by its text alone, so its other fields are removed.

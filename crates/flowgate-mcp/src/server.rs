@@ -180,7 +180,8 @@ impl Proxy {
         }
         let tool = self.tool(method);
         if !self.allows_server_request(session.monitor(), method) {
-            let mut out = refuse(METHOD_NOT_FOUND, "the policy does not permit this request of a server");
+            let why = "the policy does not permit this request of a server; its operator can permit it by a `require`";
+            let mut out = refuse(METHOD_NOT_FOUND, why);
             if revision::is_server_request(method) {
                 out.push(ProxyAction::Note(format!(
                     "the request `{method}` of the server `{}` was refused, since no `require` of the policy names it; \

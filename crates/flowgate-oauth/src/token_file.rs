@@ -99,7 +99,7 @@ impl TokenFile {
         match std::fs::remove_file(&self.0) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(self.failed(&format!("cannot be removed: {error}"))),
+            Err(error) => Err(self.failed(&format!("cannot be removed: {error}; remove the file yourself"))),
         }
     }
 
@@ -115,13 +115,15 @@ impl TokenFile {
 
     /// Reads the file; `None` if there is none.
     fn read_if_there(&self) -> Result<Option<StoredLogin>, TokenFileError> {
+        let unreadable = |error: io::Error| {
+            self.failed(&format!("cannot be read: {error}; check the permissions of the file"))
+        };
         let file = match File::open(&self.0) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.failed(&format!("cannot be read: {error}"))),
+            Err(error) => return Err(unreadable(error)),
         };
-        let is_private =
-            is_private(&file).map_err(|error| self.failed(&format!("cannot be read: {error}")))?;
+        let is_private = is_private(&file).map_err(unreadable)?;
         if !is_private {
             return Err(self.failed(
                 "other users can read or write the file, so they may have its tokens: remove it, and log in again with \
@@ -129,8 +131,7 @@ impl TokenFile {
             ));
         }
         let mut text = String::new();
-        let read = file.take(MAX_FILE).read_to_string(&mut text);
-        read.map_err(|error| self.failed(&format!("cannot be read: {error}")))?;
+        file.take(MAX_FILE).read_to_string(&mut text).map_err(unreadable)?;
         // The error of the JSON parser is not reported, since it could quote a token.
         let parsed = serde_json::from_str(&text).ok().and_then(StoredLogin::of);
         parsed.map(Some).ok_or_else(|| {
@@ -143,7 +144,9 @@ impl TokenFile {
     /// # Errors
     /// If it cannot be written.
     fn write(&self, login: &StoredLogin) -> Result<(), TokenFileError> {
-        let failed = |error: io::Error| self.failed(&format!("cannot be written: {error}"));
+        let failed = |error: io::Error| {
+            self.failed(&format!("cannot be written: {error}; check the folder and the disk"))
+        };
         let text = serde_json::to_string(&login.text()).map_err(|error| failed(io::Error::other(error)))?;
         let part = self.beside(".part");
         // A partial file that a killed process left is not reused: others may be able to read it.
@@ -166,7 +169,11 @@ impl TokenFile {
             #[cfg(unix)]
             std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
             let created = builder.recursive(true).create(folder);
-            created.map_err(|error| self.failed(&format!("its folder cannot be created: {error}")))?;
+            created.map_err(|error| {
+                self.failed(&format!(
+                    "its folder cannot be created: {error}; check the permissions of the folder above it"
+                ))
+            })?;
         }
         let _lock = self.lock().await?;
         self.write(login)
@@ -174,7 +181,11 @@ impl TokenFile {
 
     /// Waits for the lock of the file, and returns the lock file; the lock ends when the returned file is dropped.
     async fn lock(&self) -> Result<File, TokenFileError> {
-        let failed = |error: &io::Error| self.failed(&format!("its lock file cannot be used: {error}"));
+        let failed = |error: &io::Error| {
+            self.failed(&format!(
+                "its lock file cannot be used: {error}; check the permissions of the folder"
+            ))
+        };
         let file = private_options().create(true).append(true).open(self.beside(".lock"));
         let file = file.map_err(|error| failed(&error))?;
         for _ in 0..LOCK_ATTEMPTS {

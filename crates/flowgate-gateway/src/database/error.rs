@@ -257,7 +257,7 @@ impl fmt::Display for MigrationError {
     /// Writes which migration is affected and, where that helps, what to do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Postgres(error) => write!(f, "{error}"),
+            Self::Postgres(error) => write!(f, "{error}; see the log of the PostgreSQL server"),
             Self::Sqlite(version, error) => write!(
                 f,
                 "migration {version} failed: {error}; check the disk and the permissions of the file, and start the gateway again"
