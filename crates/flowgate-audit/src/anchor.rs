@@ -216,7 +216,7 @@ mod tests {
         check(
             &rewritten,
             &one,
-            Some("the log differs from the one that its database has recorded, whose line 4"),
+            Some("the log differs from the one that its database has recorded, in which line 4"),
         );
         // A database without a record of a log with events was deleted, unless it is older than its record of logs.
         check(&lines, &known(&[]), Some("the database has no record of this log of 5 lines"));

@@ -103,8 +103,8 @@ impl NewContentEntry {
     /// Creates the entry for the event in line `seq` of the log, and the reference to the entry that this line
     /// contains. The reference is a hash of the content and a new random salt. The salt is in the entry and is deleted
     /// with the content, so that nobody can later confirm a guess of the content by the hash. A content that is too
-    /// long is truncated, and the reference then has `"cut": true`. With `cipher`, the entry is sealed for the line after
-    /// the one with the hash `previous`.
+    /// long is truncated, and the reference then has `"cut": true`. With `cipher`, the entry is sealed for its place;
+    /// `previous` is the hash of the line before line `seq`.
     ///
     /// # Errors
     /// If the operating system has no random bytes, or the content cannot be encrypted.

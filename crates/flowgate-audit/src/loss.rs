@@ -112,7 +112,7 @@ impl fmt::Display for AuditLoss {
             ),
             Self::Changed { anchor, .. } => write!(
                 f,
-                "the log differs from the one that its database has recorded, whose line {} is {}: it was truncated and then continued; {ADVICE}",
+                "the log differs from the one that its database has recorded, in which line {} has the hash {}: the log was truncated and then continued; {ADVICE}",
                 anchor.head.seq.saturating_add(1),
                 anchor.head.hash
             ),

@@ -57,7 +57,7 @@ impl Proxy {
         if running.kind.is_list() {
             let monitor = session.monitor();
             let labels = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
-            // No tools besides those on offer (`&[]`) are about to be offered.
+            // `&[]`: no further tools are about to be offered.
             let max_label = self.greatest_showable_label(monitor, &[]);
             let may_show = labels.iter().all(|label| label.join(&answer_label).flows_to(&max_label));
             if !self.tape.rule(may_show) {

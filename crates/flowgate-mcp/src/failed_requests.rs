@@ -72,9 +72,10 @@ impl Proxy {
         vec![note, self.record_withheld_answer(session, id, running)]
     }
 
-    /// Records that a call has an outcome that is not shown, and returns the client's answer in place of it. A list
-    /// whose label would hide it in any case is answered with an empty list and not recorded. The client cannot
-    /// distinguish a failure from a hidden list, so the answer contains nothing that needs a label.
+    /// Records that a call has an outcome that is not shown, and returns the answer that the client receives in its
+    /// place. If the call requests a list that would be hidden in any case because of its label, the answer is an empty
+    /// list, and nothing is recorded: the client cannot distinguish a failure from a hidden list, so the answer contains
+    /// nothing that needs a label.
     pub(super) fn record_withheld_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -83,7 +84,7 @@ impl Proxy {
     ) -> ProxyAction {
         if let ProxyCallKind::List(key) = running.kind {
             let monitor = session.monitor();
-            // No tools besides those on offer (`&[]`) are about to be offered.
+            // `&[]`: no further tools are about to be offered.
             let max_label = self.greatest_showable_label(monitor, &[]);
             let may_show = monitor.failure_label(&running.call_id).flows_to(&max_label);
             if !self.tape.rule(may_show) {
@@ -124,7 +125,7 @@ impl Proxy {
     /// anything. The bound for an answer is the label that it would have as an error. A request for a list, such as
     /// `tools/list`, does not count if its answer would be hidden anyway.
     pub(super) fn running_calls_label(&mut self, monitor: &Monitor) -> Label {
-        // The label above which a list is hidden. No tools besides those on offer (`&[]`) are about to be offered.
+        // The label above which a list is hidden. `&[]`: no further tools are about to be offered.
         let max_list_label = self.greatest_showable_label(monitor, &[]);
         let label_of = |running: &RunningCall| (running.kind, monitor.failure_label(&running.call_id));
         let labelled: Vec<(ProxyCallKind, Label)> = self.running_calls().map(label_of).collect();

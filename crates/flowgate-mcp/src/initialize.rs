@@ -27,8 +27,8 @@ const CACHE_TIMES: [u64; 4] = [3_600_000, 60_000, 1_000, 0];
 
 impl Proxy {
     /// Handles the client's `initialize` or `server/discover`: forwards it with the capabilities that the policy
-    /// permits. The request is judged like a call, which decides whether the server's text in the answer may be shown;
-    /// it is forwarded in any case, since no session begins without it.
+    /// permits. The request is judged like a call, and the verdict decides whether the server's text in the answer may be
+    /// shown. The request is forwarded whatever the verdict is, since no session begins without it.
     pub(super) fn handle_initialize(
         &mut self,
         session: &mut dyn MonitoredSession,

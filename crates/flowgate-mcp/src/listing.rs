@@ -201,7 +201,8 @@ impl Proxy {
         self.listing.pins.as_ref()
     }
 
-    /// Requests a page of tools from the server for the client, whose cursor is replaced by the server's.
+    /// Requests a page of tools from the server for the client. The client's cursor, which this proxy has generated, is
+    /// replaced by the server's own.
     pub(super) fn list_tools(&mut self, id: RequestId, params: &Map<String, Value>) -> Vec<ProxyAction> {
         let Some((list, cursor)) = self.listing.requested_page(params.get("cursor")) else {
             return vec![ProxyAction::Client(error(

@@ -162,7 +162,7 @@ impl TokenFile {
     /// Stores a new login in the file, in place of an earlier one.
     ///
     /// # Errors
-    /// If the file or its folder cannot be written, or another process does not release it.
+    /// If the file or its folder cannot be written, or another process does not release the lock of the file.
     pub(crate) async fn replace(&self, login: &StoredLogin) -> Result<(), TokenFileError> {
         if let Some(folder) = self.0.parent() {
             let mut builder = DirBuilder::new();

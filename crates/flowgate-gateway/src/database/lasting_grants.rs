@@ -92,8 +92,8 @@ const VALID: &str = "granted <= {now} + 60000 AND (expires = 0 OR expires > {now
 const NO_LIMIT: i64 = -1;
 
 impl Database {
-    /// Returns whether the client has a grant that would answer a question, and room left today for its calls.
-    /// `candidates` are the kinds of grants that would answer it.
+    /// Returns whether the client has a grant that would answer a question, and that has room left today for the calls
+    /// of the question. `candidates` are the kinds of grants that would answer the question.
     pub(crate) async fn has_lasting_grant(
         &self,
         client: &str,

@@ -466,9 +466,9 @@ impl Database {
     }
 }
 
-/// Sets the final state of the question with this id, if it is open or allowed; otherwise changes nothing. Returns true
-/// only if it was allowed: the caller cannot know, since the state of a [`StoredQuestion`] is `expired` as soon as its
-/// time has ended. `change` is the number under which event streams report the question.
+/// Sets the final state of the question with this id, if it is open or allowed; otherwise changes nothing. Returns
+/// whether the question was allowed. The caller cannot see this in its [`StoredQuestion`], whose state is `expired` as
+/// soon as the time of the question has ended. `change` is the number under which event streams report the question.
 async fn close(
     tx: &mut DynTransaction<'_>,
     id: &str,

@@ -105,9 +105,10 @@ impl Database {
         .await
     }
 
-    /// Deletes the stored texts of one source of a client (a tool, for example), or with `None` of all its sources:
-    /// quotations of them are not recognised any more. Returns their number. Counts the deletion in the columns
-    /// `forgotten` (the texts are not complete) and `cleared` (every gateway drops the texts in its memory).
+    /// Deletes the stored texts of one source of a client (a tool, for example), or of all its sources if `source` is
+    /// `None`, and returns their number. Quotations of these texts are not recognised any more. Counts the deletion in
+    /// two columns: `forgotten` says that the stored texts are not complete, and `cleared` makes every gateway drop the
+    /// texts in its memory.
     pub(crate) async fn clear_shown_texts(
         &self,
         client: &str,

@@ -132,8 +132,8 @@ impl Backend for SqliteDatabase {
         })
     }
 
-    /// Returns an error if the lock file names another database than `name`, the identity of this one. Accepts every
-    /// name if there is no lock file.
+    /// Checks that the lock file names this database, whose identity is `name`, or no database yet. Accepts every name if
+    /// there is no lock file.
     fn check_database(&self, name: &str) -> Result<(), DatabaseError> {
         self.file.as_ref().map_or(Ok(()), |file| file.check(name))
     }

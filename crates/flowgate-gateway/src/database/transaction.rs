@@ -151,7 +151,8 @@ pub(super) trait Backend: fmt::Debug + Send + Sync {
     /// operator can replace the files of the database.
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Returns an error if the lock file names another database than `name`, the identity of the open one.
+    /// Checks that the lock file names the open database, whose identity is `name`, or no database yet. A backend
+    /// without a lock file accepts every name.
     fn check_database(&self, name: &str) -> Result<(), DatabaseError>;
 
     /// Records `name`, the identity of the open database, in the lock file: later starts expect this database.

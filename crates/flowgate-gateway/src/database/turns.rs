@@ -343,8 +343,8 @@ impl TurnWrite {
     /// Inserts the row of the turn. `prefixes` are its new prefixes, as they are stored.
     ///
     /// # Errors
-    /// [`DatabaseError::Overtaken`] if the preceding turn is not persisted or this one is, or if the conversation was
-    /// deleted.
+    /// [`DatabaseError::Overtaken`] if the preceding turn is not persisted, if this turn is persisted already, or if the
+    /// conversation was deleted.
     async fn insert_turn(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -352,8 +352,8 @@ impl TurnWrite {
     ) -> Result<(), DatabaseError> {
         let PersistedTurn { client, name, turns, inputs, .. } = &self.turn;
         let (conversation, total) = (self.turn.conversation, self.turn.total_bytes());
-        // The preceding turn must exist, and this one must not.
-        // Two statements: SQLite journals the pages that a statement changes if it may insert any number of rows.
+        // The preceding turn must exist, and this one must not. A query of its own checks the first condition: SQLite
+        // journals the pages that a statement changes if the statement may insert several rows, which takes time.
         let sql = "SELECT 1 FROM turns WHERE conversation = ?1 AND number = ?2 - 1";
         if *turns > 0 && tx.query(sql, &[conversation.into(), (*turns).into()]).await?.is_empty() {
             return Err(DatabaseError::Overtaken);

@@ -309,7 +309,7 @@ fn print_counts(counter: &RequestCounter, answer_tokens: u32, output: &mut Conso
     let requests = counter.requests();
     output.line(&format!("{}, sent to nobody", plural(requests, "request")));
     output.line(&format!(
-        "about {} read, as counted by {TOKENIZER}; a large vocabulary needs fewer",
+        "about {} read, as counted by {TOKENIZER}; a model with a larger vocabulary reads fewer",
         plural(counter.input_tokens(), "token")
     ));
     output.line(&written_tokens(requests, &counter.answer_limits(), answer_tokens));

@@ -32,8 +32,8 @@ const SECRET_FILES: [&str; 6] = [
     "token-file",
 ];
 
-/// Examines the configuration at `path`, its policies with a sample request if one is given, and, if `is_online`, the
-/// models' servers.
+/// Examines the configuration at `path`: its secrets, its certificates, and its policies, with a sample request if one
+/// is given. With `is_online`, also asks the servers of models, and the issuers of MCP servers.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -53,7 +53,8 @@ pub(super) fn examine(
             return Ok(());
         }
     };
-    // If a variable cannot be used, `read_config` says why.
+    // The content with the fields that `FLOWGATE_CONFIG__*` variables set. If such a variable cannot be used,
+    // `read_config` reports the reason below.
     let effective = config_content(&text);
     let can_ask = effective.is_ok();
     let document = effective.unwrap_or(in_file);
@@ -155,13 +156,13 @@ fn examine_client(
     // What the policy hides on purpose needs no advice.
     for advice in advised.iter().filter(|advice| !advice.is_intended) {
         let text = format!("clients.{}: {}", client.name, advice.text);
-        // `label-answer` concerns answers of tools that no statement labels. The model looks at them when it needs them: a
-        // drafted policy leaves them closed.
+        // `label-answer` concerns answers of tools that no statement labels, as in a policy that `flowgate init` drafts.
+        // The model looks at these answers when it needs them, so this is only a note.
         if advice.id == "label-answer" { findings.note(text) } else { findings.wrong(text) }
     }
     if !findings.0.iter().skip(before).any(|finding| finding.state == FindingState::Wrong) {
         findings.right(format!(
-            "clients.{}: no missing line of the policy or the configuration hides text from its model",
+            "clients.{}: no line is missing in the policy or the configuration, so nothing is hidden from its model by mistake",
             client.name
         ));
     }

@@ -77,7 +77,8 @@ impl Transcript {
             let lines = read_lines(&path, &mut bytes_left, limit)?;
             files.push((path, lines));
         }
-        // `read_entry` needs all ids: an entry whose parent has none of them follows text that is missing here.
+        // `read_entry` needs the ids of all entries: if the parent of an entry is not among them, text before the entry
+        // is missing.
         let lines = files.iter().flat_map(|(_, lines)| lines);
         let entry_ids: HashSet<&str> = lines.filter_map(|(_, entry)| text_field(entry, "uuid")).collect();
         let mut merged = Vec::new();
@@ -103,7 +104,7 @@ impl Transcript {
                 }
             }
         }
-        // The times are taken for texts of one form (ISO 8601), whose order is that of the times.
+        // The times are compared as texts: in their form (ISO 8601), the order of the texts is the order of the times.
         merged.sort_by(|a, b| a.time.cmp(&b.time));
         Ok(Self { entries: merged })
     }

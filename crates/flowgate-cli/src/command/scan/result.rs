@@ -177,7 +177,7 @@ fn not_read(unread: &[UnreadPackage]) -> Vec<String> {
     named.chain(more).collect()
 }
 
-/// Names what of a client bypasses Flowgate, such as `Cursor (its own tools, without a hook, web)`.
+/// Returns a client with what bypasses Flowgate there, such as `Cursor (its own tools, without a hook, web)`.
 fn bypass_of(client: &McpClient, bypass: &Bypass) -> String {
     let own = bypass.has_own_tools.then(|| {
         match bypass.cover {

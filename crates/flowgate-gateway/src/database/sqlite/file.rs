@@ -52,7 +52,7 @@ impl LockedDatabaseFile {
         Ok(Self { path: path.to_owned(), lock: file, expected_identity: identity })
     }
 
-    /// Returns an error if the lock file names another database than the one with this identity.
+    /// Checks that the lock file names the database with the identity `database`, or no database yet.
     pub(super) fn check(&self, database: &str) -> Result<(), DatabaseError> {
         match self.expected_identity.as_str() {
             // The lock file names no database yet.
