@@ -1,5 +1,5 @@
-//! Implements [`ScriptedModel`], a test double for tests and benchmarks: its answers are given in order, or a function
-//! computes them from the requests.
+//! Defines [`ScriptedModel`], a double of a model for tests and benchmarks. It returns given answers in order, or answers
+//! that a function computes from the requests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,7 +29,8 @@ impl fmt::Debug for ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Creates a model that returns these answers in order, whatever the request, and then fails.
+    /// Creates a model that returns `answers` in order, whatever the requests are. Every request after the last answer
+    /// fails.
     pub fn from_answers(answers: impl IntoIterator<Item = Completion>) -> Self {
         let answers: Mutex<VecDeque<Completion>> = Mutex::new(answers.into_iter().collect());
         Self::from_function(move |_| {

@@ -375,7 +375,7 @@ async fn the_address_names_the_model() {
 async fn an_option_that_the_api_lacks_is_refused() {
     let remote = remote(Api::Responses, "http://127.0.0.1:1")
         .sampling(Sampling { stop: vec!["x".to_owned()], ..Sampling::default() });
-    let why = "the model does not provide stop sequences in the Responses API; leave out `stop`";
+    let why = "the model cannot answer this request: the Responses API has no stop sequences; leave out `stop`";
     assert_eq!(ask(&remote).await.0.unwrap_err().to_string(), why);
 }
 
@@ -398,14 +398,14 @@ async fn requests_beyond_the_budget_are_refused() {
         Some(2),
         None,
         2,
-        "the request was not sent, since the budget for the model is spent: the limit for requests is reached; raise the one that the program gives to `RequestBudget::new`",
+        "the request was not sent, since the budget for the model is spent: the limit for requests is reached; raise the limit that the program passes to `RequestBudget::new`",
     )
     .await;
     check(
         None,
         Some(7),
         1,
-        "the request was not sent, since the budget for the model is spent: the limit for tokens is reached; raise the one that the program gives to `RequestBudget::new`",
+        "the request was not sent, since the budget for the model is spent: the limit for tokens is reached; raise the limit that the program passes to `RequestBudget::new`",
     )
     .await;
 }

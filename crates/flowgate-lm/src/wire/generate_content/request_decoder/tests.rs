@@ -299,13 +299,11 @@ fn unknown_fields_are_refused_by_name() {
     );
     config(
         json!({"responseMimeType": "application/json", "responseJsonSchema": {"$ref": "https://example.org"}}),
-        "`generationConfig.responseJsonSchema` has a `$ref` that does not begin with `#`: the gateway and the model's server \
-        fetch nothing",
+        "`generationConfig.responseJsonSchema` has a `$ref` or `$dynamicRef` that does not begin with `#`: nothing is fetched, so put the schema itself there",
     );
     config(
         json!({"responseMimeType": "application/json", "responseSchema": {"ref": "https://example.org"}}),
-        "`generationConfig.responseSchema` has a `$ref` that does not begin with `#`: the gateway and the model's server \
-        fetch nothing",
+        "`generationConfig.responseSchema` has a `$ref` or `$dynamicRef` that does not begin with `#`: nothing is fetched, so put the schema itself there",
     );
     config(
         json!({"thinkingConfig": {"thinkingLevel": "EXTREME"}}),
