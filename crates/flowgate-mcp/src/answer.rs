@@ -14,6 +14,10 @@ use super::message::{RequestId, error, result};
 use super::session::MonitoredSession;
 use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, ifc};
 
+/// Why an answer must not be shown to the client, with advice for the operator.
+pub(super) const NOT_SHOWABLE: &str = "a rule of the policy matches it or its label exceeds the client's clearance; if you \
+    trust the server, change the rule, or raise the clearance of `model`";
+
 /// The fields of a tool's result that are forwarded. The others are dropped, since they are not labelled.
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
 
@@ -86,9 +90,7 @@ impl Proxy {
         }
         let objection = match labelled {
             Some((_, true)) => None,
-            Some((_, false)) => {
-                Some("a rule of the policy matches it or its label exceeds the client's clearance")
-            }
+            Some((_, false)) => Some(NOT_SHOWABLE),
             None => Some(
                 "the session has reached its size limit; restart the MCP server to begin another session",
             ),

@@ -17,7 +17,7 @@ use flowgate::trace::{Call, Message, Output, Tool, TraceEntry};
 use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value, json};
 
-use super::answer::{has_objection, is_cleared, with_label};
+use super::answer::{NOT_SHOWABLE, has_objection, is_cleared, with_label};
 use super::failed_requests::withheld_answer;
 use super::message::{RequestId, result};
 use super::refusal;
@@ -140,7 +140,8 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         let is_watching = self.is_watching();
         let Some(sent) = &running.sent else {
-            let class = "the server requests input, but the client did not declare that it can provide input";
+            let class = "the server requests input, but the client did not declare that it can provide input; use a client \
+                that can, or configure the server to ask for none";
             return self.end_failed_call(session, id, running, class);
         };
         let (mut inputs, state) = match decode_inputs(answer, sent) {
@@ -176,14 +177,11 @@ impl Proxy {
             return vec![withheld_answer(id, running.kind)];
         };
         session.record_output(&sent.first, event);
-        let objection = "a rule of the policy matches it or its label exceeds the client's clearance";
+        let objection = NOT_SHOWABLE;
         self.watch_text(WatchedSubject::Output, &running.tool, (!is_shown).then_some(objection));
         if !is_watching && !self.tape.rule(is_shown) {
-            let note = format!(
-                "an answer of `{}` is not shown to the client, since a rule of the policy matches it or its \
-                label exceeds the client's clearance",
-                running.tool
-            );
+            let note =
+                format!("an answer of `{}` is not shown to the client, since {NOT_SHOWABLE}", running.tool);
             return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
         }
         let monitor = session.monitor();
@@ -204,7 +202,8 @@ impl Proxy {
             if is_objected && !is_watching {
                 let note = format!(
                     "the server's requests for input in an answer of `{}` are not shown to the client, since \
-                    a rule of the policy matches them or their label exceeds the client's clearance",
+                    a rule of the policy matches them or their label exceeds the client's clearance; if you trust the \
+                    server, change the rule, or raise the clearance of `model`",
                     running.tool
                 );
                 return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];

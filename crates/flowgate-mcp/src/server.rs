@@ -43,7 +43,9 @@ impl Proxy {
         bytes: &[u8],
     ) -> Vec<ProxyAction> {
         if bytes.len() > self.settings.limits.message {
-            return self.handle_unforwardable_message(session, bytes, "the message is larger than the limit");
+            let limit = self.settings.limits.message;
+            let class = format!("the message is larger than {limit} bytes; let the server send smaller ones");
+            return self.handle_unforwardable_message(session, bytes, &class);
         }
         // Accepts numbers that parsers may round differently: most messages of a server contain no arguments of calls.
         let (message, line) = match message::read(bytes, Numbers::Any) {

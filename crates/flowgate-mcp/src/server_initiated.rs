@@ -28,7 +28,8 @@ impl Proxy {
     ) -> Option<Vec<ProxyAction>> {
         let dropped = |why: &str| Some(vec![ProxyAction::Note(why.to_owned())]);
         if bytes.len() > self.settings.limits.message {
-            return dropped("dropped a message of the server that is larger than the limit");
+            let limit = self.settings.limits.message;
+            return dropped(&format!("dropped a message of the server that is larger than {limit} bytes"));
         }
         match message::read(bytes, Numbers::Any) {
             Err(_) => dropped("dropped a message of the server that is not a valid message of JSON-RPC"),

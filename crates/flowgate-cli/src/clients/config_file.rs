@@ -64,14 +64,17 @@ impl ConfigText {
                     // The lines before the error give its line number; an error without a position has none.
                     let before = error.span().and_then(|span| text.get(..span.start));
                     let line = before.map(|before| format!("line {}: ", before.matches('\n').count() + 1));
-                    Err(format!("{}the file is not valid TOML: {message}", line.unwrap_or_default()))
+                    Err(format!(
+                        "{}the file is not valid TOML: {message}; correct the file",
+                        line.unwrap_or_default()
+                    ))
                 }
             };
         }
         // The bytes of each value are the same in the text without comments.
         match locate(&jsonc::without_comments(text), Some(Notation::Json)) {
             Ok(located) => Ok(Self::Json(located.root)),
-            Err(error) => Err(format!("the file is not valid JSON: {error}")),
+            Err(error) => Err(format!("the file is not valid JSON: {error}; correct the file")),
         }
     }
 

@@ -60,7 +60,8 @@ impl SessionLog {
         let path = folder.join(file_name(session));
         let failed = |error: std::io::Error| {
             format!(
-                "the file of the session, {}, cannot be used: {}",
+                "the file of the session, {}, cannot be used: {}; make it readable and writable, or name another folder \
+                with `--sessions`",
                 path.display(),
                 describe_io_error(&error)
             )
