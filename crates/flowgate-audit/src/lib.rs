@@ -8,7 +8,7 @@
 //!
 //! * [`AuditEvent`]: describes a recorded event; [`ConfigurationCause`]: why a configuration was loaded.
 //! * [`AuditLog`]: writes the log. After a failed write, it rejects records until it can repair and write the file.
-//! * [`verify()`]: checks that a log is unchanged.
+//! * [`verify()`]: checks that a log is unchanged; `verify_error`: defines the results of this check.
 //! * `record` and `record_kind`: encode and parse one line; `line_hash`: computes its hash; `chain`: signs and checks
 //!   heads; `key` and `key_file`: define and read the signing key.
 //! * `content`: writes the separate file of content; [`ContentReader`]: reads it; [`ContentCipher`]: encrypts and decrypts
@@ -16,7 +16,8 @@
 //! * `tail`: finds the end of a log, at which its writer continues, also after its process was killed.
 //! * [`DatabaseLogAnchors`]: compares a log with a database's record of it; [`WitnessRecord`]: compares a log with the
 //!   heads that a program outside the gateway has received.
-//! * [`file_lock`]: locks files.
+//! * `loss` and `error`: define why a log does not fit its database or witness, and why it cannot be opened or written.
+//! * [`file_lock`]: locks files; `log_files`: names and syncs the files of a log; `bounded_lines`: reads their lines.
 //! * [`policy_digest()`]: identifies a policy by its text.
 //! * [`watch`]: writes the watch log, a separate file of verdicts that are not enforced.
 

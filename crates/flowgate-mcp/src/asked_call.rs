@@ -1,6 +1,6 @@
 //! Defines [`AskedCall`], a call that a person was asked about: under the present policy, or under an earlier one,
-//! before the conversation was carried over. `judge` and `carry_over` create it; `elicitation` asks the question and
-//! handles the decision.
+//! before the conversation was carried over. `Proxy::judge` and `carry_over` create it; `elicitation` asks the question
+//! and handles the decision.
 
 use flowgate::monitor::Question;
 use flowgate::trace::{Call, EventBody, TraceEntry};

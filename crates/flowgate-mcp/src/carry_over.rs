@@ -149,8 +149,9 @@ impl Proxy {
         call
     }
 
-    /// Returns why a call did not run under an earlier policy. An event raises the client's label to that of everything
-    /// that the reasons may depend on, unless it is as high already.
+    /// Returns the refusal of a call that did not run under an earlier policy. The reasons of that policy may depend on
+    /// everything in the session. So an event is added that raises the client's label to the label of everything,
+    /// unless the client's label is as high already.
     pub(super) fn earlier_refusal(&mut self, monitor: &mut Monitor) -> Value {
         let label = label_of_everything(monitor);
         let entry = TraceEntry::assistant(Value::from(EARLIER));

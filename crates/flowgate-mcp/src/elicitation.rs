@@ -1,5 +1,5 @@
-//! Asks a person whether a call may run, when the policy's verdict on the call is to ask. `client` calls this file then,
-//! and it uses the first of these ways that is possible:
+//! Asks a person whether a call may run, if the policy's verdict on the call is to ask. `client` then calls this file,
+//! which uses the first of these ways that is possible:
 //!
 //! 1. In the answer to the call (*input required*), if the operator declared the client interactive and the protocol
 //!    revision allows the call to be sent again with the person's answer.

@@ -67,7 +67,7 @@ impl Proxy {
             let mut methods = revision::server_request_methods()
                 .filter(|method| method.split('/').next() == Some(name.as_str()))
                 .peekable();
-            // A capability of which no request of a server is known is never permitted.
+            // A capability to which no known request of a server belongs is never permitted.
             if methods.peek().is_some()
                 && self
                     .tape

@@ -9,6 +9,18 @@
 //!
 //! The caller owns the [session](MonitoredSession). A conversation may have several servers, each with a proxy of its
 //! own, and may also have a chat with a model. The gateway and `flowgate mcp` drive proxies.
+//!
+//! * `client`, `server` and `server_initiated`: handle the messages of each side.
+//! * `message` and `request_ids`: parse and serialize messages, and generate the IDs of requests.
+//! * `revision`: defines which methods and fields each revision of MCP has.
+//! * `initialize`, `listing`, `notifications`, `subscriptions`, `input_required`: handle one part of the protocol each.
+//! * `answer` and `ifc`: label answers, and exchange labels with the server and the client.
+//! * `failed_requests` and `refusal`: answer requests that have no answer of the server, and calls that do not run.
+//! * `elicitation` and `asked_call`: ask a person about a call.
+//! * `pins`: defines the records of approved tools.
+//! * `session`: defines the state in which the proxy labels messages and judges calls.
+//! * `ruling` and `carry_over`: record decisions, and process earlier inputs again under another policy.
+//! * `watching`: implements watch mode, which enforces nothing.
 
 mod answer;
 mod asked_call;

@@ -26,8 +26,9 @@ impl Proxy {
     }
 
     /// Returns the refusal of a judged call, for the client; `verdict` is the outcome in words. The reasons in the
-    /// refusal carry the label of the verdict, `judgement.decided`. An event raises the client's label to that label,
-    /// unless the client's label is as high already.
+    /// refusal carry the label of the verdict, `judgement.decided`. Adds an event to the trace that raises the client's
+    /// label to this label, unless the client's label is as high already: the client's later calls may depend on the
+    /// reasons.
     pub(super) fn judgement_refusal(
         &self,
         monitor: &mut Monitor,

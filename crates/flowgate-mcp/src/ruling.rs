@@ -55,9 +55,9 @@ impl RulingTape {
         matches!(self, Self::Following { .. })
     }
 
-    /// Returns whether something is shown or permitted, according to the policy whose rulings the tape has: `now` is
-    /// the answer of the present policy, which does not count if the tape follows a record. A record whose next ruling
-    /// is of another kind has diverged.
+    /// Returns whether something is shown or permitted. `now` is the answer of the present policy. If the tape follows
+    /// the record of an earlier policy, the next ruling of the record is the answer instead. If that ruling is neither
+    /// `Yes` nor `No`, the record has diverged, and the answer is no.
     pub(super) fn rule(&mut self, now: bool) -> bool {
         let now = if now { ProxyRuling::Yes } else { ProxyRuling::No };
         match self.choose(now) {

@@ -284,7 +284,7 @@ fn work_by_log(
 }
 
 /// Writes the session so far to its file in the folder of `--traces`; does nothing without this option, or if nothing
-/// has happened. A trace that cannot be written stops nothing: the waiting thread reports it.
+/// has happened. A trace that cannot be written stops nothing: the main thread reports it.
 fn record_trace(
     options: &HookArgs,
     session: &str,

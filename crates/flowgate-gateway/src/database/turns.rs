@@ -172,7 +172,8 @@ impl Database {
         let BegunTurn { transaction, tenant, .. } = begun;
         let new_record = record.clone().filter(|_| !self.is_shared).map(|record| (tenant.clone(), record));
         if let Some((tenant, record)) = &new_record {
-            // As in `finish_turn`: the labels are at least as high as the earlier ones.
+            // The cache uses the new record even if the outcome of the write remains unknown: its labels are at least
+            // as high as the earlier ones.
             self.cache.set_unconfirmed_tenant(tenant, record.clone());
         }
         let cipher = Arc::clone(&self.cipher);

@@ -50,7 +50,7 @@ impl FoundHooks {
             if let Some(client) = client.filter(|client| client.hook.is_some()) {
                 let name = client.name;
                 findings.note(format!(
-                    "{name} has no hook of Flowgate, so nothing judges its own tools; docs/hooks.md says how to write one"
+                    "{name} has no hook of Flowgate, so nothing judges its own tools; docs/hooks.md says how to add one"
                 ));
             }
             return;

@@ -265,8 +265,8 @@ pub(super) fn to_json(result: &ScanResult) -> Value {
     json!({"clients": clients.collect::<Vec<_>>(), "not_read": unread.collect::<Vec<_>>()})
 }
 
-/// Returns a server as JSON. `judged_by` says what its traits are guessed from; `unlisted` why its tools are not known,
-/// if it was to be started.
+/// Returns a server as JSON. The field `judged_by` says what the traits of the server are guessed from. The field
+/// `unlisted` says why the tools of a server could not be listed; other servers do not have it.
 fn server_json(found: &ScannedServer) -> Value {
     let mut server = json!({
         "name": found.server.name,

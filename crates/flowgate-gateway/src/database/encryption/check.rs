@@ -96,8 +96,8 @@ async fn read_sealed(tx: &mut DynTransaction<'_>) -> Result<Option<String>, Data
 /// Returns whether the database has no content yet, sealed or not.
 ///
 /// # Errors
-/// If content is sealed, although the row of the table `encryption` is missing: a database from which it was removed
-/// must not pass for one that was never encrypted.
+/// If content is sealed, although the row of the table `encryption` is missing. Someone has removed the row, and the
+/// database must not pass for one that was never encrypted.
 async fn is_empty(tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
     // A sealed value begins with `fg1:`.
     let columns = [

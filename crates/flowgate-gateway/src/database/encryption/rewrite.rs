@@ -333,7 +333,8 @@ impl Rewriter<'_> {
         Ok(is_changed)
     }
 
-    /// Rewrites the record of a tenant's stores. An empty text means that the tenant has no record.
+    /// Rewrites the record of a tenant's stores; an empty text means that the tenant has no record. Returns whether the
+    /// record has changed.
     async fn tenant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (tenant, old) = (row.text(0)?, row.text(3)?);
@@ -366,7 +367,7 @@ impl Rewriter<'_> {
         Ok(is_changed)
     }
 
-    /// Rewrites the content of a question.
+    /// Rewrites the content of a question. Returns whether the content has changed.
     async fn question(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (id, client, name) = (row.text(0)?, row.text(3)?, row.text(4)?);
@@ -377,7 +378,8 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), (&id).into(), (&old).into()]).await? > 0)
     }
 
-    /// Rewrites the content of a lasting grant, and the digest by which it is found.
+    /// Rewrites the content of a lasting grant, and the digest by which it is found. Returns whether one of them has
+    /// changed.
     async fn grant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (id, client, tenant) = (row.text(0)?, row.text(3)?, row.text(4)?);

@@ -1,5 +1,5 @@
-//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question: they find an
-//! equal question, void outdated ones, check the limits, and insert the new question.
+//! Defines [`QuestionToAsk`], a question that [`Database::ask`](crate::database::Database::ask) is about to store. Its
+//! methods find an equal question, void outdated ones, check the limits, and insert the new question.
 
 use std::sync::Arc;
 
@@ -99,9 +99,10 @@ impl QuestionToAsk {
     }
 
     /// Finds an open or allowed question that asks the same and whose answer this turn has not used, so that a
-    /// repeated request does not ask people twice. Also finds an announced question of the chat that a person has
-    /// denied before its call was judged: the denial holds although the external state has changed since, for example
-    /// because an earlier call was denied as well. Returns it as [`AskOutcome::Known`]; `None` if there is none.
+    /// repeated request does not ask people twice. In the chat, also finds a question about this call that a person has
+    /// already denied, because the questions about the later calls of a message are asked in advance: such a denial
+    /// holds although the external state has changed since, for example because an earlier call was denied as well.
+    /// Returns the question as [`AskOutcome::Known`]; `None` if there is none.
     pub(super) async fn find_same(
         &self,
         tx: &mut DynTransaction<'_>,

@@ -85,7 +85,8 @@ impl QuestionLimits {
     pub(crate) const UNLIMITED: Self = Self { of_conversation: i64::MAX, of_client: i64::MAX, asked: None };
 
     /// Returns the limit that a further question of this client in this conversation would exceed; `None` if there is
-    /// room. For a question about an offered tool (`is_offer`), `name` is the invented conversation of its server.
+    /// room. For a question about an offered tool (`is_offer`), no conversation asks: `name` is then the invented
+    /// conversation name that the questions about the tools of one server share.
     pub(super) async fn find_reached(
         self,
         tx: &mut DynTransaction<'_>,
