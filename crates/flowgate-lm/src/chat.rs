@@ -76,8 +76,8 @@ pub enum Message {
 
 /// A part of a message.
 ///
-/// The enumeration is exhaustive on purpose, so that every `match` handles every kind of part: a part that a program did
-/// not handle would be shown without its label.
+/// The enumeration is exhaustive on purpose, so that every `match` handles every kind of part: a part that a program
+/// did not handle would be shown without its label.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -130,7 +130,8 @@ pub enum ToolChoice {
     Tool(String),
 }
 
-/// How the message is generated: sampling, reasoning, and when generation stops. `None` leaves a parameter to the server.
+/// How the message is generated: sampling, reasoning, and when generation stops. `None` leaves a parameter to the
+/// server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampling {

@@ -1,5 +1,5 @@
-//! Defines [`ContinuationModel`], the trait of models that continue a plain text. A model without a chat template answers
-//! a question in this way: the prompt ends where the answer begins. Local models implement the trait.
+//! Defines [`ContinuationModel`], the trait of models that continue a plain text. A model without a chat template
+//! answers a question in this way: the prompt ends where the answer begins. Local models implement the trait.
 
 use crate::{BoxFuture, Error};
 
@@ -21,6 +21,7 @@ pub trait ContinuationModel: Send + Sync {
 pub struct ContinuationEnd<'a> {
     /// The most tokens.
     pub tokens: usize,
-    /// The text before which the continuation ends, such as a line break. The stop text is not part of the continuation.
+    /// The text before which the continuation ends, such as a line break. The stop text is not part of the
+    /// continuation.
     pub stop: &'a str,
 }

@@ -1,5 +1,6 @@
-//! Defines [`TextEmbedder`], the trait of models that represent texts by vectors, so that texts of a similar meaning have
-//! similar vectors. The caches of answers in `flowgate-guard`, and the retrievers of the benchmarks, compare such vectors.
+//! Defines [`TextEmbedder`], the trait of models that represent texts by vectors, so that texts of a similar meaning
+//! have similar vectors. The caches of answers in `flowgate-guard`, and the retrievers of the benchmarks, compare such
+//! vectors.
 
 use crate::{Error, HiddenStateModel};
 

@@ -14,9 +14,9 @@
 //! expected squared length `tr(J' F J)`. Each projection costs one backward pass.
 //!
 //! The determinant is estimated from the same gradients: `J' F J` is approximated by the mean of `g g'` over the `k`
-//! gradients `g`, a matrix of rank at most `k`. The determinant then equals that of a matrix with `k` rows, computed from
-//! the inner products of the gradients (restricted to the tokens of the region). This estimate is never above that of
-//! the trace, and does not grow with every token of a long region. With few projections, the estimate is too low if
+//! gradients `g`, a matrix of rank at most `k`. The determinant then equals that of a matrix with `k` rows, computed
+//! from the inner products of the gradients (restricted to the tokens of the region). This estimate is never above that
+//! of the trace, and does not grow with every token of a long region. With few projections, the estimate is too low if
 //! the true rank is higher: it can order regions, but is no bound.
 //!
 //! *GIF: Locally Sound Geometric Information Flow Control for LLMs* (arXiv 2606.23277) bounds information flow by the
@@ -29,7 +29,8 @@ use crate::Error;
 
 /// A model that bounds how much an output can reveal of its input.
 pub trait JacobianModel: Send + Sync {
-    /// Estimates for each token of the prompt the most that the output, `request.continuation`, reveals about it, in nats.
+    /// Estimates for each token of the prompt the most that the output, `request.continuation`, reveals about it, in
+    /// nats.
     ///
     /// # Errors
     /// If the texts are too long for the model, one of them is empty, or a token spans the end of the prompt.
@@ -78,7 +79,8 @@ impl InformationBounds {
 
     /// Returns for each region (a range of bytes of the prompt) the low-rank estimate of what the output reveals about
     /// the region, in nats: half the logarithm of the determinant in the header of this module. The estimate is between
-    /// 0 and the bound of [`of_regions`](Self::of_regions). If the model has computed no products, returns those bounds.
+    /// 0 and the bound of [`of_regions`](Self::of_regions). If the model has computed no products, returns those
+    /// bounds.
     #[must_use]
     pub fn low_rank_of_regions(&self, regions: &[Range<usize>]) -> Vec<f64> {
         if self.products.len() != self.tokens.len() {

@@ -238,8 +238,8 @@ impl DuplicateKeyFinder {
     /// Adds the next key of an object; `entries` are the entries before it. Returns whether the key is new, that is,
     /// not a duplicate.
     ///
-    /// In a short object, the key is compared with all earlier ones. In a longer object, it is compared with them only if
-    /// an earlier key has the same hash, so that an object with many keys does not take quadratic time.
+    /// In a short object, the key is compared with all earlier ones. In a longer object, it is compared with them only
+    /// if an earlier key has the same hash, so that an object with many keys does not take quadratic time.
     fn add(&mut self, entries: &[(Cow<'_, str>, Json<'_>)], key: &str) -> bool {
         let is_new = || entries.iter().all(|(name, _)| name != key);
         if entries.len() < LINEAR_SEARCH_LIMIT {

@@ -25,8 +25,8 @@
 //! | `digest.rs` | identifies a model by what its files contain |
 //! | `load_error.rs` | defines the error of a model that cannot be loaded |
 //!
-//! A model does all its work in one poll of its future: an asynchronous caller must poll the future on a thread that may
-//! block. Results do not depend on earlier requests: a chat may reuse the evaluation of an earlier prompt, but this
+//! A model does all its work in one poll of its future: an asynchronous caller must poll the future on a thread that
+//! may block. Results do not depend on earlier requests: a chat may reuse the evaluation of an earlier prompt, but this
 //! evaluation equals, bit for bit, what the chat would compute itself.
 //!
 //! ```no_run
@@ -143,8 +143,8 @@ impl fmt::Debug for LocalModel {
 }
 
 impl LocalModel {
-    /// Loads the model of a folder, or of a GGUF file. The name of the folder or file becomes the name of the model. This
-    /// name does not identify the weights, but a [`ModelDigest`] does: a caller can add the digest to the name
+    /// Loads the model of a folder, or of a GGUF file. The name of the folder or file becomes the name of the model.
+    /// This name does not identify the weights, but a [`ModelDigest`] does: a caller can add the digest to the name
     /// ([`with_name`](Self::with_name)).
     ///
     /// The files need not be trusted: malformed files are an error, and the memory that they take is bounded by their
@@ -152,8 +152,8 @@ impl LocalModel {
     /// from authors that you trust.
     ///
     /// # Errors
-    /// If a file is missing, cut off or malformed, a tensor does not have the shape that the configuration states, or the
-    /// kind of model is not supported. The error names the file, and the tensor or field.
+    /// If a file is missing, cut off or malformed, a tensor does not have the shape that the configuration states, or
+    /// the kind of model is not supported. The error names the file, and the tensor or field.
     pub fn load(path: &Path, settings: &LocalSettings) -> Result<Self, LoadError> {
         let device = device(path, settings.processor)?;
         if is_gguf(path) {
@@ -176,7 +176,8 @@ impl LocalModel {
         let config_file = folder.join("config.json");
         let map: Map<String, Value> = file::read_json(&config_file)?;
         let mut config = hugging_face::read(&config_file, &map, settings.context)?;
-        // Without an output matrix, the decoder is loaded like one whose output is the embedding (tied), which needs none.
+        // Without an output matrix, the decoder is loaded like one whose output is the embedding (tied), which needs
+        // none.
         config.is_tied |= !has_output;
         let tokenizer = TextTokenizer::read(&folder.join("tokenizer.json"))?;
         let template = ChatTemplate::read(folder)?;
@@ -258,10 +259,10 @@ impl LocalModel {
         Self::assemble(path, config, WeightSource::Gguf(file), device, tokenizer, template, ends)
     }
 
-    /// Loads the decoder with its weights from `source`, and combines the parts into a model. `ends` are the tokens that
-    /// end a message, to which the end token of the template is added. The last component of `path` becomes the name of
-    /// the model, and errors name the whole path. Fails if the tokenizer has more tokens than the embedding has rows, or
-    /// if the weights of the decoder cannot be loaded.
+    /// Loads the decoder with its weights from `source`, and combines the parts into a model. `ends` are the tokens
+    /// that end a message, to which the end token of the template is added. The last component of `path` becomes the
+    /// name of the model, and errors name the whole path. Fails if the tokenizer has more tokens than the embedding has
+    /// rows, or if the weights of the decoder cannot be loaded.
     fn assemble(
         path: &Path,
         config: DecoderConfig,

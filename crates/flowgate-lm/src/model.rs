@@ -22,8 +22,8 @@ pub trait ChatModel: Send + Sync {
     /// cancel. A caller that drops the future cancels as well.
     ///
     /// # Errors
-    /// If the listener cancels, no answer arrives, or the answer cannot be parsed. The caller must then discard the pieces
-    /// that the listener has received.
+    /// If the listener cancels, no answer arrives, or the answer cannot be parsed. The caller must then discard the
+    /// pieces that the listener has received.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

@@ -3,12 +3,12 @@
 //! and replay answers with this module.
 //!
 //! Each line of the file is a JSON object with an answer and its key: the SHA-256 of the model's name and the request.
-//! The file contains answers without their reasoning, and no requests. If several lines have the same key, the last line
-//! applies.
+//! The file contains answers without their reasoning, and no requests. If several lines have the same key, the last
+//! line applies.
 //!
-//! Since the key depends on the name, the name must identify the model. The command line therefore adds the beginning of
-//! the digest of the files (`local::ModelDigest`) to the name of a local model, so that other weights in a folder of the
-//! same name do not get the recorded answers.
+//! Since the key depends on the name, the name must identify the model. The command line therefore adds the beginning
+//! of the digest of the files (`local::ModelDigest`) to the name of a local model, so that other weights in a folder of
+//! the same name do not get the recorded answers.
 
 mod line;
 
@@ -176,8 +176,8 @@ impl<M: ChatModel> RecordedModel<M> {
     fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // The file is taken out of the state, and put back only after a complete write: an answer that was appended to a
-        // partial line would be damaged as well.
+        // The file is taken out of the state, and put back only after a complete write: an answer that was appended to
+        // a partial line would be damaged as well.
         let file = state.file.take().ok_or_else(|| {
             Error::NotRecorded(
                 "an earlier answer was written only in part; record the run again, into another file"

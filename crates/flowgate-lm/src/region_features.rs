@@ -1,7 +1,7 @@
-//! Summarises the attention that an output pays to each region of its prompt in a few numbers, the features of the region
-//! ([`region_features`], [`region_summaries`]), and defines [`RegionClassifier`], the trait of classifiers that decide from
-//! these features which regions the output depends on. The features are those of *RTBAS: Defending LLM Agents Against
-//! Prompt Injection and Privacy Leakage*, section 7.2 (called RTBAS in this file), and further ones.
+//! Summarises the attention that an output pays to each region of its prompt in a few numbers, the features of the
+//! region ([`region_features`], [`region_summaries`]), and defines [`RegionClassifier`], the trait of classifiers that
+//! decide from these features which regions the output depends on. The features are those of *RTBAS: Defending LLM
+//! Agents Against Prompt Injection and Privacy Leakage*, section 7.2 (called RTBAS in this file), and further ones.
 //!
 //! The screener of `flowgate-guard` that reads attention, `flowgate screen train` and `flowgate bench screeners` call
 //! this module.
@@ -36,8 +36,8 @@ pub struct RegionFeatures {
     pub peak: f64,
 }
 
-/// All numbers that one evaluation of a model gives for a region. The *mass* of an output token is the attention that the
-/// token pays to the whole region in one head, from 0 to 1.
+/// All numbers that one evaluation of a model gives for a region. The *mass* of an output token is the attention that
+/// the token pays to the whole region in one head, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RegionSummary {
     /// The features of the paper.
@@ -60,7 +60,8 @@ pub struct RegionSummary {
 pub enum FeatureSet {
     /// Sum, mean and quantiles of the saliency, as in RTBAS, section 7.2.
     Paper,
-    /// The features of `Paper`, the same features with equal weight for each output token, and features of the attention.
+    /// The features of `Paper`, the same features with equal weight for each output token, and features of the
+    /// attention.
     Extended,
 }
 
@@ -130,8 +131,8 @@ impl RegionFeatures {
     }
 }
 
-/// Returns the features of each region (a range of bytes of the prompt), in the order of `regions`. The score of a token
-/// of the prompt is its saliency, added over the tokens of the output as `weighting` states.
+/// Returns the features of each region (a range of bytes of the prompt), in the order of `regions`. The score of a
+/// token of the prompt is its saliency, added over the tokens of the output as `weighting` states.
 ///
 /// A token belongs to the region in which it begins; tokens that the model adds belong to no region. The features of a
 /// region without tokens are 0. If no token of the prompt has a score above 0, the features of all regions are 0.
@@ -144,8 +145,8 @@ pub fn region_features(
     features_of(attention, &attention.saliency(), regions, weighting)
 }
 
-/// Returns the summary of each region (a range of bytes of the prompt), in the order of `regions`. A token belongs to the
-/// region in which it begins, as for [`region_features`].
+/// Returns the summary of each region (a range of bytes of the prompt), in the order of `regions`. A token belongs to
+/// the region in which it begins, as for [`region_features`].
 #[must_use]
 pub fn region_summaries(attention: &Attention, regions: &[Range<usize>]) -> Vec<RegionSummary> {
     let saliency = attention.saliency();
@@ -196,7 +197,8 @@ fn features_of(
     let prompt = attention.prompt_tokens();
     let mut scores = vec![0.0_f64; prompt.len()];
     for row in saliency {
-        // A row has the scores of the tokens of the prompt first. Those of earlier output tokens follow, and are left out.
+        // A row has the scores of the tokens of the prompt first. Those of earlier output tokens follow, and are left
+        // out.
         let row: Vec<f64> = row.iter().take(prompt.len()).map(|score| f64::from(*score)).collect();
         let total: f64 = row.iter().sum();
         // An output token that depends on no token of the prompt is skipped: the divisor would be 0.

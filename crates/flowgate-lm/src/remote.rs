@@ -191,8 +191,8 @@ impl RemoteModel {
     /// Sets whether requests ask the server to cache their beginnings, which later requests of the same chat repeat.
     /// False by default. Affects only the Messages API: servers of the other formats cache without being asked.
     ///
-    /// All requests with the same key of the provider share the cache. A client can therefore learn from the time or the
-    /// reported cost of a request whether another client has sent the same beginning.
+    /// All requests with the same key of the provider share the cache. A client can therefore learn from the time or
+    /// the reported cost of a request whether another client has sent the same beginning.
     #[must_use]
     pub fn prompt_caching(mut self, prompt_caching: bool) -> Self {
         self.prompt_caching = prompt_caching;
@@ -200,8 +200,8 @@ impl RemoteModel {
     }
 
     /// Has the provider run the tool `tool` for each request, which
-    /// [`ProviderTool::request`](crate::chat::ProviderTool::request) must have created. The text of an answer is then the
-    /// output of the tool, with its sources. Answers are not streamed, and functions are not offered to the model.
+    /// [`ProviderTool::request`](crate::chat::ProviderTool::request) must have created. The text of an answer is then
+    /// the output of the tool, with its sources. Answers are not streamed, and functions are not offered to the model.
     #[must_use]
     pub fn for_provider_tool(mut self, tool: ProviderToolUse) -> Self {
         self.provider_tool = Some(tool);
@@ -216,8 +216,8 @@ impl RemoteModel {
     }
 
     /// Keeps connections open for the time `idle` after an answer; by default they are closed. A server may close a
-    /// connection at any time, and a request on a connection that is being closed gets no answer. Therefore use retries,
-    /// and a shorter time than that after which the server closes connections.
+    /// connection at any time, and a request on a connection that is being closed gets no answer. Therefore use
+    /// retries, and a shorter time than that after which the server closes connections.
     #[must_use]
     pub fn keep_connections(mut self, idle: Duration) -> Self {
         self.client.keep_connections(idle);
@@ -282,8 +282,8 @@ impl RemoteModel {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
     }
 
-    /// Requests the embeddings of texts from the same server, whose format must be one of OpenAI's. The request names the
-    /// model.
+    /// Requests the embeddings of texts from the same server, whose format must be one of OpenAI's. The request names
+    /// the model.
     ///
     /// # Errors
     /// If the server has another format, or fails, or its answer does not have one embedding for each text.
@@ -298,15 +298,17 @@ impl RemoteModel {
     }
 
     /// Returns the JSON body of a request, and the offset at which the messages end in this body. The caller stores the
-    /// body up to the offset with the chat, so that the next request need not serialise these messages again. The offset
-    /// is `None` for formats that do not write the messages first, and if the body cannot be serialised and is empty.
+    /// body up to the offset with the chat, so that the next request need not serialise these messages again. The
+    /// offset is `None` for formats that do not write the messages first, and if the body cannot be serialised and is
+    /// empty.
     fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
         let (model, stream) = (self.model.as_str(), self.is_streaming());
         if self.api == Api::ChatCompletions {
             // The field that limits the tokens of the answer has two names; see `new`.
             let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
             let body = SentRequest { request, model, stream, limit }.body();
-            // Serialisation does not fail, since all keys are strings. If it did, the server would reject the empty body.
+            // Serialisation does not fail, since all keys are strings. If it did, the server would reject the empty
+            // body.
             return body.map_or_else(|_| (Vec::new(), None), |(body, end)| (body, Some(end)));
         }
         let mut body = self.api.encode_request(request, model, stream);
@@ -326,9 +328,9 @@ impl RemoteModel {
         self.streaming && self.provider_tool.is_none()
     }
 
-    /// Fills the sampling parameters that the request does not set with the defaults of this model: the token limit, the
-    /// temperature, `top_p`, the seed and the stop sequences, but not the parameters of reasoning. If the result is a copy
-    /// of the request, the serialised messages are moved to the copy.
+    /// Fills the sampling parameters that the request does not set with the defaults of this model: the token limit,
+    /// the temperature, `top_p`, the seed and the stop sequences, but not the parameters of reasoning. If the result is
+    /// a copy of the request, the serialised messages are moved to the copy.
     fn with_defaults<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let default = &self.sampling;
         if *default == Sampling::default() {
@@ -368,9 +370,9 @@ impl ChatModel for RemoteModel {
 }
 
 impl RemoteModel {
-    /// Sends the request, with retries, and reads the answer. Then stores the serialised messages with the chat: the next
-    /// request repeats these messages, and need not serialise them again. Marks the reasoning of the answer as written by
-    /// this model. Fails without sending if the wire format cannot express a feature of the request.
+    /// Sends the request, with retries, and reads the answer. Then stores the serialised messages with the chat: the
+    /// next request repeats these messages, and need not serialise them again. Marks the reasoning of the answer as
+    /// written by this model. Fails without sending if the wire format cannot express a feature of the request.
     async fn complete_with_retries(
         &self,
         request: &Request,
@@ -390,7 +392,8 @@ impl RemoteModel {
             ));
         }
         let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };
-        // `messages_end` is the offset at which the messages end in the body; `None` if nothing is stored with the chat.
+        // `messages_end` is the offset at which the messages end in the body; `None` if nothing is stored with the
+        // chat.
         let (body, messages_end) = self.body(&request);
         let body = Bytes::from(body);
         let path = self.api.path(&self.model, self.is_streaming());
@@ -420,8 +423,8 @@ struct RetriedCompletion<'a> {
 
 impl RetriedCompletion<'_> {
     /// Reads a streamed answer up to its end, and passes its pieces to the listener. While the listener is not ready,
-    /// nothing more is read: a slow listener slows the server down. Each piece raises the estimated output in `cost`. If
-    /// the answer ends early, the failure says that a retry may succeed.
+    /// nothing more is read: a slow listener slows the server down. Each piece raises the estimated output in `cost`.
+    /// If the answer ends early, the failure says that a retry may succeed.
     async fn read_stream(
         &mut self,
         answer: &mut HttpResponse,

@@ -1,5 +1,5 @@
-//! Defines [`ScriptedModel`], a double of a model for tests and benchmarks. It returns given answers in order, or answers
-//! that a function computes from the requests.
+//! Defines [`ScriptedModel`], a double of a model for tests and benchmarks. It returns given answers in order, or
+//! answers that a function computes from the requests.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Splits a stream of bytes into server-sent events ([`EventSplitter`]), and encodes such events ([`SseEvent::encode`]).
-//! All streamed answers of models and of MCP servers have this form.
+//! Splits a stream of bytes into server-sent events ([`EventSplitter`]), and encodes such events
+//! ([`SseEvent::encode`]). All streamed answers of models and of MCP servers have this form.
 //!
 //! This module follows the HTML standard, with one exception: text that is not valid UTF-8 is an error, and is not
 //! repaired.
@@ -71,9 +71,10 @@ pub struct EventSplitter {
 }
 
 impl EventSplitter {
-    /// Takes the next bytes of the stream, and returns the events that end within these bytes. The events are returned one
-    /// by one, so that an error in a later event does not discard earlier ones. An event ends with an empty line; an event
-    /// that has not ended yet is completed by a later call. Dropping the iterator early loses the remaining bytes.
+    /// Takes the next bytes of the stream, and returns the events that end within these bytes. The events are returned
+    /// one by one, so that an error in a later event does not discard earlier ones. An event ends with an empty line;
+    /// an event that has not ended yet is completed by a later call. Dropping the iterator early loses the remaining
+    /// bytes.
     ///
     /// An event that is longer than [`MAX_EVENT`] or not UTF-8 is an error, and this error is the last item.
     pub fn feed<'s>(&'s mut self, bytes: &'s [u8]) -> impl Iterator<Item = Result<SseEvent, Error>> + 's {
@@ -100,12 +101,13 @@ impl EventSplitter {
         self.retry
     }
 
-    /// Reads the bytes of `rest` up to the end of the next event, removes them from `rest`, and returns the event. `None`
-    /// if the bytes end before the event does: later calls continue the event. A line ends with a carriage return, a line
-    /// feed, or both.
+    /// Reads the bytes of `rest` up to the end of the next event, removes them from `rest`, and returns the event.
+    /// `None` if the bytes end before the event does: later calls continue the event. A line ends with a carriage
+    /// return, a line feed, or both.
     fn next(&mut self, rest: &mut &[u8]) -> Result<Option<SseEvent>, Error> {
         while let Some((&first, tail)) = rest.split_first() {
-            // The last line has already ended with a carriage return. A line feed after it belongs to the same line break.
+            // The last line has already ended with a carriage return. A line feed after it belongs to the same line
+            // break.
             if std::mem::take(&mut self.after_return) && first == b'\n' {
                 *rest = tail;
                 continue;
@@ -129,10 +131,10 @@ impl EventSplitter {
         Ok(None)
     }
 
-    /// Interprets the complete line in `self.line`: a field of the current event or, if the line is empty, the end of the
-    /// event. Returns the event that ends with this line; `None` within an event, and for an event without data, which the
-    /// HTML standard discards. Also stores the id and the reconnection time that the stream states. Fails if the line is
-    /// not valid UTF-8.
+    /// Interprets the complete line in `self.line`: a field of the current event or, if the line is empty, the end of
+    /// the event. Returns the event that ends with this line; `None` within an event, and for an event without data,
+    /// which the HTML standard discards. Also stores the id and the reconnection time that the stream states. Fails if
+    /// the line is not valid UTF-8.
     fn end_of_line(&mut self) -> Result<Option<SseEvent>, Error> {
         let bytes = std::mem::take(&mut self.line);
         let line = std::str::from_utf8(&bytes)

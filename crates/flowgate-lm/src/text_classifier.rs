@@ -1,7 +1,7 @@
-//! Defines [`TextClassifier`], which decides with learned weights which labels apply to a text: a logistic regression over
-//! hashed words and pairs of neighbouring words. The weights of one label take 16 KiB. Flowgate's own detector of prompt
-//! injections is such a classifier, which `flowgate bench train-detector` trains; a program can train others. Also defines
-//! [`TextLabelModel`], the trait of this classifier and of models in a folder that classify texts.
+//! Defines [`TextClassifier`], which decides with learned weights which labels apply to a text: a logistic regression
+//! over hashed words and pairs of neighbouring words. The weights of one label take 16 KiB. Flowgate's own detector of
+//! prompt injections is such a classifier, which `flowgate bench train-detector` trains; a program can train others.
+//! Also defines [`TextLabelModel`], the trait of this classifier and of models in a folder that classify texts.
 //!
 //! A [`TextClassifier`] considers which words occur and not what they mean. It can therefore be deceived, and it misses
 //! attacks that its training did not contain. Like every detector, it only helps a reviewer; a rule that must hold uses
@@ -13,13 +13,13 @@ use crate::Error;
 const BUCKETS: usize = 1 << 14;
 /// The passes over the examples.
 const PASSES: u64 = 12;
-/// The logit of a text without known words. It is a constant below 0 and not trained, so that no label applies to such a
-/// text.
+/// The logit of a text without known words. It is a constant below 0 and not trained, so that no label applies to such
+/// a text.
 const PRIOR: f64 = -1.0;
 /// The size of the first steps of the training.
 const RATE: f64 = 0.5;
-/// The number of words of a window. A text is classified window by window, and the window with the highest score counts,
-/// so that much other text cannot hide a sentence.
+/// The number of words of a window. A text is classified window by window, and the window with the highest score
+/// counts, so that much other text cannot hide a sentence.
 const WINDOW: usize = 32;
 /// The words between the beginnings of two windows.
 const STRIDE: usize = 16;
@@ -85,8 +85,8 @@ impl TextClassifier {
     /// [`Error::Cancelled`].
     ///
     /// # Errors
-    /// If there are no labels or too many, if a label is empty or has control characters, if an example does not have one
-    /// entry for each label, or if a label applies to all examples or to none.
+    /// If there are no labels or too many, if a label is empty or has control characters, if an example does not have
+    /// one entry for each label, or if a label applies to all examples or to none.
     pub fn train(
         labels: &[&str],
         examples: &[ClassifiedText],
@@ -243,8 +243,8 @@ impl TextClass {
 }
 
 /// Trains the weights of one label by gradient descent with AdaGrad: the steps of a weight become smaller the more its
-/// gradients add up. `features` and `targets` have one entry for each example: the active features, and whether the label
-/// applies.
+/// gradients add up. `features` and `targets` have one entry for each example: the active features, and whether the
+/// label applies.
 ///
 /// # Errors
 /// If `step` returns true.
@@ -312,8 +312,9 @@ fn probability(logit: f64) -> f64 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// Returns the words of a text in lower case, cut off after [`MAX_WORD`] characters. In a word that has a letter, digits
-/// and signs are replaced by the letters that they resemble, so that a spelling such as `1gn0re` does not hide the word.
+/// Returns the words of a text in lower case, cut off after [`MAX_WORD`] characters. In a word that has a letter,
+/// digits and signs are replaced by the letters that they resemble, so that a spelling such as `1gn0re` does not hide
+/// the word.
 fn words(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '@' && c != '$');
     let words = words.filter(|word| !word.is_empty());

@@ -16,14 +16,14 @@
 //! `known_fields` declares the fields of requests, `fields` reads them, `assembly` assembles streamed answers, and
 //! `writer` streams answers to clients.
 //!
-//! Unknown fields of an answer are ignored, but an answer is rejected if it uses something that the request did not offer,
-//! such as a tool of the provider or a second choice. Every field of a client's request is understood, dropped for a
-//! reason, or rejected by name ([`listed`]); nothing is passed on unexamined.
+//! Unknown fields of an answer are ignored, but an answer is rejected if it uses something that the request did not
+//! offer, such as a tool of the provider or a second choice. Every field of a client's request is understood, dropped
+//! for a reason, or rejected by name ([`listed`]); nothing is passed on unexamined.
 //!
 //! The formats have limits. [`Api::unsupported_feature`] describes a feature of a request that a format cannot express
 //! although the answer depends on it. In addition, only Anthropic's and Gemini's formats can mark a tool output as an
-//! error, only chat completions and Gemini's format have a seed, and Gemini's format cannot limit the calls of a message
-//! to one.
+//! error, only chat completions and Gemini's format have a seed, and Gemini's format cannot limit the calls of a
+//! message to one.
 
 mod assembly;
 pub mod chat_completions;
@@ -127,8 +127,8 @@ pub struct ReceivedRequest {
     pub sources: Sources,
     /// The forms of the request's tools, which the encoder of the answer needs.
     pub tool_forms: ToolForms,
-    /// The id of the earlier answer whose chat the messages continue; `None` if the messages are the whole chat. Only the
-    /// Responses API has such ids. A server that keeps no chats must reject a request with one.
+    /// The id of the earlier answer whose chat the messages continue; `None` if the messages are the whole chat. Only
+    /// the Responses API has such ids. A server that keeps no chats must reject a request with one.
     pub previous_response: Option<String>,
     /// The references to items of earlier answers, which the request contains in place of the items themselves, in the
     /// order of the input. Only the Responses API has references. A server that keeps no chats must reject them.
@@ -151,8 +151,8 @@ pub struct ItemReference {
 }
 
 impl ReceivedRequest {
-    /// Sets the model, and whether the answer is streamed, from `target`, the address of the request. In Gemini's format,
-    /// only the address states them.
+    /// Sets the model, and whether the answer is streamed, from `target`, the address of the request. In Gemini's
+    /// format, only the address states them.
     #[must_use]
     pub fn addressed_to(self, target: &Target) -> Self {
         Self { model: target.model.clone(), stream: target.method == TargetMethod::Stream, ..self }
@@ -213,8 +213,8 @@ impl Api {
     #[must_use]
     pub fn of_path(path: &str) -> Option<(Self, Option<Target>)> {
         let path = path.split('?').next().unwrap_or_default();
-        // A format whose address does not name the model has one path for all requests, so the arguments of `path` make no
-        // difference.
+        // A format whose address does not name the model has one path for all requests, so the arguments of `path` make
+        // no difference.
         let is_fixed = |api: &Self| !api.form().is_addressed() && api.path("", false) == path;
         match Self::ALL.into_iter().find(is_fixed) {
             Some(api) => Some((api, None)),
@@ -229,8 +229,8 @@ impl Api {
         Self::ALL.into_iter().find(|api| (api.form().is_response)(value))
     }
 
-    /// Returns a description, with advice, of a feature of the request that this format cannot express and without which
-    /// the answer would be wrong; `None` if there is no such feature. The text continues [`Error::Unsupported`].
+    /// Returns a description, with advice, of a feature of the request that this format cannot express and without
+    /// which the answer would be wrong; `None` if there is no such feature. The text continues [`Error::Unsupported`].
     #[must_use]
     pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
         (self.form().unsupported_feature)(request)
@@ -250,8 +250,8 @@ impl Api {
         self.decode_request_dropping(body, &DecodeOptions::default())
     }
 
-    /// Decodes the body of a request as [`Self::decode_request`] does, but drops the fields and tools that `dropped` names
-    /// instead of rejecting them.
+    /// Decodes the body of a request as [`Self::decode_request`] does, but drops the fields and tools that `dropped`
+    /// names instead of rejecting them.
     ///
     /// # Errors
     /// If the rest of the body violates the format, or asks for something that a [`Request`] cannot express.
@@ -295,10 +295,10 @@ impl Api {
         self.encode_pieces(completion, &pieces(&completion.text), head, (usage, ReasoningOrder::First))
     }
 
-    /// Encodes an answer as a stream, with one event for each item of `pieces`, which together are the text of the answer.
-    /// `usage` says whether the stream reports the token usage, and `order` where the reasoning is. `usage` affects only
-    /// chat completions, since the other formats always report the usage; `order` affects only the other formats, since
-    /// chat completions have no reasoning.
+    /// Encodes an answer as a stream, with one event for each item of `pieces`, which together are the text of the
+    /// answer. `usage` says whether the stream reports the token usage, and `order` where the reasoning is. `usage`
+    /// affects only chat completions, since the other formats always report the usage; `order` affects only the other
+    /// formats, since chat completions have no reasoning.
     fn encode_pieces(
         self,
         completion: &Completion,
@@ -374,9 +374,9 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Changes the stop reason of an answer with calls from [`Stop::End`] to [`Stop::Calls`]: servers report a normal end if
-/// the request named the tool that must be called. Fails for an answer with the stop reason [`Stop::Calls`] but without
-/// calls.
+/// Changes the stop reason of an answer with calls from [`Stop::End`] to [`Stop::Calls`]: servers report a normal end
+/// if the request named the tool that must be called. Fails for an answer with the stop reason [`Stop::Calls`] but
+/// without calls.
 fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> {
     match completion.stop {
         Stop::End if !completion.calls.is_empty() => completion.stop = Stop::Calls,
@@ -396,8 +396,8 @@ fn data(event: &sse::SseEvent) -> Result<Value, Error> {
         .map_err(|_| Error::Malformed("the `data` of a server-sent event is not valid JSON"))
 }
 
-/// Returns the text of a message whose only part is a text, and an empty text for a message without parts; `None` for any
-/// other message. Encoders send such a text as a string, and other content as a list of parts.
+/// Returns the text of a message whose only part is a text, and an empty text for a message without parts; `None` for
+/// any other message. Encoders send such a text as a string, and other content as a list of parts.
 fn only_text(parts: &[Part]) -> Option<&str> {
     match parts {
         [] => Some(""),
@@ -406,7 +406,8 @@ fn only_text(parts: &[Part]) -> Option<&str> {
     }
 }
 
-/// Returns the URL of an image or of a PDF; a data URL if the part has the content itself. `None` if the part is a text.
+/// Returns the URL of an image or of a PDF; a data URL if the part has the content itself. `None` if the part is a
+/// text.
 fn image_url(part: &Part) -> Option<String> {
     match part {
         Part::Text(_) => None,
@@ -449,8 +450,8 @@ fn is_plain(media_type: &str) -> bool {
     !media_type.is_empty() && !media_type.contains([';', ','])
 }
 
-/// Adds a call to the messages of a chat, for a format in which text and calls are separate items. If the last message is
-/// the model's, the call is added to this message; otherwise, a new message of the model with the call is added.
+/// Adds a call to the messages of a chat, for a format in which text and calls are separate items. If the last message
+/// is the model's, the call is added to this message; otherwise, a new message of the model with the call is added.
 fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     if let Some(Message::Assistant { calls, .. }) = messages.last_mut() {
         calls.push(call);

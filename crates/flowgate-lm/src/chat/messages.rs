@@ -3,8 +3,8 @@
 //!
 //! Each request contains the whole chat, and most of it was already serialised for the previous request. The serialiser
 //! (in `wire::chat_completions`) therefore stores its output with the messages, and extends it for the next request.
-//! The cache survives when messages are appended. Any other change discards the cache, and a clone has no cache, so that
-//! the bytes that are sent always match the current messages.
+//! The cache survives when messages are appended. Any other change discards the cache, and a clone has no cache, so
+//! that the bytes that are sent always match the current messages.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -49,8 +49,8 @@ impl Messages {
     /// Stores `written`, the serialised form of the first messages as they were just sent. The next request takes it
     /// and appends only the messages that are new.
     pub(crate) fn store_serialized_prefix(&self, mut written: SerializedPrefix) {
-        // The buffer also held the rest of the body, such as the tools. If this rest was more than half of the buffer, the
-        // unused memory is released.
+        // The buffer also held the rest of the body, such as the tools. If this rest was more than half of the buffer,
+        // the unused memory is released.
         if written.text.capacity() > 2 * written.text.len() {
             written.text.shrink_to_fit();
         }

@@ -5,8 +5,8 @@
 //! output of the tool would enter the chat without a label. Flowgate therefore offers the model an ordinary function
 //! ([`ProviderTool::spec`]) instead. When the policy permits a call of this function, the caller sends the provider a
 //! separate request to run the tool ([`ProviderTool::request`],
-//! [`RemoteModel::for_provider_tool`](crate::RemoteModel::for_provider_tool)). This request contains the argument of the
-//! call and nothing else of the chat. The text of its answer is the output of the tool.
+//! [`RemoteModel::for_provider_tool`](crate::RemoteModel::for_provider_tool)). This request contains the argument of
+//! the call and nothing else of the chat. The text of its answer is the output of the tool.
 
 use serde_json::{Map, Value, json};
 
@@ -88,8 +88,8 @@ impl ProviderTool {
     ///
     /// # Errors
     /// If the argument is missing, is not a text or is blank, or if the argument of [`WebFetch`](Self::WebFetch) is
-    /// anything but one address: the provider's model would read further words as instructions that were not judged. The
-    /// message is for the model, and says what to write instead.
+    /// anything but one address: the provider's model would read further words as instructions that were not judged.
+    /// The message is for the model, and says what to write instead.
     pub fn request(self, arguments: &Map<String, Value>) -> Result<Request, String> {
         let name = self.argument();
         let argument = arguments.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());

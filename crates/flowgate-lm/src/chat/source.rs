@@ -1,8 +1,8 @@
 //! Defines the provenance of the parts of a user's messages, as the client declares it.
 //!
-//! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client knows where each
-//! part comes from. The client declares the provenance of each part in a field `flowgate` of its request, which is never
-//! sent to a model. The configuration says for each client whether the gateway trusts this declaration.
+//! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client knows where
+//! each part comes from. The client declares the provenance of each part in a field `flowgate` of its request, which is
+//! never sent to a model. The configuration says for each client whether the gateway trusts this declaration.
 
 use std::collections::BTreeMap;
 

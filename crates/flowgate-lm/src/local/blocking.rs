@@ -1,10 +1,10 @@
 //! Finds where the blocked texts of a chat (texts that the model must not attend to) are in its prompt:
 //! [`render_blocking`]. `generate.rs` calls it and hides these pieces of the prompt from the model.
 //!
-//! A chat template is a program that may change what it prints. The chat is therefore rendered twice: unchanged, and with
-//! a mark at both ends of each blocked text. Once the marks are removed, the second prompt must equal the first one. If
-//! the template cuts off, trims or moves a part of a blocked text, rendering fails: otherwise the model could attend to
-//! this part, and the caller would not notice.
+//! A chat template is a program that may change what it prints. The chat is therefore rendered twice: unchanged, and
+//! with a mark at both ends of each blocked text. Once the marks are removed, the second prompt must equal the first
+//! one. If the template cuts off, trims or moves a part of a blocked text, rendering fails: otherwise the model could
+//! attend to this part, and the caller would not notice.
 
 use super::template::ChatTemplate;
 use crate::chat::{Message, Part, ToolSpec};
@@ -29,10 +29,10 @@ pub(super) struct PromptPiece {
     pub(super) is_blocked: bool,
 }
 
-/// Renders a chat as [`ChatTemplate::render`] does, and divides the prompt into pieces: each blocked text is a piece, and
-/// so is each text between blocked ones. If the template prints a message twice, its blocked text becomes two pieces.
-/// Fails if the template cannot render the chat, if it changes or leaves out a blocked text, or if a blocked text is not
-/// in the chat or overlaps another.
+/// Renders a chat as [`ChatTemplate::render`] does, and divides the prompt into pieces: each blocked text is a piece,
+/// and so is each text between blocked ones. If the template prints a message twice, its blocked text becomes two
+/// pieces. Fails if the template cannot render the chat, if it changes or leaves out a blocked text, or if a blocked
+/// text is not in the chat or overlaps another.
 pub(super) fn render_blocking(
     template: &ChatTemplate,
     messages: &[Message],
@@ -181,7 +181,11 @@ mod tests {
         }
         check(TEMPLATE, &[blocked(0, 0, 0..4), blocked(0, 0, 3..6)], "texts to be blocked overlap");
         // Templates that cut off, change or leave out what is blocked.
-        check("{{ messages[1].content[:6] }}", &[blocked(1, 1, 0..9)], "chat template trims, changes or moves");
+        check(
+            "{{ messages[1].content[:6] }}",
+            &[blocked(1, 1, 0..9)],
+            "chat template trims, changes or moves",
+        );
         let changed = "{{ messages[1].content | replace('two', '2') }}";
         check(changed, &[blocked(1, 1, 1..9)], "chat template trims, changes or moves");
         check("{{ messages[0].content }}", &[blocked(1, 1, 0..9)], "chat template trims, changes or moves");

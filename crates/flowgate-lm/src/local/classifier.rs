@@ -47,8 +47,8 @@ impl DependencyClassifier {
     /// early, and returns the network after this pass.
     ///
     /// # Errors
-    /// If the outputs of the examples depend on all their regions, or on none, or if the loss becomes infinite or is not
-    /// a number.
+    /// If the outputs of the examples depend on all their regions, or on none, or if the loss becomes infinite or is
+    /// not a number.
     pub fn train(
         examples: &[ClassifiedRegions],
         features: FeatureSet,
@@ -143,8 +143,8 @@ impl DependencyClassifier {
     /// Builds the layers of the network from its weights, which are named as in PyTorch. Fails if a weight is missing
     /// or has another shape.
     fn assemble(features: FeatureSet, variables: BTreeMap<String, Var>) -> Result<Self> {
-        // The tensors share their storage with the variables, so a change of a variable by the training also changes the
-        // layers.
+        // The tensors share their storage with the variables, so a change of a variable by the training also changes
+        // the layers.
         let tensors = variables.iter().map(|(name, variable)| (name.clone(), variable.as_tensor().clone()));
         let weights = VarBuilder::from_tensors(tensors.collect(), DType::F32, &Device::Cpu);
         // A layer that reads vectors with `inputs` entries.

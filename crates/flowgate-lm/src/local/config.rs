@@ -61,8 +61,8 @@ pub(crate) struct DecoderConfig {
     pub(crate) norm: NormKind,
     /// The constant that a normalisation adds to avoid a division by 0.
     pub(crate) epsilon: f64,
-    /// Whether attention and the feed-forward part normalise their input; otherwise, the sum of their input and output is
-    /// normalised.
+    /// Whether attention and the feed-forward part normalise their input; otherwise, the sum of their input and output
+    /// is normalised.
     pub(crate) norm_first: bool,
     /// Whether the last layer is followed by a normalisation.
     pub(crate) final_norm: bool,

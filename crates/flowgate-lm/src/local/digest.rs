@@ -1,6 +1,6 @@
-//! Defines [`ModelDigest`], which identifies a local model by the content of its files. Two folders with the same name can
-//! have different weights, so everything that depends on the weights (recorded answers, manifests of measurements, a
-//! trained screener) is stored with this digest. The command line computes it.
+//! Defines [`ModelDigest`], which identifies a local model by the content of its files. Two folders with the same name
+//! can have different weights, so everything that depends on the weights (recorded answers, manifests of measurements,
+//! a trained screener) is stored with this digest. The command line computes it.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
@@ -13,8 +13,8 @@ use super::load_error::LoadError;
 use super::weights::safetensors::SafetensorsFolder;
 use super::{LocalModel, is_gguf};
 
-/// The files besides the weights on which the answers of a model depend. A folder may lack some of them, which the digest
-/// then leaves out; [`LocalModel::load`] fails if a file that it needs is missing.
+/// The files besides the weights on which the answers of a model depend. A folder may lack some of them, which the
+/// digest then leaves out; [`LocalModel::load`] fails if a file that it needs is missing.
 const DESCRIPTIONS: [&str; 5] = [
     "chat_template.jinja",
     "config.json",
@@ -29,15 +29,16 @@ const SHORT: usize = 16;
 /// How many bytes of a file are in memory at once.
 const BUFFER: usize = 1 << 20;
 
-/// The SHA-256 of the files of a model: configuration, tokenizer, chat template and weights, with their names and sizes.
+/// The SHA-256 of the files of a model: configuration, tokenizer, chat template and weights, with their names and
+/// sizes.
 ///
 /// Models with equal digests are the same model. The digest depends neither on the name of the folder nor on its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelDigest(String);
 
 impl ModelDigest {
-    /// Computes the digest of the model in a folder, or in a GGUF file, that [`LocalModel::load`] reads. Reads every file as
-    /// a stream, so that hardly any memory is needed.
+    /// Computes the digest of the model in a folder, or in a GGUF file, that [`LocalModel::load`] reads. Reads every
+    /// file as a stream, so that hardly any memory is needed.
     ///
     /// # Errors
     /// If a file cannot be read, or the weights of a folder are missing or malformed.

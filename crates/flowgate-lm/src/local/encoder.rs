@@ -1,8 +1,8 @@
-//! Defines [`Encoder`], a model for sequence classification: it reads a text and gives each label a score. `text_labels.rs`
-//! loads and evaluates encoders.
+//! Defines [`Encoder`], a model for sequence classification: it reads a text and gives each label a score.
+//! `text_labels.rs` loads and evaluates encoders.
 //!
-//! In an encoder, every token attends to all tokens of the text, or in some layers of ModernBERT to those near the token.
-//! The classifier reads the vector of the first token, or the mean of all. The names of the tensors are those of
+//! In an encoder, every token attends to all tokens of the text, or in some layers of ModernBERT to those near the
+//! token. The classifier reads the vector of the first token, or the mean of all. The names of the tensors are those of
 //! `transformers`. Texts are evaluated one at a time, and the queries of a text in pieces, so that the matrices of
 //! attention of a long text stay small.
 
@@ -165,8 +165,8 @@ fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
 }
 
 impl Attention {
-    /// Computes attention for the rows of `x`, the vectors of the tokens. Returns the output of attention for each token,
-    /// which the layer adds to its input.
+    /// Computes attention for the rows of `x`, the vectors of the tokens. Returns the output of attention for each
+    /// token, which the layer adds to its input.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (time, width) = x.dims2()?;
         let head_width = width / self.heads;
@@ -234,8 +234,8 @@ fn window(start: usize, rows: usize, time: usize, reach: usize, device: &Device)
 }
 
 impl FeedForward {
-    /// Maps each row of `x`, the vector of a token. In a gated model, the projection `up` gives two halves: the first is
-    /// activated, and multiplied with the second.
+    /// Maps each row of `x`, the vector of a token. In a gated model, the projection `up` gives two halves: the first
+    /// is activated, and multiplied with the second.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let up = self.up.forward(x)?;
         let inner = if self.is_gated {
@@ -250,8 +250,9 @@ impl FeedForward {
 }
 
 impl Layer {
-    /// Evaluates the layer for the rows of `x`, the vectors of the tokens. Attention and then the feed-forward part each
-    /// add their output to their input. ModernBERT (`is_norm_first`) normalises the input of each part, BERT the sum.
+    /// Evaluates the layer for the rows of `x`, the vectors of the tokens. Attention and then the feed-forward part
+    /// each add their output to their input. ModernBERT (`is_norm_first`) normalises the input of each part, BERT the
+    /// sum.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let normed =
             |norm: Option<&Norm>, x: &Tensor| norm.map_or_else(|| Ok(x.clone()), |norm| norm.forward(x));

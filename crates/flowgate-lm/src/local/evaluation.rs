@@ -1,9 +1,9 @@
 //! Evaluates long texts in pieces, and owns the caches of recent prompts ([`RecentPrompts`]). `generate.rs`,
 //! `continuation.rs`, `score.rs` and `inside.rs` evaluate their texts with this module.
 //!
-//! Each piece ends at a multiple of [`PIECE`] tokens, or at the end of the text. A prompt that begins like an earlier one
-//! reuses the evaluation of a whole number of pieces, so that all matrix products have the same shapes as without reuse,
-//! and the same results.
+//! Each piece ends at a multiple of [`PIECE`] tokens, or at the end of the text. A prompt that begins like an earlier
+//! one reuses the evaluation of a whole number of pieces, so that all matrix products have the same shapes as without
+//! reuse, and the same results.
 
 use candle_core::{D, Tensor};
 
@@ -112,8 +112,9 @@ impl LocalModel {
         self.decoder.forward(&row, cache, probe).map_err(failed)
     }
 
-    /// Evaluates a prompt, and adds it to the recent prompts. The longest beginning that the prompt shares with a recent
-    /// one is not evaluated again. Returns the cache of all tokens of the prompt, and the logits after the last token.
+    /// Evaluates a prompt, and adds it to the recent prompts. The longest beginning that the prompt shares with a
+    /// recent one is not evaluated again. Returns the cache of all tokens of the prompt, and the logits after the last
+    /// token.
     pub(super) fn evaluate_prompt(&self, tokens: &[u32]) -> Result<(KeyValueCache, Vec<f32>), Error> {
         // The last piece is evaluated in any case, for its logits.
         let last = tokens.len().saturating_sub(1) / PIECE * PIECE;
@@ -130,8 +131,9 @@ impl LocalModel {
         Ok((cache, logits))
     }
 
-    /// Evaluates the prompt of a chat with blocked regions. Returns the cache of all tokens of the prompt, and the logits
-    /// after the last token. Recent prompts are neither used nor stored, since blocked regions change the evaluation.
+    /// Evaluates the prompt of a chat with blocked regions. Returns the cache of all tokens of the prompt, and the
+    /// logits after the last token. Recent prompts are neither used nor stored, since blocked regions change the
+    /// evaluation.
     pub(super) fn evaluate_blocking(
         &self,
         tokens: &[u32],

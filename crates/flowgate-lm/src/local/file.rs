@@ -1,5 +1,5 @@
-//! Reads the files of a model with a limit on their size, so that no file can exhaust the memory. All modules that load a
-//! model open their files with this module.
+//! Reads the files of a model with a limit on their size, so that no file can exhaust the memory. All modules that load
+//! a model open their files with this module.
 
 use std::fs::File;
 use std::io::Read;

@@ -41,13 +41,13 @@ impl BlockingModel for LocalModel {
 }
 
 impl LocalModel {
-    /// Generates the next message of a chat: tokens after the prompt, until an end token, a stop sequence or the limit on
-    /// tokens. Passes a piece of text to the listener as soon as it cannot be the beginning of a stop sequence or of a
-    /// call. Passes the calls at the end. No token outside a text of `blocked` reads a token inside this text.
+    /// Generates the next message of a chat: tokens after the prompt, until an end token, a stop sequence or the limit
+    /// on tokens. Passes a piece of text to the listener as soon as it cannot be the beginning of a stop sequence or of
+    /// a call. Passes the calls at the end. No token outside a text of `blocked` reads a token inside this text.
     ///
     /// # Errors
-    /// If the model has no chat template, if the request requires a tool call or a form of the text, if the prompt is too
-    /// long, if a blocked text cannot be located, if the evaluation fails, or if the listener cancels.
+    /// If the model has no chat template, if the request requires a tool call or a form of the text, if the prompt is
+    /// too long, if a blocked text cannot be located, if the evaluation fails, or if the listener cancels.
     async fn generate(
         &self,
         request: &Request,

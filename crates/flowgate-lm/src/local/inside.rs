@@ -1,6 +1,6 @@
-//! Implements [`HiddenStateModel`] and [`AttentionModel`] for local models: computes hidden states, and attention with its
-//! gradients. The screener *attention* of `flowgate_guard` computes from attention and gradients which regions of a chat
-//! the next step depends on.
+//! Implements [`HiddenStateModel`] and [`AttentionModel`] for local models: computes hidden states, and attention with
+//! its gradients. The screener *attention* of `flowgate_guard` computes from attention and gradients which regions of a
+//! chat the next step depends on.
 //!
 //! A request for attention has a prompt and a continuation. The *loss* ([`AttentionLoss`]) measures how improbable the
 //! model finds the tokens of the continuation. The gradient of the loss with respect to the attention shows how much
@@ -8,9 +8,10 @@
 //! is not. Therefore a variable with zeros is added to the attention of each layer: the gradient with respect to this
 //! variable equals that with respect to the attention.
 //!
-//! Gradients are needed only for the tokens that generate the continuation: the last token of the prompt, and the tokens
-//! of the continuation except the last one. All tokens before them are evaluated without a graph of gradients. Memory
-//! therefore grows with the product of the lengths of prompt and continuation, not with the square of the whole length.
+//! Gradients are needed only for the tokens that generate the continuation: the last token of the prompt, and the
+//! tokens of the continuation except the last one. All tokens before them are evaluated without a graph of gradients.
+//! Memory therefore grows with the product of the lengths of prompt and continuation, not with the square of the whole
+//! length.
 
 use candle_core::{D, DType, IndexOp, Tensor, Var};
 
@@ -151,9 +152,9 @@ pub(super) fn attention_and_gradients(
     Ok((weights, slopes))
 }
 
-/// Evaluates `inputs`, which follow the tokens of `cache`, and returns the loss as a tensor that has a gradient. The loss
-/// is a sum over `targets`, the tokens after each input: of their negative log-probabilities or of their margins, as
-/// `loss` selects.
+/// Evaluates `inputs`, which follow the tokens of `cache`, and returns the loss as a tensor that has a gradient. The
+/// loss is a sum over `targets`, the tokens after each input: of their negative log-probabilities or of their margins,
+/// as `loss` selects.
 fn continuation_loss(
     decoder: &Decoder,
     inputs: &[u32],
@@ -184,8 +185,9 @@ fn continuation_loss(
 /// (targets, vocabulary): row `i` predicts `targets[i]`.
 pub(super) fn token_losses(logits: &Tensor, targets: &Tensor) -> candle_core::Result<Tensor> {
     let chosen = logits.gather(&targets.unsqueeze(1)?, D::Minus1)?.squeeze(1)?;
-    // The logarithm of the sum of exponentials. The highest logit is subtracted first, so that no exponential overflows,
-    // and added to the result. The result does not depend on the subtracted number, so this number needs no gradient.
+    // The logarithm of the sum of exponentials. The highest logit is subtracted first, so that no exponential
+    // overflows, and added to the result. The result does not depend on the subtracted number, so this number needs no
+    // gradient.
     let highest = logits.detach().max_keepdim(D::Minus1)?;
     let sum = logits.broadcast_sub(&highest)?.exp()?.sum(D::Minus1)?;
     (sum.log()? + highest.squeeze(1)?)? - chosen

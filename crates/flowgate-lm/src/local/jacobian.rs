@@ -1,8 +1,8 @@
 //! Implements [`JacobianModel`] for local models: estimates how much an output can reveal of each token of its prompt.
 //!
-//! candle returns gradients only for variables. Therefore a variable with zeros is added to the embeddings of all tokens:
-//! the gradient with respect to it equals that with respect to the embeddings. The whole text is evaluated at once, with
-//! a graph of gradients, so memory grows with the square of its length. `crate::jacobian` derives the bound.
+//! candle returns gradients only for variables. Therefore a variable with zeros is added to the embeddings of all
+//! tokens: the gradient with respect to it equals that with respect to the embeddings. The whole text is evaluated at
+//! once, with a graph of gradients, so memory grows with the square of its length. `crate::jacobian` derives the bound.
 
 use candle_core::{D, DType, Result, Tensor, Var};
 use candle_nn::ops;
@@ -20,8 +20,8 @@ const MAX_PROJECTIONS: usize = 256;
 
 impl JacobianModel for LocalModel {
     /// Evaluates the whole text at once, and estimates the bounds by random projections. Also fails for quantised
-    /// weights, which have no gradients, for a number of projections that is not from 1 to [`MAX_PROJECTIONS`], and if
-    /// the evaluation would take too much memory.
+    /// weights, which have no gradients, for a number of projections that is not from 1 to 256, and if the evaluation
+    /// would take too much memory.
     fn information_bounds(
         &self,
         request: &JacobianRequest<'_>,

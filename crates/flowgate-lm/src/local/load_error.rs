@@ -1,6 +1,6 @@
-//! Defines [`LoadError`], the error of a model that cannot be loaded or saved. The error names the file, the problem and,
-//! where it is known, what to do about it, all in one line. All code that reads or writes the files of a local model
-//! returns this error.
+//! Defines [`LoadError`], the error of a model that cannot be loaded or saved. The error names the file, the problem
+//! and, where it is known, what to do about it, all in one line. All code that reads or writes the files of a local
+//! model returns this error.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

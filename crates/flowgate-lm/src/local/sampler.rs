@@ -1,6 +1,6 @@
-//! Defines [`Sampler`], which chooses the next token of a generated text from the logits, and [`SplitMix`], a generator of
-//! random numbers. `generate.rs` and `continuation.rs` use the sampler. The trainer, `classifier.rs` and `jacobian.rs`
-//! use the generator.
+//! Defines [`Sampler`], which chooses the next token of a generated text from the logits, and [`SplitMix`], a generator
+//! of random numbers. `generate.rs` and `continuation.rs` use the sampler. The trainer, `classifier.rs` and
+//! `jacobian.rs` use the generator.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -19,8 +19,8 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Creates a sampler with the parameters of a request. Without a temperature, or with a negative one, the sampler
-    /// always selects the most probable token. Without a seed, it uses a random seed. Without `top_p`, it draws from all
-    /// tokens.
+    /// always selects the most probable token. Without a seed, it uses a random seed. Without `top_p`, it draws from
+    /// all tokens.
     pub(super) fn new(sampling: &Sampling) -> Self {
         Self {
             temperature: sampling.temperature.unwrap_or(0.0).max(0.0),

@@ -1,6 +1,7 @@
 //! Implements [`ScoringModel`] for local models: computes the log-probability of each token of a given continuation.
-//! Continuations are evaluated in batches, from the caches of their prefixes. The evaluation of a continuation stops when
-//! the sum of its log-probabilities falls below the bound of the request, since the caller then needs no exact score.
+//! Continuations are evaluated in batches, from the caches of their prefixes. The evaluation of a continuation stops
+//! when the sum of its log-probabilities falls below the bound of the request, since the caller then needs no exact
+//! score.
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use super::evaluation::{PIECE, common_length, failed};
 use super::tokenizer::TokenizedPair;
 use crate::{BoxFuture, Error, Prefix, Score, ScoreRequest, ScoredToken, ScoringModel};
 
-/// The most tokens of a batch. The tokens of a common prefix count for each row, since each row gets its own copy of the
-/// cache.
+/// The most tokens of a batch. The tokens of a common prefix count for each row, since each row gets its own copy of
+/// the cache.
 const BATCH_TOKENS: usize = 1 << 13;
 /// How many columns of a batch are evaluated before the sums are compared with the bounds again.
 const BOUNDED_PIECE: usize = 16;
@@ -88,9 +89,9 @@ impl ScoreTask<'_> {
     }
 }
 
-/// Divides tasks into batches of bounded size, and returns the indices of the tasks of each batch. A batch has tasks that
-/// take the same number of tokens from a cache, possibly from the caches of different prefixes, which are then stacked.
-/// Tasks of similar length come into the same batch, since its rows are padded to the longest.
+/// Divides tasks into batches of bounded size, and returns the indices of the tasks of each batch. A batch has tasks
+/// that take the same number of tokens from a cache, possibly from the caches of different prefixes, which are then
+/// stacked. Tasks of similar length come into the same batch, since its rows are padded to the longest.
 fn batches(tasks: &[ScoreTask<'_>]) -> Vec<Vec<usize>> {
     let length = |task: &ScoreTask<'_>| task.pair.text.ids.len();
     let mut order: Vec<(usize, &ScoreTask<'_>)> = tasks.iter().enumerate().collect();
@@ -115,9 +116,9 @@ fn batches(tasks: &[ScoreTask<'_>]) -> Vec<Vec<usize>> {
 }
 
 impl LocalModel {
-    /// Returns the cache of a prefix, and the number of first tokens that the prefix shares with `tokens`: only this part
-    /// of the cache applies to the text with these tokens. Returns an empty cache and 0 if there is no prefix, or if
-    /// another model evaluated the prefix.
+    /// Returns the cache of a prefix, and the number of first tokens that the prefix shares with `tokens`: only this
+    /// part of the cache applies to the text with these tokens. Returns an empty cache and 0 if there is no prefix, or
+    /// if another model evaluated the prefix.
     pub(super) fn cached_prefix(&self, prefix: Option<&Prefix>, tokens: &[u32]) -> (KeyValueCache, usize) {
         match prefix.and_then(Prefix::state::<PrefixState>) {
             Some(state) if Arc::ptr_eq(&state.model, &self.identity) => {
@@ -147,8 +148,8 @@ impl LocalModel {
         Ok(batches(&tasks).len())
     }
 
-    /// Returns the cache with which the rows of a batch begin: the first `length` tokens of each task. If all tasks have
-    /// the same prefix, the cache has one row, which they share; otherwise, it has a row for each task.
+    /// Returns the cache with which the rows of a batch begin: the first `length` tokens of each task. If all tasks
+    /// have the same prefix, the cache has one row, which they share; otherwise, it has a row for each task.
     fn batch_cache(&self, tasks: &[&ScoreTask<'_>], length: usize) -> Result<KeyValueCache, Error> {
         // The address identifies the stored cache of a prefix; it is 0 without one.
         let address = |task: &ScoreTask<'_>| {
@@ -182,10 +183,11 @@ impl LocalModel {
         Ok(ScoreTask { request, pair, cached, score: Score::default(), sum: 0.0 })
     }
 
-    /// Scores the tasks with the indices `batch`, and writes the scores into the tasks. All of them take the same number
-    /// of tokens from the caches of their prefixes. Each task is one row of a batch, and a column is the position of a
-    /// token in its text. Evaluates the rows piece by piece, and removes a row as soon as its task is scored or below its
-    /// bound. Rows that are shorter than others are padded with token 0, on which no earlier token depends.
+    /// Scores the tasks with the indices `batch`, and writes the scores into the tasks. All of them take the same
+    /// number of tokens from the caches of their prefixes. Each task is one row of a batch, and a column is the
+    /// position of a token in its text. Evaluates the rows piece by piece, and removes a row as soon as its task is
+    /// scored or below its bound. Rows that are shorter than others are padded with token 0, on which no earlier token
+    /// depends.
     fn score_rows(&self, tasks: &mut [ScoreTask<'_>], batch: &[usize]) -> Result<(), Error> {
         // Returns the index of a task if the task needs more evaluation.
         let if_open = |tasks: &[ScoreTask<'_>], row: usize| {

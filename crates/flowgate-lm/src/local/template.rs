@@ -135,8 +135,8 @@ fn failed(error: &minijinja::Error) -> Error {
 }
 
 /// Returns the source of the template from `value`, the field `chat_template`: either the source itself, or a list of
-/// named templates, of which the template `default` is used. `None` if the list has no such template, or if the value has
-/// another form.
+/// named templates, of which the template `default` is used. `None` if the list has no such template, or if the value
+/// has another form.
 fn default_template(value: &Value) -> Option<&str> {
     let is_default = |template: &&Value| template.get("name").and_then(Value::as_str) == Some("default");
     match value {

@@ -1,10 +1,11 @@
 //! Defines [`LocalTextClassifier`], a model in a folder that classifies texts: for example a detector of prompt
-//! injections, of topics or of harmful language. A program can answer an extern predicate of a policy with such a model.
+//! injections, of topics or of harmful language. A program can answer an extern predicate of a policy with such a
+//! model.
 //!
 //! The folder has a model for *sequence classification* as Hugging Face distributes it. The model is either an encoder
-//! (BERT, RoBERTa, XLM-RoBERTa or ModernBERT, in `encoder.rs`), or a decoder that this crate supports. Such a decoder has
-//! no output matrix, but a matrix `score.weight` with a row for each label. The field `id2label` of `config.json` names
-//! the labels.
+//! (BERT, RoBERTa, XLM-RoBERTa or ModernBERT, in `encoder.rs`), or a decoder that this crate supports. Such a decoder
+//! has no output matrix, but a matrix `score.weight` with a row for each label. The field `id2label` of `config.json`
+//! names the labels.
 
 use std::path::Path;
 
@@ -149,8 +150,8 @@ impl TextLabelModel for LocalTextClassifier {
     }
 }
 
-/// Returns the labels of a configuration, in the order of their numbers. Fails if the numbers do not run from 0 on without
-/// a gap, or if there are too many labels.
+/// Returns the labels of a configuration, in the order of their numbers. Fails if the numbers do not run from 0 on
+/// without a gap, or if there are too many labels.
 fn labels(config: &Map<String, Value>) -> Result<Vec<String>, String> {
     let form = "expected `id2label`, an object with a text for each number from 0 on; use a model for sequence \
         classification";

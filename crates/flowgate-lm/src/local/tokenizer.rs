@@ -1,7 +1,7 @@
 //! Defines [`TextTokenizer`], which converts texts to tokens and back. It returns for each token the byte range of the
 //! text that the token spells, so that scores and attention can be attributed to regions of the text.
-//! [`LocalModel`](super::LocalModel), the classifier of texts and the trainer use this module. The submodule `gguf` reads
-//! the tokenizer of a GGUF file.
+//! [`LocalModel`](super::LocalModel), the classifier of texts and the trainer use this module. The submodule `gguf`
+//! reads the tokenizer of a GGUF file.
 
 mod gguf;
 
@@ -64,9 +64,9 @@ impl TextTokenizer {
         Self::from_json(path, gguf::tokenizer_json(path, metadata)?)
     }
 
-    /// Loads a tokenizer from `value`, the content of a `tokenizer.json`. Changes its options, so that texts are neither
-    /// cut off nor padded, and the span of a token includes the spaces that the token spells. `path` names the file in
-    /// errors.
+    /// Loads a tokenizer from `value`, the content of a `tokenizer.json`. Changes its options, so that texts are
+    /// neither cut off nor padded, and the span of a token includes the spaces that the token spells. `path` names the
+    /// file in errors.
     pub(super) fn from_json(path: &Path, mut value: Value) -> Result<Self, LoadError> {
         if let Some(map) = value.as_object_mut() {
             // Texts are evaluated whole, without padding.
@@ -103,8 +103,8 @@ impl TextTokenizer {
         self.convert(text, true)
     }
 
-    /// Converts a text to the ids of its tokens, including those that the tokenizer adds at the beginning and at the end.
-    /// An encoder needs both, since it reads whole texts.
+    /// Converts a text to the ids of its tokens, including those that the tokenizer adds at the beginning and at the
+    /// end. An encoder needs both, since it reads whole texts.
     pub(super) fn encode_whole(&self, text: &str) -> Result<Vec<u32>, Error> {
         Ok(self.tokenizer.encode(text, true).map_err(failed)?.get_ids().to_vec())
     }
@@ -115,8 +115,8 @@ impl TextTokenizer {
         self.convert(text, false)
     }
 
-    /// Converts a text to tokens. `with_added` says whether the tokenizer adds its tokens at the beginning. Special tokens
-    /// that it adds at the end are removed, since the model continues the text.
+    /// Converts a text to tokens. `with_added` says whether the tokenizer adds its tokens at the beginning. Special
+    /// tokens that it adds at the end are removed, since the model continues the text.
     fn convert(&self, text: &str, with_added: bool) -> Result<TokenizedText, Error> {
         let encoding = self.tokenizer.encode(text, with_added).map_err(failed)?;
         let mut ids = encoding.get_ids().to_vec();
@@ -171,8 +171,8 @@ impl TextTokenizer {
         Ok(TokenizedPair { text: parts, boundary })
     }
 
-    /// Returns a function to which the caller passes the tokens of a text one by one. The function returns the characters
-    /// that the token completes, or `None` if it completes none.
+    /// Returns a function to which the caller passes the tokens of a text one by one. The function returns the
+    /// characters that the token completes, or `None` if it completes none.
     pub(super) fn stream(&self) -> impl FnMut(u32) -> Result<Option<String>, Error> + Send + '_ {
         let mut stream = self.tokenizer.decode_stream(false);
         move |token| stream.step(token).map_err(failed)
@@ -193,8 +193,8 @@ fn failed(error: tokenizers::Error) -> Error {
     ))
 }
 
-/// Sets the option `trim_offsets` in the configuration of a tokenizer's post-processor to false: the spans of tokens then
-/// include their spaces, and every byte of a text belongs to a token. Searches for the option in the nested
+/// Sets the option `trim_offsets` in the configuration of a tokenizer's post-processor to false: the spans of tokens
+/// then include their spaces, and every byte of a text belongs to a token. Searches for the option in the nested
 /// configuration, up to `depth` levels deep.
 fn keep_spaces(processor: &mut Value, depth: usize) {
     let Some(depth) = depth.checked_sub(1) else { return };

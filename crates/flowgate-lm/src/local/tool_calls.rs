@@ -1,5 +1,5 @@
-//! Defines [`CallFilter`], which separates tool calls from text in the output of a local model. `generate.rs` feeds it the
-//! pieces that the model generates, and passes on to the listener only text that cannot be the beginning of a call.
+//! Defines [`CallFilter`], which separates tool calls from text in the output of a local model. `generate.rs` feeds it
+//! the pieces that the model generates, and passes on to the listener only text that cannot be the beginning of a call.
 //!
 //! | form | models |
 //! |---|---|
@@ -32,9 +32,9 @@ impl CallFilter {
         Self { is_active: !tools.is_empty(), ..Self::default() }
     }
 
-    /// Searches the generated text that was not passed on for the stop sequences `stops`, of which empty ones are ignored.
-    /// If the text contains a stop sequence, drops the text from the first one on, and returns true: the message ends
-    /// there.
+    /// Searches the generated text that was not passed on for the stop sequences `stops`, of which empty ones are
+    /// ignored. If the text contains a stop sequence, drops the text from the first one on, and returns true: the
+    /// message ends there.
     pub(super) fn stop_at(&mut self, stops: &[String]) -> bool {
         let rest = self.all.get(self.passed..).unwrap_or_default();
         let stop_start =
@@ -50,9 +50,9 @@ impl CallFilter {
         self.all.push_str(piece);
     }
 
-    /// Returns the text that can now be passed on to the listener, and marks it as passed on. This text ends where a call
-    /// begins or may begin, and before the last `held_back` bytes of the generated text, which may be the beginning of a
-    /// stop sequence.
+    /// Returns the text that can now be passed on to the listener, and marks it as passed on. This text ends where a
+    /// call begins or may begin, and before the last `held_back` bytes of the generated text, which may be the
+    /// beginning of a stop sequence.
     pub(super) fn take_text(&mut self, held_back: usize) -> String {
         let mut end = self.text_end().min(self.all.len().saturating_sub(held_back));
         while !self.all.is_char_boundary(end) {
@@ -82,9 +82,10 @@ impl CallFilter {
         text
     }
 
-    /// Returns the offset up to which the generated text is certainly not part of a call: the offset of the first call, or
-    /// of characters at the end of the text that may become the opening mark of a call. White space before this offset is
-    /// left out as well, since a call may follow. If the request offers no tools, returns the end of the text.
+    /// Returns the offset up to which the generated text is certainly not part of a call: the offset of the first call,
+    /// or of characters at the end of the text that may become the opening mark of a call. White space before this
+    /// offset is left out as well, since a call may follow. If the request offers no tools, returns the end of the
+    /// text.
     fn text_end(&self) -> usize {
         if !self.is_active {
             return self.all.len();
@@ -103,9 +104,9 @@ impl CallFilter {
         self.all.get(..self.all.len() - cut).unwrap_or_default().trim_end().len()
     }
 
-    /// Returns the offset at which the first call seems to begin: at the first opening mark, such as `<tool_call>`, or at a
-    /// `{` that begins the message. If the text from there on turns out not to be a call, [`Self::finish`] returns it as
-    /// text. `None` if the text has no such place, or if the request offers no tools.
+    /// Returns the offset at which the first call seems to begin: at the first opening mark, such as `<tool_call>`, or
+    /// at a `{` that begins the message. If the text from there on turns out not to be a call, [`Self::finish`] returns
+    /// it as text. `None` if the text has no such place, or if the request offers no tools.
     fn call_start(&self) -> Option<usize> {
         if !self.is_active {
             return None;
@@ -120,8 +121,9 @@ impl CallFilter {
 }
 
 /// Parses a text that consists only of calls of `tools`: one JSON object, or calls between the marks in [`FORMS`]. The
-/// calls get the ids `call_N`, with numbers from `first_id` on. Returns `None` if there is no call, if a call is malformed
-/// or names another tool, or if there is other text. The caller then treats the whole text as text of the message.
+/// calls get the ids `call_N`, with numbers from `first_id` on. Returns `None` if there is no call, if a call is
+/// malformed or names another tool, or if there is other text. The caller then treats the whole text as text of the
+/// message.
 fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall>> {
     let mut objects = Vec::new();
     let mut rest = text.trim();

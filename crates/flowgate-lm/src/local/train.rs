@@ -1,10 +1,10 @@
 //! Defines [`Trainer`], which trains Flowgate's own small models. `flowgate lm train` runs a training.
 //!
-//! A training is determined by its [`TrainingSettings`], its examples and the kind of processor. It can be stopped after
-//! any step and resumed from its folder. A resumed training gives the same weights, bit for bit, as one that was not
-//! stopped, and the number of cores does not change them. A GPU, or a processor with other vector instructions, gives
-//! different weights, because it adds numbers in another order and therefore rounds differently. The folder of a training
-//! is also a model that `LocalModel::load` reads.
+//! A training is determined by its [`TrainingSettings`], its examples and the kind of processor. It can be stopped
+//! after any step and resumed from its folder. A resumed training gives the same weights, bit for bit, as one that was
+//! not stopped, and the number of cores does not change them. A GPU, or a processor with other vector instructions,
+//! gives different weights, because it adds numbers in another order and therefore rounds differently. The folder of a
+//! training is also a model that `LocalModel::load` reads.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -138,8 +138,8 @@ impl Trainer {
     }
 
     /// Combines the parts of a training, which are new or were read from a folder, and loads a decoder with the weights
-    /// of `variables`. `config` and `tokenizer_json` are the contents of the model's `config.json` and `tokenizer.json`.
-    /// Errors name `source`: the folder, or a word if there is none.
+    /// of `variables`. `config` and `tokenizer_json` are the contents of the model's `config.json` and
+    /// `tokenizer.json`. Errors name `source`: the folder, or a word if there is none.
     fn assemble(
         source: &Path,
         settings: TrainingSettings,
@@ -377,7 +377,8 @@ impl Trainer {
         let rows = &group.rows;
         // The number of inputs of a row: each token but the last one predicts the token after it.
         let time = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0).saturating_sub(1);
-        // For all rows, one after the other: the input tokens, the target token after each input, and the target's weight.
+        // For all rows, one after the other: the input tokens, the target token after each input, and the target's
+        // weight.
         let (mut inputs, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows {
             // Padding has the token 0 and the weight 0.

@@ -1,6 +1,6 @@
 //! Defines [`Weights`], which provides the decoder with its tensors from the files of a model. The decoder requests a
-//! tensor by its role, such as the query matrix of a layer. `names.rs` maps roles to the names of tensors; `safetensors.rs`
-//! and `gguf.rs` read the files.
+//! tensor by its role, such as the query matrix of a layer. `names.rs` maps roles to the names of tensors;
+//! `safetensors.rs` and `gguf.rs` read the files.
 //!
 //! Before the content of a tensor is read, its shape is compared with the shape that the configuration needs, so that
 //! memory is bounded by the size of the files.
@@ -88,7 +88,8 @@ impl Weights {
         )
     }
 
-    /// Returns whether the source has a tensor of this role; false if the format of the source has no name for the role.
+    /// Returns whether the source has a tensor of this role; false if the format of the source has no name for the
+    /// role.
     pub(crate) fn has(&self, role: TensorRole) -> bool {
         self.name(role).is_ok_and(|name| match &self.source {
             WeightSource::Safetensors(folder) => folder.has(&name),

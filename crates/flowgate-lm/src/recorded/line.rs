@@ -20,8 +20,8 @@ pub(super) fn text(request: &Request) -> String {
 }
 
 /// Returns the parts of a request on which the key of its recorded answer depends, as JSON. The reasoning of earlier
-/// messages (which is not recorded) and the parameters `reasoning`, `verbosity` and `single_call` are left out: requests
-/// that differ only in these parts get the same recorded answer.
+/// messages (which is not recorded) and the parameters `reasoning`, `verbosity` and `single_call` are left out:
+/// requests that differ only in these parts get the same recorded answer.
 fn canonical(request: &Request) -> Value {
     let messages: Vec<Value> = request.messages.iter().map(message).collect();
     let tools = request.tools.iter().map(|tool| json!([tool.name, tool.description, tool.parameters]));
@@ -43,8 +43,8 @@ fn canonical(request: &Request) -> Value {
         "seed": sampling.seed,
         "stop": sampling.stop,
     });
-    // A request that demands no form of the text has no such field, so that answers which were recorded before the field
-    // existed are still found.
+    // A request that demands no form of the text has no such field, so that answers which were recorded before the
+    // field existed are still found.
     if let (Some(format), Some(fields)) = (&request.format, canonical.as_object_mut()) {
         fields.insert("format".to_owned(), output_format(format));
     }
@@ -61,8 +61,8 @@ fn output_format(format: &OutputFormat) -> Value {
     }
 }
 
-/// Returns a message as JSON that is hashed for the key. Leaves out the reasoning of the message, which is not recorded. A
-/// tool output that does not say whether the tool failed counts as a success.
+/// Returns a message as JSON that is hashed for the key. Leaves out the reasoning of the message, which is not
+/// recorded. A tool output that does not say whether the tool failed counts as a success.
 fn message(message: &Message) -> Value {
     match message {
         Message::System(content) => json!({"system": parts(content)}),
@@ -111,8 +111,8 @@ fn sort_keys(value: &Value) -> Value {
 const STOPS: [(Stop, &str); 4] =
     [(Stop::End, "end"), (Stop::Calls, "calls"), (Stop::Length, "length"), (Stop::Refused, "refused")];
 
-/// Encodes an answer, without its reasoning, as a line of the file, with the line break. `key` is the key of the request.
-/// `model`, the name of the model, is written only for people who read the file: [`read`] ignores it.
+/// Encodes an answer, without its reasoning, as a line of the file, with the line break. `key` is the key of the
+/// request. `model`, the name of the model, is written only for people who read the file: [`read`] ignores it.
 pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     let stop = STOPS.iter().find(|(stop, _)| *stop == completion.stop).map(|(_, name)| *name);
     let answer = json!({

@@ -1,5 +1,5 @@
-//! Defines [`HttpClient`], which sends a request to a model server over HTTP, within the budget, and sends it again after
-//! failures that may be temporary.
+//! Defines [`HttpClient`], which sends a request to a model server over HTTP, within the budget, and sends it again
+//! after failures that may be temporary.
 //!
 //! [`RemoteModel`](super::RemoteModel) and [`Scorer`](super::score::Scorer) own a client. Clones of a client share its
 //! connections. A clone whose connection settings are changed gets connections of its own.
@@ -196,8 +196,8 @@ impl HttpClient {
     }
 
     /// Adds a header to all requests. The value is not shown in debug output, since it may be the key of the provider's
-    /// account. Fails if the value contains characters that a header cannot contain. The text of the error is for a key;
-    /// callers that add another header ignore the error.
+    /// account. Fails if the value contains characters that a header cannot contain. The text of the error is for a
+    /// key; callers that add another header ignore the error.
     pub(super) fn header(&mut self, name: &'static str, value: String) -> Result<(), Error> {
         let value = HeaderValue::try_from(value);
         let mut value = value.map_err(|_| {
@@ -235,10 +235,10 @@ impl HttpClient {
 
     /// Sends a JSON body to `path`, below the base address, and returns what `handler` reads from the answer.
     ///
-    /// An attempt can fail while the request is sent or while the answer is read. It is then repeated if the retry policy
-    /// and the time limit of the whole request allow it; otherwise its error is returned. Each attempt counts in the
-    /// budget. Also fails if the budget is spent, if `handler` ends the request before a retry, and outside of a Tokio
-    /// runtime.
+    /// An attempt can fail while the request is sent or while the answer is read. It is then repeated if the retry
+    /// policy and the time limit of the whole request allow it; otherwise its error is returned. Each attempt counts in
+    /// the budget. Also fails if the budget is spent, if `handler` ends the request before a retry, and outside of a
+    /// Tokio runtime.
     pub(super) async fn ask<E: ResponseHandler>(
         &self,
         path: &str,
@@ -309,13 +309,14 @@ impl HttpClient {
         HttpResponse::read_head((response, open), deadline, !self.connections.idle.is_zero()).await
     }
 
-    /// Waits for the head of the answer, which the future `sent` returns. The wait has two parts: until `sending` reports
-    /// that the request is being sent, and from then on until the answer begins, within the time limit for the first
-    /// byte. Fails with [`Error::Timeout`] after that limit, or after `deadline`, the end of the time limit of the whole
-    /// request.
+    /// Waits for the head of the answer, which the future `sent` returns. The wait has two parts: until `sending`
+    /// reports that the request is being sent, and from then on until the answer begins, within the time limit for the
+    /// first byte. Fails with [`Error::Timeout`] after that limit, or after `deadline`, the end of the time limit of
+    /// the whole request.
     ///
     /// The HTTP client itself limits the time for establishing a connection. If the server permits no further open
-    /// request on the connection, the request waits until an earlier request ends, and only `deadline` limits this wait.
+    /// request on the connection, the request waits until an earlier request ends, and only `deadline` limits this
+    /// wait.
     async fn await_head(
         &self,
         sent: impl Future<Output = reqwest::Result<reqwest::Response>>,

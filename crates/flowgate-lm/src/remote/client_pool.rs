@@ -1,9 +1,9 @@
 //! Defines [`ClientPool`], which spreads the requests to one server over several HTTP clients, each with connections of
 //! its own. `client.rs` owns a pool for each set of connection settings.
 //!
-//! Over HTTP/2, an HTTP client has one connection to a server, and the server limits the number of open requests on this
-//! connection, usually to 100 or more. A further request would wait until another request ends. The pool creates another
-//! HTTP client for it instead.
+//! Over HTTP/2, an HTTP client has one connection to a server, and the server limits the number of open requests on
+//! this connection, usually to 100 or more. A further request would wait until another request ends. The pool creates
+//! another HTTP client for it instead.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,6 @@
 //! Maps errors of the HTTP client to errors of models, without content of the request, and decides after which errors a
-//! retry may succeed. `client.rs` and `response.rs` call this module. It also recognises failures of TLS, for the gateway.
+//! retry may succeed. `client.rs` and `response.rs` call this module. It also recognises failures of TLS, for the
+//! gateway.
 //!
 //! The HTTP client reports an error as a chain of causes, from its own error to the error of the operating system. The
 //! most specific cause in the chain determines the result.
@@ -26,8 +27,8 @@ pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
         ));
     }
     if error.is_timeout() {
-        // A timeout is retried only if no connection was established: the server has then done no work that a retry would
-        // repeat.
+        // A timeout is retried only if no connection was established: the server has then done no work that a retry
+        // would repeat.
         let timeout = AttemptFailure::from(Error::Timeout);
         return AttemptFailure { is_retryable: error.is_connect(), ..timeout };
     }

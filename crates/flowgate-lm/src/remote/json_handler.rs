@@ -24,8 +24,8 @@ impl ResponseHandler for JsonHandler<'_> {
     type Out = Value;
 
     /// Reads the answer as one JSON text. The cost is first estimated from the size of the request; the usage that the
-    /// server reports replaces the estimate. The budget, if there is one, is charged when `cost` is dropped, and so also
-    /// for an answer that cannot be read. Fails if the answer describes an error.
+    /// server reports replaces the estimate. The budget, if there is one, is charged when `cost` is dropped, and so
+    /// also for an answer that cannot be read. Fails if the answer describes an error.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
         let mut cost = self.client.budget.as_ref().map(|budget| {
             let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0, cached: 0 };

@@ -32,14 +32,15 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    /// Returns the whole body as one frame at the first call, and `None`, the end of the body, at the next call. The first
-    /// call also notifies `client.rs` that the HTTP client is sending the request.
+    /// Returns the whole body as one frame at the first call, and `None`, the end of the body, at the next call. The
+    /// first call also notifies `client.rs` that the HTTP client is sending the request.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(sending) = self.sending.take() {
-            // `send` fails if the request was abandoned and its receiver no longer exists. Nobody needs the notice then.
+            // `send` fails if the request was abandoned and its receiver no longer exists. Nobody needs the notice
+            // then.
             let _ = sending.send(());
         }
         Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))

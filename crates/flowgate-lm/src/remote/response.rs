@@ -1,8 +1,8 @@
 //! Defines [`HttpResponse`], the answer of a server: reads its head, and its body piece by piece, within the limits on
 //! time and size.
 //!
-//! [`HttpClient`](super::client::HttpClient) creates an [`HttpResponse`] for each attempt of a request, and the request's
-//! [`ResponseHandler`](super::client::ResponseHandler) reads it.
+//! [`HttpClient`](super::client::HttpClient) creates an [`HttpResponse`] for each attempt of a request, and the
+//! request's [`ResponseHandler`](super::client::ResponseHandler) reads it.
 
 use std::time::Duration;
 
@@ -136,8 +136,8 @@ impl HttpResponse {
 
     /// Reads the few bytes between the end of a complete answer and the end of the body, so that the connection can be
     /// used again. If these bytes do not arrive within [`DRAIN_WAIT`], a background task waits for them instead of the
-    /// caller, for at most [`MAX_DRAIN_TIME`]. If the body does not end by then, the connection is closed. Does nothing if
-    /// connections are not used again.
+    /// caller, for at most [`MAX_DRAIN_TIME`]. If the body does not end by then, the connection is closed. Does nothing
+    /// if connections are not used again.
     pub(super) async fn release_connection(self) {
         if !self.is_connection_kept {
             return;

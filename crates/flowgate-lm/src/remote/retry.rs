@@ -1,5 +1,5 @@
-//! Defines [`RetryPolicy`], which decides whether, and after which delay, [`HttpClient`](super::client::HttpClient) sends a
-//! failed request again: only after temporary failures, such as a busy server, and a limited number of times.
+//! Defines [`RetryPolicy`], which decides whether, and after which delay, [`HttpClient`](super::client::HttpClient)
+//! sends a failed request again: only after temporary failures, such as a busy server, and a limited number of times.
 
 use std::sync::Arc;
 use std::time::Duration;

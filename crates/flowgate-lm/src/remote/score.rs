@@ -1,5 +1,5 @@
-//! Defines [`Scorer`], which implements [`ScoringModel`] for a remote server: it requests the log-probability of a given
-//! text by one of the interfaces that servers offer for this ([`ScoreMethod`]). `llama_cpp.rs` implements that of
+//! Defines [`Scorer`], which implements [`ScoringModel`] for a remote server: it requests the log-probability of a
+//! given text by one of the interfaces that servers offer for this ([`ScoreMethod`]). `llama_cpp.rs` implements that of
 //! llama.cpp.
 //!
 //! A request contains the whole text: the prompt and the continuation. The last tokens of the answer must spell the
@@ -203,8 +203,8 @@ fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
 }
 
 /// Returns the tokens of the continuation, which are the last of `tokens`. A token is a text and its log-probability;
-/// both can be missing for a token of the prompt. Fails if the text or the log-probability of a token of the continuation
-/// is missing, or if the last tokens do not spell the continuation exactly.
+/// both can be missing for a token of the prompt. Fails if the text or the log-probability of a token of the
+/// continuation is missing, or if the last tokens do not spell the continuation exactly.
 fn continuation_tokens(
     tokens: &[(Option<&str>, Option<f64>)],
     continuation: &str,
@@ -220,10 +220,10 @@ fn continuation_tokens(
     tokens.iter().skip(first).map(scored_token).collect()
 }
 
-/// Returns the index of the first token of the continuation. `tokens` are the texts of the tokens of the prompt and then
-/// of the continuation; `None` for a token whose text the server does not report, such as the first token of vLLM. Reads
-/// the tokens backwards, because the number of tokens of the prompt is not known. Fails if the last tokens do not spell
-/// the continuation exactly.
+/// Returns the index of the first token of the continuation. `tokens` are the texts of the tokens of the prompt and
+/// then of the continuation; `None` for a token whose text the server does not report, such as the first token of vLLM.
+/// Reads the tokens backwards, because the number of tokens of the prompt is not known. Fails if the last tokens do not
+/// spell the continuation exactly.
 fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
     // The beginning of the continuation that the tokens so far do not spell.
     let mut unspelled = continuation;

@@ -375,7 +375,8 @@ async fn the_address_names_the_model() {
 async fn an_option_that_the_api_lacks_is_refused() {
     let remote = remote(Api::Responses, "http://127.0.0.1:1")
         .sampling(Sampling { stop: vec!["x".to_owned()], ..Sampling::default() });
-    let why = "the model cannot answer this request: the Responses API has no stop sequences; leave out `stop`";
+    let why =
+        "the model cannot answer this request: the Responses API has no stop sequences; leave out `stop`";
     assert_eq!(ask(&remote).await.0.unwrap_err().to_string(), why);
 }
 

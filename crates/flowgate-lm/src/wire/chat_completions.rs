@@ -1,8 +1,8 @@
 //! Encodes and decodes OpenAI's Chat Completions, which nearly every server of local models also supports. The gateway
 //! and `RemoteModel` use the format as [`Api::ChatCompletions`](super::Api::ChatCompletions).
 //!
-//! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and decode
-//! requests (`request`, `request_decoder`), answers (`response`) and streamed answers (`stream`).
+//! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
+//! decode requests (`request`, `request_decoder`), answers (`response`) and streamed answers (`stream`).
 //!
 //! Limits of the format, and of this module:
 //!

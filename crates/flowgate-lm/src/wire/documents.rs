@@ -1,9 +1,9 @@
 //! Decodes the documents and files of a client's request, as far as the formats have them in common. The decoders of
 //! requests call this module.
 //!
-//! A document in text becomes a text part, which is labelled and judged like any other. A PDF is passed on unchanged: no
-//! rule can read its content, so its label alone decides which steps are shown it. An address, or a file that is stored at
-//! the provider, is refused: its content would reach the model without a label.
+//! A document in text becomes a text part, which is labelled and judged like any other. A PDF is passed on unchanged:
+//! no rule can read its content, so its label alone decides which steps are shown it. An address, or a file that is
+//! stored at the provider, is refused: its content would reach the model without a label.
 
 use super::WireError;
 use super::fields::ObjectFields;
@@ -22,9 +22,9 @@ pub(super) const FETCHED: &str =
 /// The problem of a file that is not a PDF.
 pub(super) const ONLY_PDF: &str = "is not the content of a PDF; send other documents as text";
 
-/// Returns the provenance of a document in a user's message: that which the document itself declares, or else that of the
-/// message (`message_source`), or else `File`. If the message declares `Typed`, this is ignored for the document, since
-/// nobody types a document.
+/// Returns the provenance of a document in a user's message: that which the document itself declares, or else that of
+/// the message (`message_source`), or else `File`. If the message declares `Typed`, this is ignored for the document,
+/// since nobody types a document.
 pub(super) fn source_of(
     document: &ObjectFields<'_>,
     message_source: Option<Source>,

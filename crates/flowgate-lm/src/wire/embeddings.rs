@@ -1,8 +1,8 @@
 //! Encodes and decodes requests for embeddings in OpenAI's format, `POST /embeddings`, and the answers to them. The
 //! gateway is the server side, and `RemoteModel` the client side.
 //!
-//! An embedding is a list of numbers that represents a text, and reveals much of the text. The format also permits tokens
-//! instead of texts. Such requests are refused, because no rule can judge tokens.
+//! An embedding is a list of numbers that represents a text, and reveals much of the text. The format also permits
+//! tokens instead of texts. Such requests are refused, because no rule can judge tokens.
 
 use serde_json::{Number, Value, json};
 

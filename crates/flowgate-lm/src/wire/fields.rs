@@ -16,8 +16,8 @@ use crate::Error;
 use crate::chat::{ProviderTool, Source};
 use crate::json::Json;
 
-/// An object of a request, and its path. A field that is null counts as absent. The methods that read a field fail if its
-/// value has another type.
+/// An object of a request, and its path. A field that is null counts as absent. The methods that read a field fail if
+/// its value has another type.
 #[derive(Debug)]
 pub(super) struct ObjectFields<'a> {
     entries: &'a [(Cow<'a, str>, Json<'a>)],
@@ -113,8 +113,8 @@ pub(super) fn is_tool_type(kind: &str, known: &str) -> bool {
 /// Returns a path without the indices of lists, such as `tools.name` for `tools[3].name`. The operator lists the fields
 /// to drop in this form.
 fn without_indices(path: &str) -> String {
-    // Whether the current character is in an index: from the opening bracket to the last digit. A character after such a
-    // character is left out as well, which covers the closing bracket.
+    // Whether the current character is in an index: from the opening bracket to the last digit. A character after such
+    // a character is left out as well, which covers the closing bracket.
     let mut is_index = false;
     path.chars()
         .filter(|char| {
@@ -168,8 +168,8 @@ impl<'a> ObjectFields<'a> {
         Err(WireError { place: self.path_to(key), problem })
     }
 
-    /// Returns the field `key`; `None` if it is absent or null. Also finds a field whose name in camel case is `key`, such
-    /// as `top_p` for the key `topP`, since clients of Gemini mix both spellings.
+    /// Returns the field `key`; `None` if it is absent or null. Also finds a field whose name in camel case is `key`,
+    /// such as `top_p` for the key `topP`, since clients of Gemini mix both spellings.
     pub(super) fn get(&self, key: &str) -> Option<&'a Json<'a>> {
         let is_field = |name: &str| name == key || name.contains('_') && camel_case(name) == key;
         let (_, value) = self.entries.iter().find(|(name, _)| is_field(name))?;
@@ -177,8 +177,8 @@ impl<'a> ObjectFields<'a> {
     }
 
     /// Fails at the first field that is not supported. A field is supported if it is null, if `known` declares it as
-    /// read or dropped, if `known` permits its value, or if the operator's configuration lists it among the fields to drop.
-    /// The error names the field, or `...` if the name is long or not a plain word.
+    /// read or dropped, if `known` permits its value, or if the operator's configuration lists it among the fields to
+    /// drop. The error names the field, or `...` if the name is long or not a plain word.
     pub(super) fn reject_unsupported(&self, known: &KnownFields) -> Result<(), WireError> {
         self.reject_unsupported_except(known, |_| false)
     }
@@ -202,8 +202,8 @@ impl<'a> ObjectFields<'a> {
                 Some(FieldRule::Only(_, reason) | FieldRule::Refused(reason)) => reason,
                 None => UNKNOWN,
             };
-            // A declaration of provenance in the wrong object must not be dropped: the message would then be treated as if
-            // its client had declared nothing.
+            // A declaration of provenance in the wrong object must not be dropped: the message would then be treated as
+            // if its client had declared nothing.
             if key != EXTENSION && self.is_dropped_by_operator(key) {
                 continue;
             }

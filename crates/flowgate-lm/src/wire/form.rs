@@ -1,8 +1,9 @@
 //! Defines [`Form`], the descriptor of one format: its names, its addresses and headers, and its encoders and decoders.
 //!
 //! Each format declares its descriptor in the file with its name, and [`Api::form`](super::Api::form) returns the
-//! descriptor. The functions of `Api`, the gateway, the command line and the Python package read the descriptors, so that
-//! their code need not name the formats. This module also defines [`Decoder`], which decodes the streams of any format.
+//! descriptor. The functions of `Api`, the gateway, the command line and the Python package read the descriptors, so
+//! that their code need not name the formats. This module also defines [`Decoder`], which decodes the streams of any
+//! format.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,8 +20,8 @@ use crate::model::Listener;
 use crate::sse::SseEvent;
 
 /// The type of a function that encodes an answer as a stream, with one event for each piece of the text (the second
-/// parameter). The last parameter says whether the stream also reports the token usage, and at which position the stream
-/// has the reasoning.
+/// parameter). The last parameter says whether the stream also reports the token usage, and at which position the
+/// stream has the reasoning.
 type EncodeStream = fn(&Completion, &[&str], ResponseHead<'_>, (bool, ReasoningOrder)) -> Vec<SseEvent>;
 
 /// The descriptor of a format.
@@ -53,14 +54,15 @@ pub struct Form {
     pub numbers_calls: bool,
     /// How a client asks for the number of tokens of a request; `None` if the format has no such request.
     pub token_count: Option<TokenCountRequest>,
-    /// Whether the format sends the text of a refusal in a field of its own. In such a format, an answer whose beginning
-    /// was already sent as ordinary text cannot become a refusal.
+    /// Whether the format sends the text of a refusal in a field of its own. In such a format, an answer whose
+    /// beginning was already sent as ordinary text cannot become a refusal.
     pub(super) separates_refusals: bool,
     /// The number of events before the first text in the stream of an answer without reasoning.
     pub(super) events_before_text: usize,
     /// The tools of the provider that servers of this format can run.
     pub(super) provider_tools: &'static [ProviderToolForm],
-    /// Removes from an answer the items that tools of the provider add to its text, and returns a summary of these items.
+    /// Removes from an answer the items that tools of the provider add to its text, and returns a summary of these
+    /// items.
     pub(super) remove_provider_items: fn(&mut Value) -> ProviderItems,
     /// The objects of requests, with the rules of their fields.
     pub(super) objects: &'static [KnownFields],

@@ -1,9 +1,9 @@
 //! Defines how the file of a wire format (such as chat completions) declares the fields that the objects of a client's
 //! request may have, and for each field whether it is read, dropped, restricted to some values, or refused.
 //!
-//! The file of each format contains such declarations, made with [`known_fields!`], below its descriptor. The decoder of
-//! the format refuses requests that violate the declarations ([`super::fields`]). The document `docs/wire-forms.md` lists
-//! all declared fields; [`listed`] returns them for the test that compares the document with the declarations.
+//! The file of each format contains such declarations, made with [`known_fields!`], below its descriptor. The decoder
+//! of the format refuses requests that violate the declarations ([`super::fields`]). The document `docs/wire-forms.md`
+//! lists all declared fields; [`listed`] returns them for the test that compares the document with the declarations.
 
 use std::fmt;
 

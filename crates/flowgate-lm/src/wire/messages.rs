@@ -1,24 +1,25 @@
 //! Encodes and decodes Anthropic's Messages API. The gateway and `RemoteModel` use the format as
 //! [`Api::Messages`](super::Api::Messages).
 //!
-//! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and decode
-//! requests (`request`, and `request_decoder` with `content` and `tools`), answers (`response`), streamed answers
-//! (`stream`) and the tools of the provider (`provider_tools`). `cache_breakpoints` marks what the server is to cache.
+//! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
+//! decode requests (`request`, and `request_decoder` with `content` and `tools`), answers (`response`), streamed
+//! answers (`stream`) and the tools of the provider (`provider_tools`). `cache_breakpoints` marks what the server is to
+//! cache.
 //!
 //! Differences from the other formats:
 //!
-//! * System messages at the beginning are sent in the field `system`: a single part as a text, several parts as blocks. A
-//!   later system message, or one with an image, is sent at its position as a user's message: only some models accept
-//!   system messages there, and only after some turns, and no text must gain authority because it is moved. The decoder of
-//!   requests keeps later system messages as system messages.
+//! * System messages at the beginning are sent in the field `system`: a single part as a text, several parts as blocks.
+//!   A later system message, or one with an image, is sent at its position as a user's message: only some models accept
+//!   system messages there, and only after some turns, and no text must gain authority because it is moved. The decoder
+//!   of requests keeps later system messages as system messages.
 //! * Consecutive tool outputs form one message of the user.
 //! * The arguments of a call are an object. Arguments that are not an object are sent in the field `unparsed` of an
 //!   object. Decoded arguments are serialised again and lose their white space, except in streams, which contain the
 //!   arguments exactly as the model wrote them.
 //! * The token limit is mandatory: [`MAX_TOKENS`] by default.
 //! * There is no seed.
-//! * The model's reasoning is a list of blocks with signatures. Requests to a server and answers contain these blocks. The
-//!   reasoning in a client's request is dropped, since the gateway has its own copy.
+//! * The model's reasoning is a list of blocks with signatures. Requests to a server and answers contain these blocks.
+//!   The reasoning in a client's request is dropped, since the gateway has its own copy.
 
 mod cache_breakpoints;
 mod content;
@@ -109,8 +110,8 @@ fn encode_error(status: u16, message: &str) -> Value {
     json!({"type": "error", "error": error})
 }
 
-/// Encodes the list of the models with these names. The format has no field for their owner. It requires the time at which
-/// a model was created, which is not known, so a fixed time is sent.
+/// Encodes the list of the models with these names. The format has no field for their owner. It requires the time at
+/// which a model was created, which is not known, so a fixed time is sent.
 fn encode_model_list(names: &[&str], _owner: &str) -> Value {
     let model = |name: &&str| json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"});
     let models: Vec<Value> = names.iter().map(model).collect();

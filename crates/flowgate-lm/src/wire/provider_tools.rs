@@ -1,9 +1,10 @@
 //! Encodes the requests by which a provider runs one of its tools, such as a web search, and decodes the answers.
-//! [`declare`] declares the tool in a request. [`decode_answer`] removes the items in which the provider reports the calls
-//! of the tool and their results, and appends the sources that these items name to the text. `RemoteModel` calls both.
+//! [`declare`] declares the tool in a request. [`decode_answer`] removes the items in which the provider reports the
+//! calls of the tool and their results, and appends the sources that these items name to the text. `RemoteModel` calls
+//! both.
 //!
-//! Each format lists the tools of its provider in its descriptor ([`ProviderToolForm`]). The decoders of clients' requests
-//! call [`accepted`], which decides which of these tools a client may ask for, and [`add_provider_tools`].
+//! Each format lists the tools of its provider in its descriptor ([`ProviderToolForm`]). The decoders of clients'
+//! requests call [`accepted`], which decides which of these tools a client may ask for, and [`add_provider_tools`].
 
 use std::fmt::Write as _;
 
@@ -51,8 +52,8 @@ impl ProviderItems {
     }
 }
 
-/// Returns `declaration`, which expresses no restrictions; `None` if `wanted` has any. The number of calls is not such a
-/// restriction, since the program that runs the calls counts them.
+/// Returns `declaration`, which expresses no restrictions; `None` if `wanted` has any. The number of calls is not such
+/// a restriction, since the program that runs the calls counts them.
 pub(super) fn unrestricted(wanted: &ProviderToolUse, declaration: Value) -> Option<Value> {
     let plain = ProviderToolUse { max_calls: wanted.max_calls, ..ProviderToolUse::from(wanted.tool) };
     (*wanted == plain).then_some(declaration)
@@ -69,7 +70,8 @@ pub(super) fn accepted(
     tool.accepts_provider_tool(form.tool).then_some(form.tool)
 }
 
-/// Returns the problem of a tool of the provider that is not accepted. `kind` is the type of the tool, without the date.
+/// Returns the problem of a tool of the provider that is not accepted. `kind` is the type of the tool, without the
+/// date.
 pub(super) fn provider_tool_problem(forms: &[ProviderToolForm], kind: &str) -> &'static str {
     match forms.iter().any(|form| form.kind == kind) {
         true => UNLABELLED_TOOL,
@@ -77,7 +79,8 @@ pub(super) fn provider_tool_problem(forms: &[ProviderToolForm], kind: &str) -> &
     }
 }
 
-/// Adds the tools of the provider in `wanted` to the functions of a request. `body` is the body of the request, for errors.
+/// Adds the tools of the provider in `wanted` to the functions of a request. `body` is the body of the request, for
+/// errors.
 ///
 /// # Errors
 /// If a function of the client has the name of such a tool, or a tool is declared twice.
@@ -103,8 +106,8 @@ pub(super) fn is_supported(api: Api, tool: ProviderTool) -> bool {
     api.form().provider_tools.iter().any(|form| form.tool == tool)
 }
 
-/// Declares the tool in the body of a request, in place of all other tools. Returns false if the format cannot express the
-/// tool or its restrictions; `body` is then unchanged.
+/// Declares the tool in the body of a request, in place of all other tools. Returns false if the format cannot express
+/// the tool or its restrictions; `body` is then unchanged.
 pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> bool {
     let form = api.form().provider_tools.iter().find(|form| form.tool == wanted.tool);
     let declared = form.and_then(|form| Some((form, (form.declare)(wanted)?)));

@@ -1,7 +1,7 @@
 //! Defines [`SafeguardAnswer`], which says how the gateway answers a request for `safeguards`. With each request of
 //! Anthropic's Messages API, Claude Code in auto mode asks for a verdict on every call in the answer. It runs a call
-//! without asking its user if the verdict does not flag the call. The decoder of a request records that the request asks
-//! for verdicts, and the encoders of answers add the field `safeguard_results`.
+//! without asking its user if the verdict does not flag the call. The decoder of a request records that the request
+//! asks for verdicts, and the encoders of answers add the field `safeguard_results`.
 
 use serde_json::{Map, Value, json};
 

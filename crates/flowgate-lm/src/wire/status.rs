@@ -1,6 +1,6 @@
-//! Decodes the errors that servers report by an HTTP status, in a body, or within a stream, and encodes the errors of the
-//! gateway. The decoders of answers in all formats, the HTTP client, and the `encode_error` functions of the formats call
-//! this module.
+//! Decodes the errors that servers report by an HTTP status, in a body, or within a stream, and encodes the errors of
+//! the gateway. The decoders of answers in all formats, the HTTP client, and the `encode_error` functions of the
+//! formats call this module.
 //!
 //! Only the status and the name of a server's error are used. Its message is not, since it may quote the request.
 
@@ -24,10 +24,10 @@ const NAMES: [(u16, &str, &str, &str); 10] = [
     (529, "overloaded", "overloaded_error", "UNAVAILABLE"),
 ];
 
-/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. Some servers send
-/// an HTTP status in the field `code`, and others a name. Gemini's name is in the field `status`. If the object states no
-/// HTTP status, the status is derived from the names, and is 500 if the names are unknown. The message is not used, since
-/// it may quote the request.
+/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. Some servers
+/// send an HTTP status in the field `code`, and others a name. Gemini's name is in the field `status`. If the object
+/// states no HTTP status, the status is derived from the names, and is 500 if the names are unknown. The message is not
+/// used, since it may quote the request.
 pub(crate) fn reported_error(error: &Value) -> Error {
     let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
     let names = [word("code"), word("type"), word("status")];

@@ -60,8 +60,8 @@ impl ToolForms {
         self.safeguards.map(|answer| answer.results(calls))
     }
 
-    /// Records the form of the tool `name`, in place of the form of an earlier tool with this name. A plain function has
-    /// no entry.
+    /// Records the form of the tool `name`, in place of the form of an earlier tool with this name. A plain function
+    /// has no entry.
     pub(super) fn insert(&mut self, name: &str, form: ToolForm) {
         if form == ToolForm::default() {
             self.forms.remove(name);

@@ -1,8 +1,9 @@
 //! Defines [`ResponseWriter`], with which the gateway streams an answer while it is generated.
 //!
-//! The gateway writes the text in pieces as it arrives; the reasoning, the calls, the stop reason and the usage follow at
-//! the end. If no text was written before the end, the events equal those of [`Api::encode_stream`]. Otherwise the text is
-//! divided into other pieces, and the reasoning follows the text. Text that was written cannot be changed any more.
+//! The gateway writes the text in pieces as it arrives; the reasoning, the calls, the stop reason and the usage follow
+//! at the end. If no text was written before the end, the events equal those of [`Api::encode_stream`]. Otherwise the
+//! text is divided into other pieces, and the reasoning follows the text. Text that was written cannot be changed any
+//! more.
 
 use serde_json::Value;
 
@@ -54,10 +55,10 @@ impl ResponseWriter {
         }
     }
 
-    /// Writes a further piece of the text, and returns the events to send: for the first piece, the events with which the
-    /// answer begins and an event with the piece; for a later piece, only the event with the piece; for an empty piece,
-    /// none. The events are taken from the encoded stream of an answer that has only this piece as its text, so that all
-    /// events are encoded by the same code.
+    /// Writes a further piece of the text, and returns the events to send: for the first piece, the events with which
+    /// the answer begins and an event with the piece; for a later piece, only the event with the piece; for an empty
+    /// piece, none. The events are taken from the encoded stream of an answer that has only this piece as its text, so
+    /// that all events are encoded by the same code.
     pub fn text(&mut self, piece: &str) -> Vec<SseEvent> {
         if piece.is_empty() {
             return Vec::new();

@@ -56,8 +56,8 @@ pub(crate) struct BertShape {
 /// The parts of the shape that only ModernBERT has.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ModernShape {
-    /// For each layer, the base of the rotary frequencies, and the greatest distance at which a token attends to another
-    /// (`None` without a limit).
+    /// For each layer, the base of the rotary frequencies, and the greatest distance at which a token attends to
+    /// another (`None` without a limit).
     pub(crate) attention: Vec<(f64, Option<usize>)>,
     pub(crate) norm_bias: bool,
     pub(crate) attention_bias: bool,
@@ -75,8 +75,8 @@ pub(crate) fn is_encoder(kind: &str) -> bool {
 }
 
 impl EncoderConfig {
-    /// Reads the shape from `map`, the content of `file`, whose `model_type` is that of an encoder. `context` is the most
-    /// tokens that the caller wants to read. Fails if a field is missing, out of range or not supported.
+    /// Reads the shape from `map`, the content of `file`, whose `model_type` is that of an encoder. `context` is the
+    /// most tokens that the caller wants to read. Fails if a field is missing, out of range or not supported.
     pub(crate) fn read(
         file: &Path,
         map: &Map<String, Value>,

@@ -45,8 +45,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the whole number in the field `key`, which may be 0; `None` if the field is missing or null. Fails for any
-    /// other value.
+    /// Returns the whole number in the field `key`, which may be 0; `None` if the field is missing or null. Fails for
+    /// any other value.
     pub(super) fn optional_number(&self, key: &str) -> Result<Option<usize>, LoadError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().and_then(|number| usize::try_from(number).ok()) {

@@ -11,11 +11,11 @@ use super::{
     Positions, RotaryConfig, RotaryScaling,
 };
 
-/// Reads the shape of the decoder. `context` is the most tokens that the caller wants to read; `None` selects the length
-/// of text that the model was trained for. Fails if a field is missing, out of range or not supported.
+/// Reads the shape of the decoder. `context` is the most tokens that the caller wants to read; `None` selects the
+/// length of text that the model was trained for. Fails if a field is missing, out of range or not supported.
 ///
-/// A file may store divisors of the rotary frequencies as a tensor. These are not part of the shape: `decoder/rotary.rs`
-/// reads them with the weights.
+/// A file may store divisors of the rotary frequencies as a tensor. These are not part of the shape:
+/// `decoder/rotary.rs` reads them with the weights.
 pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderConfig, LoadError> {
     let fields = Fields { file: file.path(), map: &file.metadata };
     let kind = fields.text("general.architecture")?.unwrap_or_default();

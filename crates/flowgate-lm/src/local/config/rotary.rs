@@ -1,7 +1,7 @@
 //! Defines rotary positions ([`RotaryConfig`]) and the ways to stretch them over longer texts ([`RotaryScaling`]), and
 //! reads both from a `config.json`. A model with rotary positions turns the vectors of each token by angles that grow
-//! with the token's position, so that attention depends on the distance between two tokens. `hugging_face.rs` calls this
-//! module to read the configuration, and `decoder/rotary.rs` turns the vectors.
+//! with the token's position, so that attention depends on the distance between two tokens. `hugging_face.rs` calls
+//! this module to read the configuration, and `decoder/rotary.rs` turns the vectors.
 
 use std::f64::consts::PI;
 
@@ -82,8 +82,8 @@ impl RotaryConfig {
     }
 
     /// Reads the rotation of the vectors of a head, which have `head_width` entries. `context` is how many tokens the
-    /// caller wants to read; [`RotaryScaling::read`] can lower this number. Fails if the number of rotated entries is odd
-    /// or out of range, a field has another type, or the scaling is not supported.
+    /// caller wants to read; [`RotaryScaling::read`] can lower this number. Fails if the number of rotated entries is
+    /// odd or out of range, a field has another type, or the scaling is not supported.
     pub(super) fn read(
         fields: Fields<'_>,
         head_width: usize,
@@ -155,8 +155,8 @@ impl RotaryScaling {
                     None => fields.size(key, MAX_CONTEXT)?,
                 };
                 let longest = fields.size("max_position_embeddings", MAX_CONTEXT)?;
-                // Such a model has different factors for long and for short texts. This decoder chooses the factors once,
-                // by the context and not by the length of each text, so that texts can share caches.
+                // Such a model has different factors for long and for short texts. This decoder chooses the factors
+                // once, by the context and not by the length of each text, so that texts can share caches.
                 let is_long = *context > original;
                 *context = (*context).min(longest);
                 let list = if is_long { "long_factor" } else { "short_factor" };

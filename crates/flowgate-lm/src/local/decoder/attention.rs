@@ -71,7 +71,8 @@ impl SelfAttention {
                 part(LayerRole::Value, LayerRole::ValueBias, keys)?,
             ])
         };
-        // Queries and keys have RMS norms only. These have no bias, so the role that is passed for the bias is not read.
+        // Queries and keys have RMS norms only. These have no bias, so the role that is passed for the bias is not
+        // read.
         let norm = |name| {
             let load = || Norm::load(weights, config, role(name), role(name), config.head_width);
             config.query_key_norm.then(load).transpose()
@@ -148,8 +149,8 @@ impl SelfAttention {
     }
 
     /// Returns the attention, of shape (batch, heads, time, total time): the share with which each new token reads each
-    /// token so far, as the softmax of the scaled and masked scores. For a caller that needs gradients, the probe adds a
-    /// tensor of zeros to the attention: the gradient with respect to these zeros equals that with respect to the
+    /// token so far, as the softmax of the scaled and masked scores. For a caller that needs gradients, the probe adds
+    /// a tensor of zeros to the attention: the gradient with respect to these zeros equals that with respect to the
     /// attention.
     fn weights(&self, queries: &Tensor, keys: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<Tensor> {
         let (batch, _, time, _) = queries.dims4()?;
@@ -175,11 +176,11 @@ impl SelfAttention {
         Ok(attention)
     }
 
-    /// Applies the convolution of Flowgate's own models: adds to the input of each token a weighted sum of the inputs of
-    /// the few tokens (`taps`) before it. `before` is the cache of the earlier tokens. If a token must not read one of the
-    /// tokens before it, because that one is blocked, the blocked input counts as 0. Returns the sums, and all inputs so
-    /// far for the cache, since later tokens need them. In a model without a convolution, returns the inputs unchanged,
-    /// and `None`.
+    /// Applies the convolution of Flowgate's own models: adds to the input of each token a weighted sum of the inputs
+    /// of the few tokens (`taps`) before it. `before` is the cache of the earlier tokens. If a token must not read one
+    /// of the tokens before it, because that one is blocked, the blocked input counts as 0. Returns the sums, and all
+    /// inputs so far for the cache, since later tokens need them. In a model without a convolution, returns the inputs
+    /// unchanged, and `None`.
     fn convolve(
         &self,
         x: &Tensor,

@@ -35,8 +35,8 @@ impl KeyValueCache {
         self.length
     }
 
-    /// Returns the cache of the first `length` tokens, or of all tokens if there are fewer. The result is the same as if
-    /// only these tokens had been evaluated, because their keys and values do not depend on later tokens.
+    /// Returns the cache of the first `length` tokens, or of all tokens if there are fewer. The result is the same as
+    /// if only these tokens had been evaluated, because their keys and values do not depend on later tokens.
     pub(crate) fn truncated(&self, length: usize) -> Result<Self> {
         if length >= self.length {
             return Ok(self.clone());
@@ -55,8 +55,8 @@ impl KeyValueCache {
         Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length })
     }
 
-    /// Returns the cache of a batch that has the rows of all `caches`, one cache after another. All caches must have the
-    /// same number of tokens. A single cache is returned unchanged. If `caches` is empty, the result has no tokens.
+    /// Returns the cache of a batch that has the rows of all `caches`, one cache after another. All caches must have
+    /// the same number of tokens. A single cache is returned unchanged. If `caches` is empty, the result has no tokens.
     pub(crate) fn stacked(caches: &[Self]) -> Result<Self> {
         let [first, rest @ ..] = caches else { return Ok(Self::default()) };
         if rest.is_empty() || first.length == 0 {

@@ -1,5 +1,5 @@
-//! Multiplies vectors with the matrices of the model: with one matrix and an optional bias ([`Linear`]), or with several
-//! matrices that read the same input ([`Projections`]), which some models store as one matrix. Attention, the
+//! Multiplies vectors with the matrices of the model: with one matrix and an optional bias ([`Linear`]), or with
+//! several matrices that read the same input ([`Projections`]), which some models store as one matrix. Attention, the
 //! feed-forward part and the output of the decoder use this module.
 
 use candle_core::{Module, Result, Tensor};

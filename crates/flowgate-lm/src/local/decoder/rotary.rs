@@ -33,9 +33,9 @@ pub(super) struct Angles {
 
 impl RotaryTable {
     /// Computes the frequencies: by how much each pair of entries turns from one token to the next. A GGUF file may
-    /// have divisors of the frequencies as tensors, either for all texts, or separately for short and long contexts. The
-    /// divisors take precedence over the scaling of the configuration. A context is long if it exceeds the length of
-    /// text that the model was trained for (`original`). Fails if a tensor does not have one entry for each pair.
+    /// have divisors of the frequencies as tensors, either for all texts, or separately for short and long contexts.
+    /// The divisors take precedence over the scaling of the configuration. A context is long if it exceeds the length
+    /// of text that the model was trained for (`original`). Fails if a tensor does not have one entry for each pair.
     pub(super) fn load(
         rotary: &RotaryConfig,
         weights: &Weights,

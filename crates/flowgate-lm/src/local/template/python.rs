@@ -9,8 +9,8 @@ use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 
 /// Adds the parts of Python that templates use to the environment of a template: the function `raise_exception`, the
 /// filter `tojson`, the methods of Python's types, and Python's form of `True`, `False` and `None`. The function
-/// `strftime_now` (the current date) is not defined, so that a prompt does not depend on the date. Templates use a fixed
-/// date if this function is missing.
+/// `strftime_now` (the current date) is not defined, so that a prompt does not depend on the date. Templates use a
+/// fixed date if this function is missing.
 pub(super) fn add_to(environment: &mut Environment<'_>) {
     environment.set_unknown_method_callback(pycompat::unknown_method_callback);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
@@ -83,8 +83,8 @@ impl Formatter for PythonFormatter {
     }
 }
 
-/// Removes the tags with the name `name`, such as `{% generation %}`, from the template `source`. As in Jinja, a dash in
-/// a tag, as in `{%- generation %}`, also removes the white space on this side of the tag. The text between two tags
+/// Removes the tags with the name `name`, such as `{% generation %}`, from the template `source`. As in Jinja, a dash
+/// in a tag, as in `{%- generation %}`, also removes the white space on this side of the tag. The text between two tags
 /// remains.
 pub(super) fn without_tag(source: &str, name: &str) -> String {
     let mut output = String::with_capacity(source.len());

@@ -1,7 +1,7 @@
 //! Tests of encoders that classify texts: parity with transformers, folders, and files that are damaged.
 //!
-//! `compat/lm/run golden` writes the files of expected scores. They contain no weights: both sides compute these with the
-//! formula of `tiny.rs`.
+//! `compat/lm/run golden` writes the files of expected scores. They contain no weights: both sides compute these with
+//! the formula of `tiny.rs`.
 
 use std::collections::HashMap;
 use std::path::Path;

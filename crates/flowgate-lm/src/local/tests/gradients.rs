@@ -136,7 +136,8 @@ fn rows_belong_to_the_texts() {
         assert!(saliency.iter().take(6).sum::<f32>() > 0.0);
     }
     let error = |prompt: &str, continuation: &str| ask(None, prompt, continuation).unwrap_err().to_string();
-    let empty = "the model cannot answer this request: the prompt or the continuation has no tokens; give both";
+    let empty =
+        "the model cannot answer this request: the prompt or the continuation has no tokens; give both";
     assert_eq!(error("a", ""), empty);
     let long = "the text has 601 tokens, and the model reads at most 512; shorten it";
     assert_eq!(error("a", &"b".repeat(599)), long);

@@ -252,7 +252,10 @@ fn gguf_files_that_are_damaged() {
     let cut = "the file ends within its header, so it is incomplete; download it again";
     check(b"", cut);
     check(b"GGML____________", "the file is not a GGUF file; name a GGUF file, or a folder with safetensors");
-    check(b"GGUF\x09\0\0\0\0\0\0\0\0\0\0\0", "the file has version 9 of GGUF, which is not supported; convert the model to version 2 or 3");
+    check(
+        b"GGUF\x09\0\0\0\0\0\0\0\0\0\0\0",
+        "the file has version 9 of GGUF, which is not supported; convert the model to version 2 or 3",
+    );
     check(&good[..100], cut);
     let with = |at: usize, value: u64| {
         let mut bytes = good.clone();

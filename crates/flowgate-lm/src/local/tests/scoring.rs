@@ -63,8 +63,8 @@ fn batches_and_prefixes_give_the_same_scores() {
     }
 }
 
-/// Subcontexts with different documents of equal length are one batch: the caches of their prefixes are stacked. Each row has
-/// the score that it has alone, also where rows end or stop before others.
+/// Subcontexts with different documents of equal length are one batch: the caches of their prefixes are stacked. Each
+/// row has the score that it has alone, also where rows end or stop before others.
 #[test]
 fn different_prefixes_of_equal_length_are_one_batch() {
     for name in ["llama", "phi3", "opt", "flowgate"] {

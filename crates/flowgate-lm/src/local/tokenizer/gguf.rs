@@ -104,8 +104,8 @@ impl<'a> GgufTokenizer<'a> {
                 "`tokenizer.ggml.pre` is `{division}`, which is not supported; put a `tokenizer.json` beside the file"
             )));
         };
-        // Of the supported tokenizers, only Qwen's normalises texts. Only Llama's does not apply merges to a word that is
-        // itself a token (`ignore_merges`).
+        // Of the supported tokenizers, only Qwen's normalises texts. Only Llama's does not apply merges to a word that
+        // is itself a token (`ignore_merges`).
         let is_qwen = division.starts_with("qwen");
         Ok(object(json!({
             "version": "1.0",
@@ -180,8 +180,8 @@ impl<'a> GgufTokenizer<'a> {
     }
 
     /// Returns the list `added_tokens` of a `tokenizer.json`: the tokens that the tokenizer finds in a text before it
-    /// divides the rest into words. These are the control tokens (`special`), and the tokens that the author of the model
-    /// added. The list is empty if the file does not state the kinds of its tokens.
+    /// divides the rest into words. These are the control tokens (`special`), and the tokens that the author of the
+    /// model added. The list is empty if the file does not state the kinds of its tokens.
     fn added_tokens(&self, tokens: &[&str]) -> Value {
         let kinds = self.get("token_type").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let added = tokens.iter().zip(kinds).enumerate().filter_map(|(id, (content, kind))| {
@@ -199,8 +199,8 @@ impl<'a> GgufTokenizer<'a> {
         Value::Array(added.collect())
     }
 
-    /// Returns the post-processor that adds the token with which each text begins; null if no such token is added. If the
-    /// file does not say whether the token is added, only SentencePiece tokenizers add it.
+    /// Returns the post-processor that adds the token with which each text begins; null if no such token is added. If
+    /// the file does not say whether the token is added, only SentencePiece tokenizers add it.
     fn first_token(&self, tokens: &[&str]) -> Value {
         let is_sentence_piece = self.get("model").and_then(Value::as_str) == Some("llama");
         if !self.flag("add_bos_token").unwrap_or(is_sentence_piece) {

@@ -47,9 +47,9 @@ fn share(part: usize, of: usize) -> f64 {
 }
 
 /// Scores the values of `count` examples of the corpus, from number [`HELD_OUT`] on. Each value, a part with the weight
-/// `VALUE`, is scored as the continuation of the text before it. Returns the accuracy for each kind of example. `step` is
-/// called after each example. If `step` returns true, the measurement ends early, and the result covers the examples so
-/// far.
+/// `VALUE`, is scored as the continuation of the text before it. Returns the accuracy for each kind of example. `step`
+/// is called after each example. If `step` returns true, the measurement ends early, and the result covers the examples
+/// so far.
 ///
 /// # Errors
 /// If the model fails.
@@ -59,8 +59,8 @@ pub async fn copy_accuracy(
     count: usize,
     step: &mut (dyn FnMut() -> bool + Send),
 ) -> Result<BTreeMap<ExampleKind, CopyAccuracy>, Error> {
-    // The logarithm of one half. A token with a higher log-probability is more probable than all others together, so the
-    // model would generate it.
+    // The logarithm of one half. A token with a higher log-probability is more probable than all others together, so
+    // the model would generate it.
     let half = 0.5_f64.ln();
     let mut found: BTreeMap<ExampleKind, CopyAccuracy> = BTreeMap::new();
     for example in (HELD_OUT..HELD_OUT + count).map(|number| corpus.example(number)) {

@@ -134,8 +134,8 @@ pub(super) fn export(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> 
 /// of the tensors, so that [`read`] notices an interrupted saving.
 pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
     let writer = FolderWriter::new(folder)?;
-    // A file must have at least one tensor, but before the first step the optimiser has none. A tensor with an empty name
-    // is therefore added.
+    // A file must have at least one tensor, but before the first step the optimiser has none. A tensor with an empty
+    // name is therefore added.
     let mut moments: HashMap<String, Tensor> = trainer.optimizer.moments.clone().into_iter().collect();
     let one = Tensor::ones(1, DType::F32, &Device::Cpu).map_err(|error| writer.failed(&error))?;
     moments.insert(String::new(), one);

@@ -1,10 +1,10 @@
-//! Defines [`Corpus`], which generates the texts for the training of small models. The trainer takes the examples of each
-//! step from a corpus.
+//! Defines [`Corpus`], which generates the texts for the training of small models. The trainer takes the examples of
+//! each step from a corpus.
 //!
-//! An example is determined by the seed of the corpus and by the number of the example, so that a training can be resumed
-//! at any step, and examples can be reserved for evaluation. The task of the model is to copy values from the regions of a
-//! text. In the loss, the tokens of copied values therefore have the weight 1. The words and signs around the values have
-//! a lower weight, and the regions, whose content is random, have almost none.
+//! An example is determined by the seed of the corpus and by the number of the example, so that a training can be
+//! resumed at any step, and examples can be reserved for evaluation. The task of the model is to copy values from the
+//! regions of a text. In the loss, the tokens of copied values therefore have the weight 1. The words and signs around
+//! the values have a lower weight, and the regions, whose content is random, have almost none.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -76,8 +76,8 @@ impl Corpus {
 
     /// Returns the example with the number `index`. The same seed and number always give the same example.
     ///
-    /// The kind of an example is random. One in eight copies passages, but six in eight of the first [`FIRST_EXAMPLES`].
-    /// One in eight is a call of a tool; half of these calls have values of the outputs, and half ignore the outputs. All
+    /// The kind of an example is random. One in eight copies passages, but six in eight of the first 3000 examples. One
+    /// in eight is a call of a tool; half of these calls have values of the outputs, and half ignore the outputs. All
     /// others are questions about documents. Examples with higher numbers have more documents.
     #[must_use]
     pub fn example(&self, index: usize) -> Example {
@@ -163,8 +163,8 @@ mod tests {
                 assert!(values.iter().all(|(value, _)| !outputs.contains(value)), "{}", example.text());
             }
         }
-        // Of the first examples, an eighth asks a question, and a sixteenth each calls a tool with a value of an output or
-        // with one of the request: 25 of 400 are expected.
+        // Of the first examples, an eighth asks a question, and a sixteenth each calls a tool with a value of an output
+        // or with one of the request: 25 of 400 are expected.
         assert!(kinds.len() == 4 && kinds.values().all(|count| *count > 12), "{kinds:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! Defines [`Optimizer`], which changes weights by their gradients. The trainer of small models, and the training of the
-//! classifier of regions (`classifier.rs`), call it in each step.
+//! Defines [`Optimizer`], which changes weights by their gradients. The trainer of small models, and the training of
+//! the classifier of regions (`classifier.rs`), call it in each step.
 //!
-//! Muon changes the projection matrices of layers: it takes the gradient with momentum, and makes it nearly orthogonal by
-//! five steps of a Newton-Schulz iteration, so that all directions of a matrix learn equally fast. Adam changes all other
-//! weights.
+//! Muon changes the projection matrices of layers: it takes the gradient with momentum, and makes it nearly orthogonal
+//! by five steps of a Newton-Schulz iteration, so that all directions of a matrix learn equally fast. Adam changes all
+//! other weights.
 
 use std::collections::BTreeMap;
 
@@ -35,10 +35,10 @@ pub(in crate::local) struct Optimizer {
 const SQUARES: &str = "/squares";
 
 impl Optimizer {
-    /// Changes the weights `variables` once, by their gradients. If all gradients together are longer than [`MAX_NORM`],
-    /// they are first scaled down to this length, so that a single unusual batch changes little. Muon then changes the
-    /// projection matrices of the layers (names with `_proj.`) at the learning rate `rate`, and Adam all other weights at
-    /// `rate` times [`ADAM_SHARE`]. A weight without a gradient stays unchanged.
+    /// Changes the weights `variables` once, by their gradients. If all gradients together are longer than
+    /// [`MAX_NORM`], they are first scaled down to this length, so that a single unusual batch changes little. Muon
+    /// then changes the projection matrices of the layers (names with `_proj.`) at the learning rate `rate`, and Adam
+    /// all other weights at `rate` times [`ADAM_SHARE`]. A weight without a gradient stays unchanged.
     pub(in crate::local) fn step(
         &mut self,
         variables: &BTreeMap<String, Var>,
@@ -64,8 +64,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Updates the moving mean that is stored under `name`, and returns the new mean: `decay` times the old mean, which is
-    /// 0 at first, plus `share` times `value`.
+    /// Updates the moving mean that is stored under `name`, and returns the new mean: `decay` times the old mean, which
+    /// is 0 at first, plus `share` times `value`.
     fn mean(&mut self, name: String, value: &Tensor, decay: f64, share: f64) -> Result<Tensor> {
         let mean = match self.moments.get(&name) {
             Some(mean) => ((mean * decay)? + (value * share)?)?,
@@ -89,8 +89,8 @@ impl Optimizer {
     }
 
     /// Returns the change of weights by Adam: the moving mean of their gradients, divided by the root of the moving
-    /// mean of the squared gradients. Both means are stored under `name`, the second with [`SQUARES`]. The small constant
-    /// avoids a division by 0.
+    /// mean of the squared gradients. Both means are stored under `name`, the second with [`SQUARES`]. The small
+    /// constant avoids a division by 0.
     fn adam(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
         let mean = self.mean(name.to_owned(), gradient, DECAYS.0, 1.0 - DECAYS.0)?;
         let squares = self.mean(format!("{name}{SQUARES}"), &gradient.sqr()?, DECAYS.1, 1.0 - DECAYS.1)?;
@@ -110,8 +110,8 @@ fn orthogonal(matrix: &Tensor) -> Result<Tensor> {
     let norm = f64::from(matrix.sqr()?.sum_all()?.to_scalar::<f32>()?).sqrt();
     // The iteration needs singular values of at most 1. The small constant avoids a division by 0.
     let mut x = (matrix / (norm + 1e-7))?;
-    // The iteration multiplies the matrix with its transpose. For a tall matrix, this product is smaller if the matrix is
-    // transposed first.
+    // The iteration multiplies the matrix with its transpose. For a tall matrix, this product is smaller if the matrix
+    // is transposed first.
     if is_tall {
         x = x.t()?.contiguous()?;
     }

@@ -26,8 +26,8 @@ pub struct ModelShape {
     pub key_heads: usize,
     /// The width between the projections of the feed-forward part.
     pub inner_width: usize,
-    /// How many earlier tokens the convolution before attention reads. With 3, a model learns to copy from a tenth of the
-    /// training tokens that it needs without a convolution.
+    /// How many earlier tokens the convolution before attention reads. With 3, a model learns to copy from a tenth of
+    /// the training tokens that it needs without a convolution.
     pub convolution: usize,
     /// The most tokens of a text.
     pub context: usize,
@@ -80,8 +80,8 @@ pub struct TrainingSettings {
     pub first_example: usize,
     /// The number of steps in which the learning rate rises to its full value.
     pub warm_up: usize,
-    /// The share of the steps, at the end of the training, in which the learning rate falls to 0. A model copies reliably
-    /// only after these steps.
+    /// The share of the steps, at the end of the training, in which the learning rate falls to 0. A model copies
+    /// reliably only after these steps.
     pub decay: f64,
     /// The learning rate of the matrices of layers; that of all other weights is 0.15 times as high.
     pub rate: f64,
@@ -105,16 +105,17 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Returns these settings, changed for a training that begins with a trained model. Such a training skips the easier
-    /// examples at the beginning of the corpus, which mostly repeat passages or have few documents. It has half the
-    /// learning rate, and the rate falls during the last 60 % of the steps.
+    /// Returns these settings, changed for a training that begins with a trained model. Such a training skips the
+    /// easier examples at the beginning of the corpus, which mostly repeat passages or have few documents. It has half
+    /// the learning rate, and the rate falls during the last 60 % of the steps.
     #[must_use]
     pub fn for_trained_model(self) -> Self {
         Self { first_example: 5500, rate: self.rate / 2.0, decay: 0.6, ..self }
     }
 
     /// Returns the learning rate of the step `step`, where the first step is 0. The rate rises in the first `warm_up`
-    /// steps, then stays at its full value, and falls almost to 0 in the last steps: `decay` is the share of these steps.
+    /// steps, then stays at its full value, and falls almost to 0 in the last steps: `decay` is the share of these
+    /// steps.
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]
     pub(super) fn rate(&self, step: usize) -> f64 {
         // A phase without steps counts as one step, so that nothing is divided by 0.
@@ -151,8 +152,8 @@ impl ModelShape {
 }
 
 /// Draws the weights with which a training starts, and returns them by their names in Hugging Face's form.
-/// Normalisations are 1. The convolution and the last matrices of attention and of the feed-forward part are 0, so that a
-/// layer changes nothing at first. All other weights are drawn with mean 0. The same seed gives the same weights.
+/// Normalisations are 1. The convolution and the last matrices of attention and of the feed-forward part are 0, so that
+/// a layer changes nothing at first. All other weights are drawn with mean 0. The same seed gives the same weights.
 pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeMap<String, Var>> {
     let mut random = SplitMix::new(seed);
     let (width, inner) = (shape.width, shape.inner_width);

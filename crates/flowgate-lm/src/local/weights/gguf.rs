@@ -1,6 +1,6 @@
-//! Defines [`GgufFile`], which reads a GGUF file: the header with the metadata and the locations of tensors when the file
-//! is opened, and the content of each tensor on request. `weights.rs` reads the tensors of a model from it. The modules
-//! for the shape, the tokenizer and the chat template read the metadata.
+//! Defines [`GgufFile`], which reads a GGUF file: the header with the metadata and the locations of tensors when the
+//! file is opened, and the content of each tensor on request. `weights.rs` reads the tensors of a model from it. The
+//! modules for the shape, the tokenizer and the chat template read the metadata.
 //!
 //! candle's own reader allocates as much memory as the counts in the header state, so a malformed file could exhaust
 //! the memory. This reader allocates memory only for what it has read.
@@ -90,8 +90,8 @@ impl GgufFile {
             }
             tensors.insert(name, location);
         }
-        // The contents begin at the next multiple of the alignment after the header. As GGUF defines, the alignment is 32
-        // if the metadata do not state it.
+        // The contents begin at the next multiple of the alignment after the header. As GGUF defines, the alignment is
+        // 32 if the metadata do not state it.
         let alignment = metadata.get("general.alignment").and_then(Value::as_u64).unwrap_or(32);
         let Some(start) = header.read.checked_next_multiple_of(alignment) else {
             return Err(header.error(format!("`general.alignment` is {alignment}, which is 0 or too large, so the file is damaged; download it again")));
@@ -216,9 +216,9 @@ impl HeaderReader<'_> {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Reads a value of the metadata as JSON. `kind` is the number of the value's type in GGUF. `may_be_list` says whether
-    /// the value may be a list: it is false for the items of a list, which bounds the recursion. Fails if the type is
-    /// unknown or not permitted, and if the metadata have more than [`VALUE_LIMIT`] values.
+    /// Reads a value of the metadata as JSON. `kind` is the number of the value's type in GGUF. `may_be_list` says
+    /// whether the value may be a list: it is false for the items of a list, which bounds the recursion. Fails if the
+    /// type is unknown or not permitted, and if the metadata have more than [`VALUE_LIMIT`] values.
     fn value(&mut self, kind: u32, may_be_list: bool) -> Result<Value, LoadError> {
         self.values += 1;
         if self.values > VALUE_LIMIT {
@@ -252,7 +252,8 @@ impl HeaderReader<'_> {
     }
 
     /// Reads the name and the location of a tensor. The start of the location is relative to the contents, which follow
-    /// the header. Fails if the number of dimensions is not from 1 to 4, or if the type of the entries is not supported.
+    /// the header. Fails if the number of dimensions is not from 1 to 4, or if the type of the entries is not
+    /// supported.
     fn tensor_location(&mut self) -> Result<(String, TensorLocation), LoadError> {
         let name = self.text()?;
         let dimensions = self.u32()?;

@@ -1,6 +1,7 @@
 //! Defines [`SafetensorsFolder`], which reads safetensors files, one or several shards, tensor by tensor. `weights.rs`
 //! reads the tensors of a decoder with it, `encoder.rs` those of an encoder, and `text_labels.rs` the matrix of the
-//! labels. `train/checkpoint.rs` and `classifier.rs` read the tensors that they have saved. `digest.rs` lists the files.
+//! labels. `train/checkpoint.rs` and `classifier.rs` read the tensors that they have saved. `digest.rs` lists the
+//! files.
 //!
 //! A file has a length (8 bytes), a header in JSON of that length, and the contents. Each tensor is read from its
 //! location in the file when it is requested. The file is neither mapped (which would be unsafe) nor read as a whole,
@@ -69,7 +70,8 @@ impl SafetensorsFolder {
         let index_file = folder.join("model.safetensors.index.json");
         let mut opened = Self { folder: folder.to_owned(), shards: Vec::new(), tensors: HashMap::new() };
         let Some(index) = file::read_optional_json::<ShardIndex>(&index_file)? else {
-            // `try_exists` fails if the folder cannot be searched. The attempt to read the file then returns this error.
+            // `try_exists` fails if the folder cannot be searched. The attempt to read the file then returns this
+            // error.
             if !single.try_exists().unwrap_or(true) {
                 return Err(LoadError::new(
                     folder,
@@ -143,8 +145,8 @@ impl SafetensorsFolder {
         self.tensors.contains_key(name)
     }
 
-    /// Reads a tensor, and converts it to single precision. Fails if the tensor is missing, if its shape is not `shape`,
-    /// or if it cannot be read.
+    /// Reads a tensor, and converts it to single precision. Fails if the tensor is missing, if its shape is not
+    /// `shape`, or if it cannot be read.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor, LoadError> {
         let located =
             self.tensors.get(name).and_then(|location| Some((location, self.shards.get(location.shard)?)));

@@ -9,7 +9,8 @@ use crate::{Error, ScoredToken};
 
 /// The most tokens of a continuation, which limits the number of requests.
 const MAX_TOKENS: usize = 4096;
-/// How many of the most probable tokens to request: in the first request, and in the second, which covers any vocabulary.
+/// How many of the most probable tokens to request: in the first request, and in the second, which covers any
+/// vocabulary.
 const LIST_LENGTHS: [u32; 2] = [64, 1 << 18];
 
 /// Returns the tokens of `continuation`, which is the end of `text`, each with its log-probability after the tokens
@@ -21,8 +22,8 @@ pub(super) async fn score(
     text: &str,
     continuation: &str,
 ) -> Result<Vec<ScoredToken>, Error> {
-    // As for a prompt, the server adds the tokens that begin a text, and reads the names of control tokens in the text as
-    // these tokens. `with_pieces` requests the text of each token.
+    // As for a prompt, the server adds the tokens that begin a text, and reads the names of control tokens in the text
+    // as these tokens. `with_pieces` requests the text of each token.
     let body = json!({"content": text, "add_special": true, "parse_special": true, "with_pieces": true});
     let answer = scorer.ask("/tokenize", &body).await?;
     let listed = answer
@@ -57,8 +58,8 @@ pub(super) async fn score(
     Ok(scored)
 }
 
-/// Returns the id and the bytes of a token in the answer of `/tokenize`; `None` if the entry has another form. The server
-/// sends the bytes as a list of numbers if they are not valid UTF-8, and as a string otherwise.
+/// Returns the id and the bytes of a token in the answer of `/tokenize`; `None` if the entry has another form. The
+/// server sends the bytes as a list of numbers if they are not valid UTF-8, and as a string otherwise.
 fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
     let id = token.get("id")?.as_u64()?;
     let piece = match token.get("piece")? {

@@ -1,6 +1,6 @@
 //! Encodes requests of OpenAI's chat completions for a model's server: as a [`Value`] ([`encode_request`]), or as bytes
-//! ([`SentRequest::body`], which `RemoteModel` sends). The bytes begin with those of the chat's previous request, so that
-//! earlier messages are not serialised again.
+//! ([`SentRequest::body`], which `RemoteModel` sends). The bytes begin with those of the chat's previous request, so
+//! that earlier messages are not serialised again.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

@@ -108,8 +108,8 @@ fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), Wir
     Ok((messages, sources))
 }
 
-/// Returns the declared provenance of each part of a user's message: that of the part or, if the part declares none, that
-/// of the message. If the content is a text, it counts as one part.
+/// Returns the declared provenance of each part of a user's message: that of the part or, if the part declares none,
+/// that of the message. If the content is a text, it counts as one part.
 fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = message.source()?;
     match message.get("content") {
@@ -245,8 +245,8 @@ fn read_parts(
     message.objects("content")?.map(part).collect()
 }
 
-/// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, if the operator permits clients to
-/// send such tools.
+/// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, if the operator permits clients
+/// to send such tools.
 fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
     match tool.text("type")? {
         "function" => {}

@@ -83,8 +83,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes a `finish_reason`. `refused` says whether the answer contains a refusal with a text: the server then reports a
-/// normal end. An unknown reason is an error, since the answer may be incomplete.
+/// Decodes a `finish_reason`. `refused` says whether the answer contains a refusal with a text: the server then reports
+/// a normal end. An unknown reason is an error, since the answer may be incomplete.
 pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
     match finish_reason.and_then(Value::as_str) {
         Some("content_filter") => Ok(Stop::Refused),
@@ -107,7 +107,8 @@ pub(super) fn read_usage(usage: &Value) -> Usage {
     Usage { input, output, cached: cached.unwrap_or(0) }
 }
 
-/// Decodes the tool call with the index `index` in the message. A call without an id gets an id that contains the index.
+/// Decodes the tool call with the index `index` in the message. A call without an id gets an id that contains the
+/// index.
 fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     if call.get("type").is_some_and(|kind| kind != "function") {
         return Err(Error::Malformed("the `type` of a tool call is not `function`"));

@@ -13,8 +13,8 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of chunks, with one chunk for each item of `text_pieces`, which together are the text of
-/// the answer. If `with_usage` is true, the last chunk reports the token usage.
+/// Encodes an answer as a stream of chunks, with one chunk for each item of `text_pieces`, which together are the text
+/// of the answer. If `with_usage` is true, the last chunk reports the token usage.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -22,20 +22,20 @@ pub fn encode_stream(
     head: ResponseHead<'_>,
     with_usage: bool,
 ) -> Vec<SseEvent> {
-    // An answer has many chunks, which share most of their content. Their JSON is therefore formatted as text, and their
-    // common beginning only once.
+    // An answer has many chunks, which share most of their content. Their JSON is therefore formatted as text, and
+    // their common beginning only once.
     let (id, created, model) = (json!(head.id), head.created, json!(head.model));
     let begin = format!(
         r#"{{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"choices":["#
     );
-    // Returns a chunk with the choice `choice`, or without a choice if this text is empty. If the client has requested the
-    // usage, each chunk has the field `usage`.
+    // Returns a chunk with the choice `choice`, or without a choice if this text is empty. If the client has requested
+    // the usage, each chunk has the field `usage`.
     let chunk = |choice: &str, cost: &Value| {
         let cost = if with_usage { format!(r#","usage":{cost}"#) } else { String::new() };
         SseEvent::new("", format!("{begin}{choice}]{cost}}}"))
     };
-    // Returns a chunk that adds `delta` to the message. `finish` is the finish reason in the last such chunk, and null in
-    // the chunks before.
+    // Returns a chunk that adds `delta` to the message. `finish` is the finish reason in the last such chunk, and null
+    // in the chunks before.
     let delta = |delta: Value, finish: Value| {
         let choice = format!(r#"{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}"#);
         chunk(&choice, &Value::Null)
@@ -114,9 +114,7 @@ impl StreamDecoder {
             [] => return Ok(()),
             [choice] if choice.get("index").is_none_or(|index| index.to_value() == 0) => choice,
             _ => {
-                return Err(Error::Malformed(
-                    "`choices` has several items, or one whose `index` is not 0",
-                ));
+                return Err(Error::Malformed("`choices` has several items, or one whose `index` is not 0"));
             }
         };
         if let Some(delta) = choice.get("delta") {
@@ -143,8 +141,8 @@ impl StreamDecoder {
         calls.iter().try_for_each(|call| self.call(call, listener))
     }
 
-    /// Decodes the next piece of a call, and passes it to the listener. Fails if it is uncertain to which call the piece
-    /// belongs: otherwise, the pieces of two calls could form a call that the model did not make.
+    /// Decodes the next piece of a call, and passes it to the listener. Fails if it is uncertain to which call the
+    /// piece belongs: otherwise, the pieces of two calls could form a call that the model did not make.
     fn call(&mut self, piece: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         if fields::non_null_child(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
             return Err(Error::Malformed("the `type` of a tool call is not `function`"));

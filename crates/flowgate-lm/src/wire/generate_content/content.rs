@@ -1,5 +1,5 @@
-//! Defines [`ContentReader`], which decodes the contents of a chat in Gemini's API: texts, calls, outputs of tools, images
-//! and PDFs. The decoder of requests ([`super::request_decoder`]) uses this module.
+//! Defines [`ContentReader`], which decodes the contents of a chat in Gemini's API: texts, calls, outputs of tools,
+//! images and PDFs. The decoder of requests ([`super::request_decoder`]) uses this module.
 
 use super::super::documents;
 use super::super::fields::ObjectFields;
@@ -105,8 +105,8 @@ impl ContentReader {
         Ok(())
     }
 
-    /// Decodes a call and records it as open, so that a later output can answer it. The arguments, which are an object in
-    /// this format, are serialised as a text. A call without an id gets an id from its position in the chat.
+    /// Decodes a call and records it as open, so that a later output can answer it. The arguments, which are an object
+    /// in this format, are serialised as a text. A call without an id gets an id from its position in the chat.
     fn read_call(&mut self, call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
         call.reject_unsupported(&CALL)?;
         let arguments = match call.get("args") {
@@ -126,9 +126,9 @@ impl ContentReader {
         Ok(ToolCall { id, name, arguments })
     }
 
-    /// Decodes a content of the user. Each output of a tool becomes a separate message, and the parts between two outputs
-    /// become one message of the user. If `only_outputs` is true, the content must have only outputs and the files that
-    /// belong to them.
+    /// Decodes a content of the user. Each output of a tool becomes a separate message, and the parts between two
+    /// outputs become one message of the user. If `only_outputs` is true, the content must have only outputs and the
+    /// files that belong to them.
     fn read_user(&mut self, content: &ObjectFields<'_>, only_outputs: bool) -> Result<(), WireError> {
         content.reject_unsupported(&CONTENT_OF_USER)?;
         let content_source = content.source()?;
@@ -222,13 +222,13 @@ impl ContentReader {
         Ok(Message::Tool { call_id, content, is_error: Some(is_error) })
     }
 
-    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output (empty if it
-    /// has none), and `name` is the tool.
+    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output (empty if
+    /// it has none), and `name` is the tool.
     ///
     /// The output answers the open call with the same id. If there is none, some clients have left out the id, or have
-    /// invented one: an output without an id answers the first open call of the tool, and an output with an unknown id the
-    /// first open call of the tool to which the client gave no id. If there is no such call either, the result is `id`
-    /// itself, or an id that contains the tool's name.
+    /// invented one: an output without an id answers the first open call of the tool, and an output with an unknown id
+    /// the first open call of the tool to which the client gave no id. If there is no such call either, the result is
+    /// `id` itself, or an id that contains the tool's name.
     fn answered_call(&mut self, id: &str, name: &str) -> String {
         let with_id = self.open_calls.iter().position(|call| call.id == id);
         let is_of_tool = |call: &OpenCall| call.tool == name && (id.is_empty() || !call.has_given_id);

@@ -29,8 +29,8 @@ pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     },
 ];
 
-/// Removes the parts with the code that the provider ran, and with the output of this code. Returns the pages on which the
-/// text is based, the number of results of tools, and the number of failed results.
+/// Removes the parts with the code that the provider ran, and with the output of this code. Returns the pages on which
+/// the text is based, the number of results of tools, and the number of failed results.
 ///
 /// Three items of an answer show that a tool ran: the result of code, the metadata of a search, and the status of each
 /// address that was fetched.

@@ -22,9 +22,9 @@ fn requires_signatures(model: &str) -> bool {
     name.starts_with("gemini-") && !name.starts_with("gemini-1") && !name.starts_with("gemini-2")
 }
 
-/// Encodes the body of a request to the model with the name `model`. The address of the request names the model, and says
-/// whether the answer is streamed; the body does neither. System messages at the beginning that contain only texts are
-/// sent in the field `systemInstruction`, and all others among the contents.
+/// Encodes the body of a request to the model with the name `model`. The address of the request names the model, and
+/// says whether the answer is streamed; the body does neither. System messages at the beginning that contain only texts
+/// are sent in the field `systemInstruction`, and all others among the contents.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str) -> Value {
     // The number of system messages at the beginning that contain only texts.
@@ -108,8 +108,8 @@ fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
 }
 
 /// Encodes the messages after those in the field `systemInstruction`, for the model with the name `model`. Consecutive
-/// tool outputs form one content. A system message is sent as a content of the user. Reasoning is sent only to the model
-/// that wrote it.
+/// tool outputs form one content. A system message is sent as a content of the user. Reasoning is sent only to the
+/// model that wrote it.
 fn contents(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
     // The parts of the tool outputs since the last other message; they form one content.
@@ -131,8 +131,8 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
                     readable.iter().filter_map(|thought| signed_thought(thought)).collect();
                 parts.extend(text_part(text, &readable));
                 parts.extend(calls.iter().enumerate().map(|(index, call)| call_part(call, index, &readable)));
-                // Some models require a signature on the first call. A call of another model has no signature, and neither
-                // has a call whose reasoning is not sent.
+                // Some models require a signature on the first call. A call of another model has no signature, and
+                // neither has a call whose reasoning is not sent.
                 let first_call = parts.iter_mut().find(|part| part.get("functionCall").is_some());
                 if let Some(first_call) = first_call.filter(|_| requires_signatures(model))
                     && first_call.get("thoughtSignature").is_none()
@@ -182,8 +182,8 @@ fn signature<'t>(thoughts: &[&'t ReasoningPart], of_call: Option<usize>) -> Opti
     })
 }
 
-/// Encodes the text of a message of the model, with its signature from `thoughts`; `None` if there is neither a text nor
-/// a signature.
+/// Encodes the text of a message of the model, with its signature from `thoughts`; `None` if there is neither a text
+/// nor a signature.
 pub(super) fn text_part(text: &str, thoughts: &[&ReasoningPart]) -> Option<Value> {
     let signature = signature(thoughts, None);
     if text.is_empty() && signature.is_none() {
@@ -208,8 +208,8 @@ pub(super) fn call_part(call: &ToolCall, index: usize, thoughts: &[&ReasoningPar
 }
 
 /// Encodes the texts of a tool's output as an object with the field `output`, or `error` if the tool failed. An output
-/// without texts is an empty object if the tool succeeded. [`contents`] encodes the images and PDFs of the output as parts
-/// of the content.
+/// without texts is an empty object if the tool succeeded. [`contents`] encodes the images and PDFs of the output as
+/// parts of the content.
 fn output_object(content: &[Part], is_error: bool) -> Value {
     let texts: Vec<&str> = content
         .iter()

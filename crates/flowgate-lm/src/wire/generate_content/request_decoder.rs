@@ -93,8 +93,8 @@ fn read_contents(body: &ObjectFields<'_>) -> Result<ContentReader, WireError> {
     Ok(reader)
 }
 
-/// Decodes the form that the request demands of the text; `None` for any text. The field `responseMimeType` states whether
-/// the text is JSON, and `responseSchema` or `responseJsonSchema` the schema of the JSON, if there is one.
+/// Decodes the form that the request demands of the text; `None` for any text. The field `responseMimeType` states
+/// whether the text is JSON, and `responseSchema` or `responseJsonSchema` the schema of the JSON, if there is one.
 fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
     let schema = match (config.get("responseSchema"), config.get("responseJsonSchema")) {
         (Some(_), Some(_)) => {

@@ -34,8 +34,8 @@ pub(super) fn thought_part(completion: &Completion) -> Option<Value> {
     (!texts.is_empty()).then(|| json!({"text": texts.join("\n\n"), "thought": true}))
 }
 
-/// Encodes the parts as one event of an answer with a single candidate. For the last event of an answer, the caller also
-/// calls [`finish`].
+/// Encodes the parts as one event of an answer with a single candidate. For the last event of an answer, the caller
+/// also calls [`finish`].
 pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
     json!({
         "candidates": [{"content": {"role": "model", "parts": parts}, "index": 0}],
@@ -98,7 +98,8 @@ impl AnswerReader {
     }
 
     /// Decodes an event: adds its content to the completion, and passes the pieces to the listener. An event without a
-    /// candidate contains only the usage, or reports that the provider has blocked the prompt, which counts as a refusal.
+    /// candidate contains only the usage, or reports that the provider has blocked the prompt, which counts as a
+    /// refusal.
     pub(super) fn read(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         // Some servers send an error as the only item of a list.
         let body = body.as_array().and_then(|items| items.first()).unwrap_or(body);
@@ -133,14 +134,14 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Decodes a part: a piece of the text or of the reasoning, or a call. Fails for any other kind of part, which would
-    /// come from a tool of the provider, although the request offered none.
+    /// Decodes a part: a piece of the text or of the reasoning, or a call. Fails for any other kind of part, which
+    /// would come from a tool of the provider, although the request offered none.
     fn read_part(&mut self, part: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let signature = fields::text(part, "thoughtSignature");
         let is_thought = part.get("thought").and_then(Value::as_bool) == Some(true);
         let call = fields::non_null_child(part, "functionCall");
-        // The index of the call to which the signature belongs. `None` if the part has no call: the signature then belongs
-        // to the text.
+        // The index of the call to which the signature belongs. `None` if the part has no call: the signature then
+        // belongs to the text.
         let mut signed_call = None;
         match (call, fields::non_null_child(part, "text")) {
             (None, Some(_)) if is_thought => {
@@ -174,8 +175,8 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Decodes a piece of the reasoning. Consecutive pieces become one part of the reasoning, so that rules judge them as a
-    /// whole. A signature ends the part.
+    /// Decodes a piece of the reasoning. Consecutive pieces become one part of the reasoning, so that rules judge them
+    /// as a whole. A signature ends the part.
     fn read_thought(
         &mut self,
         text: &str,
@@ -199,8 +200,8 @@ impl AnswerReader {
     }
 }
 
-/// Decodes a finish reason; `None` if the reason is unspecified and the answer continues. An unknown reason is an error,
-/// since the answer may then be incomplete.
+/// Decodes a finish reason; `None` if the reason is unspecified and the answer continues. An unknown reason is an
+/// error, since the answer may then be incomplete.
 fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
     match reason {
         "FINISH_REASON_UNSPECIFIED" => Ok(None),

@@ -1,5 +1,6 @@
-//! Converts Gemini's own form of schemas, which resembles OpenAPI's, to JSON Schema. The gateway checks arguments against
-//! JSON Schema, and the other formats have only JSON Schema. The decoders of requests and of tools call this module.
+//! Converts Gemini's own form of schemas, which resembles OpenAPI's, to JSON Schema. The gateway checks arguments
+//! against JSON Schema, and the other formats have only JSON Schema. The decoders of requests and of tools call this
+//! module.
 
 use serde_json::{Map, Value, json};
 
@@ -53,8 +54,8 @@ fn each_entry(schemas: &Json<'_>) -> Value {
     entries.iter().map(|(name, schema)| (name.clone().into_owned(), json_schema(schema))).collect()
 }
 
-/// Changes a schema such that it also permits `null`: adds `null` to its `enum`, and to its `type` or else to its `anyOf`.
-/// A schema that has none of these fields stays unchanged.
+/// Changes a schema such that it also permits `null`: adds `null` to its `enum`, and to its `type` or else to its
+/// `anyOf`. A schema that has none of these fields stays unchanged.
 fn allow_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(values)) = schema.get_mut("enum")
         && !values.contains(&Value::Null)

@@ -1,6 +1,6 @@
 //! Encodes and decodes streamed answers (server-sent events) of Gemini's API. The gateway encodes answers for its
-//! clients; `RemoteModel` decodes the answers of a server. Each event has the form of an answer that contains a piece of
-//! the whole content.
+//! clients; `RemoteModel` decodes the answers of a server. Each event has the form of an answer that contains a piece
+//! of the whole content.
 
 use serde_json::{Value, json};
 
@@ -12,9 +12,9 @@ use crate::chat::{Completion, ReasoningPart};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text of
-/// the answer. `head` has the answer's id and the name of the model, which each event repeats. `order` is the position of
-/// the reasoning.
+/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text
+/// of the answer. `head` has the answer's id and the name of the model, which each event repeats. `order` is the
+/// position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,

@@ -64,8 +64,8 @@ fn encoded(name: &str) -> String {
     text
 }
 
-/// Decodes the bytes of a name that are encoded as `%` and two hexadecimal digits; `None` if such a code is malformed, or
-/// if the result is not valid UTF-8.
+/// Decodes the bytes of a name that are encoded as `%` and two hexadecimal digits; `None` if such a code is malformed,
+/// or if the result is not valid UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

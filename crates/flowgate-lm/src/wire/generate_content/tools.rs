@@ -1,5 +1,5 @@
-//! Decodes the tools of requests of Gemini's API (the field `tools`), and the choice which of them the model may or must
-//! call (the field `toolConfig`). The decoder of requests ([`super::request_decoder`]) calls this module.
+//! Decodes the tools of requests of Gemini's API (the field `tools`), and the choice which of them the model may or
+//! must call (the field `toolConfig`). The decoder of requests ([`super::request_decoder`]) calls this module.
 
 use super::super::WireError;
 use super::super::fields::ObjectFields;
@@ -36,8 +36,8 @@ pub(super) fn read_tools(
     Ok((tools, provider_tools))
 }
 
-/// Decodes the declaration of a function. The schema of its arguments is in `parameters`, in Gemini's form of schemas, or
-/// in `parametersJsonSchema`. Fails if the declaration has both.
+/// Decodes the declaration of a function. The schema of its arguments is in `parameters`, in Gemini's form of schemas,
+/// or in `parametersJsonSchema`. Fails if the declaration has both.
 fn read_function(function: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
     function.reject_unsupported(&FUNCTION)?;
     let parameters = match function.get("parameters") {
@@ -60,7 +60,8 @@ fn read_function(function: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
 }
 
 /// Decodes the field `toolConfig`: whether the model may, must or must not call a tool, or which tool it must call.
-/// `tools` are all tools of the request. Fails for a choice of only some of them, which the other formats cannot express.
+/// `tools` are all tools of the request. Fails for a choice of only some of them, which the other formats cannot
+/// express.
 pub(super) fn read_choice(body: &ObjectFields<'_>, tools: &[ToolSpec]) -> Result<ToolChoice, WireError> {
     if body.get("toolConfig").is_none() {
         return Ok(ToolChoice::Auto);

@@ -1,11 +1,11 @@
-//! Marks the places of a request up to which the server is to cache it: the field `cache_control` of Anthropic's Messages
-//! API. `RemoteModel` calls this module if prompt caching is turned on for it.
+//! Marks the places of a request up to which the server is to cache it: the field `cache_control` of Anthropic's
+//! Messages API. `RemoteModel` calls this module if prompt caching is turned on for it.
 //!
 //! The server caches a request up to each mark, in the order tools, system, messages, and a later request with the same
-//! beginning is charged less for this part. The marks are at the end of the tools, of the system messages, and of the last
-//! two messages of the user. A chat grows at its end: the mark at the last message caches the beginning of the next
-//! request, and the mark at the message before it finds the beginning that the previous request has cached. The format
-//! allows four marks.
+//! beginning is charged less for this part. The marks are at the end of the tools, of the system messages, and of the
+//! last two messages of the user. A chat grows at its end: the mark at the last message caches the beginning of the
+//! next request, and the mark at the message before it finds the beginning that the previous request has cached. The
+//! format allows four marks.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,8 @@ pub(crate) fn mark_cache_breakpoints(body: &mut Value) {
     }
 }
 
-/// Marks the last block of a content. A content that is a text is replaced by a list of one block, which can have a mark.
+/// Marks the last block of a content. A content that is a text is replaced by a list of one block, which can have a
+/// mark.
 fn mark_content(content: &mut Value) {
     if let Value::String(text) = content
         && !text.is_empty()

@@ -1,5 +1,5 @@
-//! Decodes the content of messages and of tool outputs in Anthropic's Messages API: texts, images, documents and results
-//! of searches. The decoder of requests ([`super::request_decoder`]) calls this module for every message.
+//! Decodes the content of messages and of tool outputs in Anthropic's Messages API: texts, images, documents and
+//! results of searches. The decoder of requests ([`super::request_decoder`]) calls this module for every message.
 
 use super::super::documents;
 use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_PART};
@@ -51,8 +51,8 @@ pub(super) fn read_parts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Par
     Ok(parts)
 }
 
-/// Decodes a document, whose fields `known` declares. Returns one text part for a document in text. For a PDF, returns the
-/// PDF, preceded by a text part with its title and context if it has any.
+/// Decodes a document, whose fields `known` declares. Returns one text part for a document in text. For a PDF, returns
+/// the PDF, preceded by a text part with its title and context if it has any.
 pub(super) fn read_document(block: &ObjectFields<'_>, known: &KnownFields) -> Result<Vec<Part>, WireError> {
     block.reject_unsupported(known)?;
     let (title, context) = (block.optional_text("title")?, block.optional_text("context")?);
@@ -98,8 +98,8 @@ fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
     Ok(texts.join("\n\n"))
 }
 
-/// Returns the error for `source`, the source of an image or a document: its content is not in the request, or its type is
-/// unknown. Never returns a `T`: the parameter only lets callers return the result.
+/// Returns the error for `source`, the source of an image or a document: its content is not in the request, or its type
+/// is unknown. Never returns a `T`: the parameter only lets callers return the result.
 fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
     // An unknown field is named first: the client must correct it in any case.
     match source.text("type")? {

@@ -37,8 +37,8 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     if !request.tools.is_empty() {
         put(&mut body, "tools", request.tools.iter().map(encode_tool).collect::<Vec<_>>());
     }
-    // The limit of one call per message is a field of `tool_choice`, which is therefore sent for `Auto` as well if there
-    // is such a limit.
+    // The limit of one call per message is a field of `tool_choice`, which is therefore sent for `Auto` as well if
+    // there is such a limit.
     let is_single = sampling.single_call && !request.tools.is_empty();
     let mut choice = match &request.choice {
         ToolChoice::Auto if is_single => json!({"type": "auto"}),
@@ -156,7 +156,8 @@ fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     encoded
 }
 
-/// Encodes a part of the reasoning as the block that the server sent; `None` if the seal of the part is not of this format.
+/// Encodes a part of the reasoning as the block that the server sent; `None` if the seal of the part is not of this
+/// format.
 fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     match &thought.seal {
         Seal::Signature(signature) => {
@@ -167,8 +168,8 @@ fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     }
 }
 
-/// Encodes a part of the reasoning as a block for a client. If the seal of the part is not of this format, the block has an
-/// empty signature.
+/// Encodes a part of the reasoning as a block for a client. If the seal of the part is not of this format, the block
+/// has an empty signature.
 pub(super) fn shown_block(thought: &ReasoningPart) -> Value {
     let unsigned = || json!({"type": "thinking", "thinking": thought.text(), "signature": ""});
     sealed_block(thought).unwrap_or_else(unsigned)

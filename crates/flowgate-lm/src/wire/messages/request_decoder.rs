@@ -31,8 +31,8 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
     decode(body, dropped, Limit::Required)
 }
 
-/// Decodes the body of a request whose tokens are only to be counted. Such a body need not state a token limit. `dropped`
-/// is as for [`decode_request`].
+/// Decodes the body of a request whose tokens are only to be counted. Such a body need not state a token limit.
+/// `dropped` is as for [`decode_request`].
 ///
 /// # Errors
 /// In the same cases as [`decode_request`], except for a missing token limit.
@@ -233,8 +233,8 @@ fn read_message(
 }
 
 /// Decodes a message of the user and appends the result to `messages`. In this format, a message of the user can also
-/// contain tool outputs: each output becomes a separate message, and the parts between two outputs become one message of
-/// the user. The declared provenance of the user's parts is added to `sources`.
+/// contain tool outputs: each output becomes a separate message, and the parts between two outputs become one message
+/// of the user. The declared provenance of the user's parts is added to `sources`.
 fn read_user(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -287,8 +287,8 @@ fn read_user(
     Ok(())
 }
 
-/// Decodes a block `tool_use` of a message of the model. The arguments, which are an object in this format, are serialised
-/// as a text.
+/// Decodes a block `tool_use` of a message of the model. The arguments, which are an object in this format, are
+/// serialised as a text.
 fn read_call(block: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     block.reject_unsupported(&USE)?;
     let input = block.get("input").filter(|input| matches!(input, Json::Object(_)));

@@ -83,8 +83,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes the part of the reasoning that a block contains. In a stream, the block has only the beginning of the part. The
-/// author of the part is left empty; a caller that knows the model sets it.
+/// Decodes the part of the reasoning that a block contains. In a stream, the block has only the beginning of the part.
+/// The author of the part is left empty; a caller that knows the model sets it.
 pub(super) fn read_thought(block: &Value) -> ReasoningPart {
     let field = |key: &str| fields::text(block, key).to_owned();
     if fields::text(block, "type") == "redacted_thinking" {
@@ -109,8 +109,8 @@ pub(super) enum BlockKind {
     Thought,
 }
 
-/// Returns the kind of a block. Fails for an unknown kind: such a block would come from a tool of the provider, although
-/// the request offered none.
+/// Returns the kind of a block. Fails for an unknown kind: such a block would come from a tool of the provider,
+/// although the request offered none.
 pub(super) fn block_kind(block: &Value) -> Result<BlockKind, Error> {
     match fields::text(block, "type") {
         "text" => Ok(BlockKind::Text),
@@ -131,9 +131,9 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
     }
 }
 
-/// Decodes the token usage. An absent count is taken from `before`, the usage of earlier events. Cached input tokens count
-/// as input: they are added to `input_tokens`. If `input_tokens` is absent, they are ignored, since `before` contains them
-/// already.
+/// Decodes the token usage. An absent count is taken from `before`, the usage of earlier events. Cached input tokens
+/// count as input: they are added to `input_tokens`. If `input_tokens` is absent, they are ignored, since `before`
+/// contains them already.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let written = count("cache_creation_input_tokens").unwrap_or(0);

@@ -21,8 +21,8 @@ use crate::sse::SseEvent;
 /// The most blocks of one answer.
 const MAX_BLOCKS: usize = 4096;
 
-/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text of
-/// the answer. `order` is the position of the reasoning.
+/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text
+/// of the answer. `order` is the position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -90,8 +90,8 @@ pub fn encode_stream(
     if let Some(results) = head.tools.safeguard_results(&completion.calls) {
         put(&mut delta, SAFEGUARD_RESULTS, results);
     }
-    // The last events repeat the usage of the whole answer, since the first event may not have it: if an answer is streamed
-    // before it is complete, its tokens are not counted yet.
+    // The last events repeat the usage of the whole answer, since the first event may not have it: if an answer is
+    // streamed before it is complete, its tokens are not counted yet.
     let Usage { input, output, .. } = completion.usage;
     let usage = json!({"input_tokens": input, "output_tokens": output});
     events.push(event("message_delta", json!({"delta": delta, "usage": usage})));
@@ -228,8 +228,8 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Decodes a piece of an open block: of the text, of the arguments of a call, of the reasoning, or of the signature of
-    /// the reasoning.
+    /// Decodes a piece of an open block: of the text, of the arguments of a call, of the reasoning, or of the signature
+    /// of the reasoning.
     fn delta(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(

@@ -1,5 +1,6 @@
-//! Decodes the tools of requests of Anthropic's Messages API (the field `tools`), and the choice which of them the model
-//! may or must call (the field `tool_choice`). The decoder of requests ([`super::request_decoder`]) calls this module.
+//! Decodes the tools of requests of Anthropic's Messages API (the field `tools`), and the choice which of them the
+//! model may or must call (the field `tool_choice`). The decoder of requests ([`super::request_decoder`]) calls this
+//! module.
 
 use super::super::WireError;
 use super::super::fields::{ObjectFields, UNKNOWN_TOOL, is_tool_type};
@@ -24,8 +25,8 @@ pub(super) enum ReceivedTool {
     OfProvider(ProviderToolUse),
 }
 
-/// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, if the operator permits clients to
-/// send such tools.
+/// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, if the operator permits clients
+/// to send such tools.
 pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ReceivedTool>, WireError> {
     if let Some(kind) = tool.optional_text("type")?.filter(|kind| *kind != "custom") {
         let is_known = |known: &str| is_tool_type(kind, known);

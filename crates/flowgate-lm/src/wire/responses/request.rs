@@ -73,8 +73,8 @@ fn text_settings(request: &Request) -> Option<Value> {
     (!settings.is_empty()).then_some(Value::Object(settings))
 }
 
-/// Encodes a message as items of the input for the model with the name `model`. The text, each call and each part of the
-/// reasoning are separate items. Reasoning is sent only to the model that wrote it.
+/// Encodes a message as items of the input for the model with the name `model`. The text, each call and each part of
+/// the reasoning are separate items. Reasoning is sent only to the model that wrote it.
 fn items(message: &Message, model: &str) -> Vec<Value> {
     match message {
         Message::System(parts) => vec![json!({"role": "system", "content": encode_content(parts)})],

@@ -216,10 +216,10 @@ fn read_item(
     Ok(())
 }
 
-/// Decodes a reference to an item of an earlier answer, and adds it to `references`. The answer is one message of the chat,
-/// so the references to its text and its calls together become one message of the model with an empty text; `references`
-/// has the index of this message. A reference to a call belongs to a preceding message of the model, just as a call does
-/// that the client sends itself.
+/// Decodes a reference to an item of an earlier answer, and adds it to `references`. The answer is one message of the
+/// chat, so the references to its text and its calls together become one message of the model with an empty text;
+/// `references` has the index of this message. A reference to a call belongs to a preceding message of the model, just
+/// as a call does that the client sends itself.
 fn read_reference(
     item: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -286,8 +286,8 @@ const PARTS: [KnownFields; 4] = [TEXT_PART, REFUSAL_PART, IMAGE_PART, FILE_PART]
 const PARTS_OF_USER: [KnownFields; 4] =
     [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER, FILE_PART_OF_USER];
 
-/// Returns the declared provenance of each part of a user's message: that of the part or, if the part declares none, that
-/// of the message. If the content is a text, it counts as one part.
+/// Returns the declared provenance of each part of a user's message: that of the part or, if the part declares none,
+/// that of the message. If the content is a text, it counts as one part.
 fn sources_of(item: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = item.source()?;
     match item.get("content") {

@@ -111,8 +111,8 @@ pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: Rea
     items
 }
 
-/// Encodes the part of the reasoning with the index `index` as an item for a client. The encrypted content is null if the
-/// part has none, or if it does not come from a server of this format.
+/// Encodes the part of the reasoning with the index `index` as an item for a client. The encrypted content is null if
+/// the part has none, or if it does not come from a server of this format.
 pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &ReasoningPart) -> Value {
     let summary = |text: &String| json!({"type": "summary_text", "text": text});
     let encrypted = match &thought.seal {
@@ -147,9 +147,9 @@ pub(super) fn encode_message(head: ResponseHead<'_>, status: &str, content: &[Va
     })
 }
 
-/// Encodes the call with the index `index` as an item, with the `arguments` that were sent so far and with this `status`.
-/// The item has the form in which the client declared the tool: for a custom tool, the arguments are a text, and for a
-/// tool in a namespace, the item states the namespace and the name within it.
+/// Encodes the call with the index `index` as an item, with the `arguments` that were sent so far and with this
+/// `status`. The item has the form in which the client declared the tool: for a custom tool, the arguments are a text,
+/// and for a tool in a namespace, the item states the namespace and the name within it.
 pub(super) fn encode_call(
     head: ResponseHead<'_>,
     index: usize,
@@ -269,8 +269,8 @@ pub(super) enum OutputItemKind {
     Thought,
 }
 
-/// Returns the kind of an item. Fails for an unknown kind: such an item would come from a tool of the provider, although
-/// the request offered none.
+/// Returns the kind of an item. Fails for an unknown kind: such an item would come from a tool of the provider,
+/// although the request offered none.
 pub(super) fn item_kind(item: &Value) -> Result<OutputItemKind, Error> {
     match fields::text(item, "type") {
         "message" => Ok(OutputItemKind::Message),

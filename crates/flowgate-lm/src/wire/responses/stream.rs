@@ -16,8 +16,8 @@ use crate::chat::{Completion, ReasoningPart, Stop};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text of
-/// the answer. `order` is the position of the reasoning.
+/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text
+/// of the answer. `order` is the position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -56,7 +56,8 @@ pub fn encode_stream(
             super::super::put(&mut body, key, value);
             body
         };
-        // The word for the text in the names of events, and the field with the whole text in the event that ends the text.
+        // The word for the text in the names of events, and the field with the whole text in the event that ends the
+        // text.
         let (kind, done) = match completion.stop {
             Stop::Refused => ("refusal", "refusal"),
             _ => ("output_text", "text"),
@@ -202,7 +203,8 @@ impl StreamDecoder {
                 let error = body.get("response").and_then(|response| response.get("error"));
                 Err(reported_error(error.unwrap_or(&Value::Null)))
             }
-            // The event itself describes the error. Some servers put the description into a field `error`, as in an answer.
+            // The event itself describes the error. Some servers put the description into a field `error`, as in an
+            // answer.
             "error" => {
                 Err(reported_error(body.get("error").filter(|error| error.is_object()).unwrap_or(&body)))
             }
@@ -211,9 +213,9 @@ impl StreamDecoder {
         }
     }
 
-    /// Finds the call that an event is about, and returns the index of the call in the completion; `None` if there is no
-    /// such call. The call's item and the event have the same index in the output or, if one of them states no index, the
-    /// same id. Some servers send the id of the call in place of the id of the item.
+    /// Finds the call that an event is about, and returns the index of the call in the completion; `None` if there is
+    /// no such call. The call's item and the event have the same index in the output or, if one of them states no
+    /// index, the same id. Some servers send the id of the call in place of the id of the item.
     fn call(&self, body: &Value) -> Option<usize> {
         let (index, id) = (fields::count(body, "output_index"), fields::text(body, "item_id"));
         let is_same = |begun: &&StartedCall| match (index, begun.output_index) {

@@ -1,6 +1,7 @@
-//! Decodes the tools of requests of OpenAI's Responses API (the field `tools`, and items `additional_tools` of the input),
-//! and the choice which of them the model may or must call (the field `tool_choice`). Records the forms of tools that are
-//! not plain functions ([`ToolForms`]). The decoder of requests ([`super::request_decoder`]) calls this module.
+//! Decodes the tools of requests of OpenAI's Responses API (the field `tools`, and items `additional_tools` of the
+//! input), and the choice which of them the model may or must call (the field `tool_choice`). Records the forms of
+//! tools that are not plain functions ([`ToolForms`]). The decoder of requests ([`super::request_decoder`]) calls this
+//! module.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,8 +15,8 @@ use super::{ADDITIONAL_TOOLS, CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPA
 use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 use crate::json::Json;
 
-/// Returns the qualified name of the tool that `item`, a call or the field `tool_choice`, names: the name of the namespace,
-/// if there is one, and the name of the tool within it.
+/// Returns the qualified name of the tool that `item`, a call or the field `tool_choice`, names: the name of the
+/// namespace, if there is one, and the name of the tool within it.
 pub(super) fn called_name(item: &ObjectFields<'_>) -> Result<String, WireError> {
     let name = item.text("name")?;
     let namespace = item.optional_text("namespace")?.filter(|namespace| !namespace.is_empty());
@@ -38,9 +39,9 @@ const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_
 
 /// The tools of a request that were decoded so far, with their forms.
 ///
-/// A request declares tools in lists: first in its field `tools`, then in each item `additional_tools`. The model may call
-/// the tools of all lists, wherever the items are in the input. A tool in a later list replaces the tools of the same name
-/// in earlier lists, since the client Codex declares a tool again if its description has changed.
+/// A request declares tools in lists: first in its field `tools`, then in each item `additional_tools`. The model may
+/// call the tools of all lists, wherever the items are in the input. A tool in a later list replaces the tools of the
+/// same name in earlier lists, since the client Codex declares a tool again if its description has changed.
 #[derive(Default)]
 pub(super) struct ReceivedTools {
     /// The tools as functions, in order; `None` in place of a tool that a later list replaces.
@@ -73,10 +74,10 @@ impl ReceivedTools {
         std::mem::take(&mut self.provider_tools).into_iter().map(|(_, tool)| tool).collect()
     }
 
-    /// Decodes a tool and adds it as a function with JSON arguments. If the client declared the tool in another form (as
-    /// a custom tool, or in a namespace), also records this form, so that calls are sent back in it. If `tool` is itself a
-    /// namespace, adds the tools that it contains. `namespace` is the name and the description of the namespace that
-    /// contains the tool, if one does; a namespace within a namespace is an error.
+    /// Decodes a tool and adds it as a function with JSON arguments. If the client declared the tool in another form
+    /// (as a custom tool, or in a namespace), also records this form, so that calls are sent back in it. If `tool` is
+    /// itself a namespace, adds the tools that it contains. `namespace` is the name and the description of the
+    /// namespace that contains the tool, if one does; a namespace within a namespace is an error.
     pub(super) fn read(
         &mut self,
         tool: &ObjectFields<'_>,
@@ -117,8 +118,8 @@ impl ReceivedTools {
             Entry::Vacant(place) => {
                 place.insert((self.list, vec![index]));
             }
-            // Two plain functions of a list may share a name, since their calls are sent back in the same form. If one of
-            // them is not a plain function, it would be unknown in which form to send a call back.
+            // Two plain functions of a list may share a name, since their calls are sent back in the same form. If one
+            // of them is not a plain function, it would be unknown in which form to send a call back.
             Entry::Occupied(mut place) if place.get().0 == self.list => {
                 if form != ToolForm::default() || self.forms.of(&name).is_some() {
                     return tool.field_error("name", "is the name of another tool, too; rename one of them");
@@ -162,8 +163,8 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     }
 }
 
-/// Decodes a tool of the type `kind`, which the client names without describing its arguments. `None` for a tool that is
-/// dropped: one that the provider would run, if the operator permits clients to send such tools.
+/// Decodes a tool of the type `kind`, which the client names without describing its arguments. `None` for a tool that
+/// is dropped: one that the provider would run, if the operator permits clients to send such tools.
 ///
 /// # Errors
 /// If the tool is neither dropped nor an accepted tool of the provider.

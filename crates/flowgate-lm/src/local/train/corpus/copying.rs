@@ -1,6 +1,6 @@
 //! Generates texts in which passages are repeated: [`copying_example`]. A small model is trained to copy values from a
-//! text that it has read. Repeated passages are the simplest form of this task, so most of the first examples have them.
-//! [`Corpus`](super::Corpus) calls this module.
+//! text that it has read. Repeated passages are the simplest form of this task, so most of the first examples have
+//! them. [`Corpus`](super::Corpus) calls this module.
 
 use super::draw::Draw;
 use super::{CONTENT, Example, ExampleKind, VALUE};

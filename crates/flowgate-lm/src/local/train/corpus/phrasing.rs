@@ -1,5 +1,5 @@
-//! Defines [`Phrasing`], the wording of the facts, questions and answers of one example. A fact says that the field `{a}`
-//! of the person or thing `{e}` has the value `{v}`.
+//! Defines [`Phrasing`], the wording of the facts, questions and answers of one example. A fact says that the field
+//! `{a}` of the person or thing `{e}` has the value `{v}`.
 //!
 //! A model that reads the same wordings often learns these wordings instead of the task. Half of the phrasings are
 //! therefore made up for one example: random words around the blanks `{a}`, `{e}` and `{v}`. `question.rs` draws one
@@ -11,8 +11,8 @@ use super::draw::Draw;
 pub(super) struct Phrasing {
     /// The statements of documents; each document uses one of them.
     pub(super) statements: Vec<String>,
-    /// The statement of the answer. The question names the person or thing and the field, so the model can know the value
-    /// even if the answer begins with it.
+    /// The statement of the answer. The question names the person or thing and the field, so the model can know the
+    /// value even if the answer begins with it.
     pub(super) answer: String,
     /// The phrase for what a question asks for, such as `the {a} of {e}`.
     pub(super) subject: String,
@@ -174,9 +174,9 @@ const WORDS: &[&str] = &[
 const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
 
 impl Phrasing {
-    /// Returns the phrasing of the register: documents, questions and answers always have the same simple form, which is
-    /// taken from the paper *Permissive Information-Flow Analysis* (Figure 4). The words of an answer can therefore be
-    /// predicted (`is_familiar`).
+    /// Returns the phrasing of the register: documents, questions and answers always have the same simple form, which
+    /// is taken from the paper *Permissive Information-Flow Analysis* (Figure 4). The words of an answer can therefore
+    /// be predicted (`is_familiar`).
     pub(super) fn register() -> Self {
         let statement = "The {a} of {e} is {v} .";
         Self {
@@ -222,8 +222,8 @@ fn words(draw: &mut Draw) -> String {
     (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
 }
 
-/// Makes up a text with the blanks in random order, with random words before each blank and random punctuation after it.
-/// If `ends_with_value` is true, the blank of the value (`{v}`) is added as the last one.
+/// Makes up a text with the blanks in random order, with random words before each blank and random punctuation after
+/// it. If `ends_with_value` is true, the blank of the value (`{v}`) is added as the last one.
 fn made_up(draw: &mut Draw, blanks: &[&str], ends_with_value: bool) -> String {
     // Drawing all blanks puts them into random order.
     let mut blanks = draw.pick_several(blanks, blanks.len());

@@ -47,8 +47,8 @@ const NUMBERED: &[&str] =
     &["person", "customer", "employee", "patient", "user", "member", "case", "client no.", "account"];
 /// The number of questions about the documents of one example.
 const QUESTIONS: usize = 5;
-/// The ways in which the documents about a person or thing state the two values: for each document, whether it states the
-/// first value, and whether the second.
+/// The ways in which the documents about a person or thing state the two values: for each document, whether it states
+/// the first value, and whether the second.
 const LAYOUTS: [&[(bool, bool)]; 7] = [
     &[(true, true)],
     &[(true, false), (false, true)],
@@ -65,9 +65,9 @@ struct Subject {
     values: [String; 2],
 }
 
-/// Generates documents about persons or things (subjects), and [`QUESTIONS`] questions with their answers. Each question
-/// is about one or two subjects. The number of documents is drawn between 3 and `max_documents`; the documents about the
-/// last subject can exceed this number by up to two.
+/// Generates documents about persons or things (subjects), and [`QUESTIONS`] questions with their answers. Each
+/// question is about one or two subjects. The number of documents is drawn between 3 and `max_documents`; the documents
+/// about the last subject can exceed this number by up to two.
 pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example {
     // In a third of the examples, the documents are entries of one register, which differ only in names and values.
     let is_register = draw.below(3) == 0;
@@ -137,8 +137,8 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
 }
 
 /// Appends a question and its answer to `parts`, where each part has the weight of its tokens in the loss. `asked` has
-/// the facts that the question asks for: the index of each subject, with the indices of its values. `fields` are the names
-/// of the two values.
+/// the facts that the question asks for: the index of each subject, with the indices of its values. `fields` are the
+/// names of the two values.
 fn ask(
     asked: &[(usize, Vec<usize>)],
     phrasing: &Phrasing,
@@ -165,8 +165,8 @@ fn ask(
     parts.push(("\n".to_owned(), CONTENT));
 }
 
-/// Draws a name that none of `others` has: the noun `numbered` with a number, or two words if there is no such noun. The
-/// loop ends soon, since an example has far fewer persons or things than there are names.
+/// Draws a name that none of `others` has: the noun `numbered` with a number, or two words if there is no such noun.
+/// The loop ends soon, since an example has far fewer persons or things than there are names.
 fn subject_name(draw: &mut Draw, numbered: Option<&str>, others: &[Subject]) -> String {
     loop {
         let name = match numbered {
@@ -180,8 +180,8 @@ fn subject_name(draw: &mut Draw, numbered: Option<&str>, others: &[Subject]) -> 
 }
 
 /// Draws the facts that a question asks for: one or both values of one or two subjects. `documents` lists for each
-/// document the facts that it states, as pairs of the index of a subject and the index of a value. Only stated facts are
-/// drawn. A fact that several documents state occurs several times in the result.
+/// document the facts that it states, as pairs of the index of a subject and the index of a value. Only stated facts
+/// are drawn. A fact that several documents state occurs several times in the result.
 fn asked_facts(draw: &mut Draw, documents: &[Vec<(usize, usize)>]) -> Vec<(usize, usize)> {
     let stated: Vec<(usize, usize)> = documents.iter().flatten().copied().collect();
     let mut asked = Vec::new();
@@ -209,9 +209,9 @@ fn by_subject(facts: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
     groups
 }
 
-/// Fills the blanks of a phrasing for the subject with the index `subject`. `{e}` becomes the name of the subject, `{v}`
-/// its values with the indices `values`, and `{a}` the names of these values in `fields`. Returns the pieces of the text,
-/// each with whether it is a value.
+/// Fills the blanks of a phrasing for the subject with the index `subject`. `{e}` becomes the name of the subject,
+/// `{v}` its values with the indices `values`, and `{a}` the names of these values in `fields`. Returns the pieces of
+/// the text, each with whether it is a value.
 fn sentence(
     phrasing: &str,
     subjects: &[Subject],

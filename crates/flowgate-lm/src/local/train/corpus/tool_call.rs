@@ -22,8 +22,8 @@ pub(super) struct Contact {
 
 /// Generates the outputs of several tools in different formats, each with facts about one person. [`CALLS`] requests of
 /// the user follow. Each request names one of the persons, and is followed by a call with all facts about this person.
-/// Each part of the example has the weight of its tokens in the loss: only the values in calls, which are copied, have the
-/// full weight.
+/// Each part of the example has the weight of its tokens in the loss: only the values in calls, which are copied, have
+/// the full weight.
 pub(super) fn tool_call_example(draw: &mut Draw) -> Example {
     let contacts: Vec<Contact> = (0..2 + draw.below(3)).map(|_| contact(draw)).collect();
     let mut outputs = String::new();
