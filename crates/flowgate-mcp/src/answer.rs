@@ -67,7 +67,8 @@ impl Proxy {
             if !self.tape.rule(may_show) {
                 let tool = &running.tool;
                 if is_watching {
-                    let why = "the label of the list does not permit showing it in a session that may call every tool";
+                    let why = "the label of the list does not permit showing it in a session that may call every tool; \
+                        label the output of the request, if you trust the server";
                     self.record_withheld_answer(session, id, running);
                     self.watch_text(WatchedSubject::Output, tool, Some(why));
                     return vec![ProxyAction::Client(line)];

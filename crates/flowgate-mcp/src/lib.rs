@@ -409,7 +409,7 @@ impl Proxy {
     }
 
     /// Ends the request with this ID, which could not be sent to the server: the client receives the reason `why`, and
-    /// nothing becomes an event. The ID is not used again. An ID of no open request has no effect.
+    /// nothing becomes an event. The ID is not used again. Does nothing if no open request has this ID.
     pub fn handle_unsent_request(&mut self, id: &Value, why: &str) -> Vec<ProxyAction> {
         let Some(id) = RequestId::from_value(id).filter(|id| self.client_requests.contains_key(id)) else {
             return Vec::new();

@@ -85,9 +85,10 @@ impl ToolListing {
     }
 
     /// Returns the number of the list that a requested page belongs to, and the server's cursor for the page; `cursor`
-    /// is the client's. A request without a cursor begins another list, whose first page needs no cursor. The lists
-    /// that begin before any tool is known together count as the first list, which a later list ends. Returns `None` if
-    /// the cursor was not generated here.
+    /// is the client's. A request without a cursor begins another list, whose first page needs no cursor. All lists that
+    /// are requested before the server has listed any tool count as the first list together. The request for a later
+    /// list closes the first list, so tools that come later count as new. Returns `None` if the cursor was not generated
+    /// here.
     fn requested_page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
             None | Some(Value::Null) => {

@@ -48,8 +48,8 @@ impl SealingKeys {
         Some(sealed)
     }
 
-    /// Opens a text that was sealed for this place. Returns `None` if the text is not sealed, was altered or moved, or
-    /// was sealed with a key that is not one of these.
+    /// Decrypts a text that was sealed for the place `place`. Returns `None` if the text is not sealed, was altered or
+    /// moved, or was sealed with a key that is not among these keys.
     pub(super) fn open(&self, sealed: &str, place: &[u8]) -> Option<String> {
         let (key, data) = sealed_parts(sealed)?;
         let (_, cipher) = self.0.iter().find(|(id, _)| id == key)?;

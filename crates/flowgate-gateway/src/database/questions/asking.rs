@@ -79,7 +79,8 @@ impl QuestionToAsk {
             "SELECT id, content, state FROM questions WHERE client = ?1 AND name = ?2 AND tenant = ?3 AND digest = ?4 \
              AND turn BETWEEN ?5 AND ?6 AND {condition} ORDER BY asked DESC LIMIT 100"
         );
-        // The numbers of the turns whose questions can be the same one: those of the same message of the model.
+        // In the chat, only questions about the same message of the model can be the same question: those of the turns
+        // from `first` to `last`.
         let (first, last) = (origin.first_column().into(), origin.to_column().into());
         let values = [client.into(), name.into(), tenant.into(), digest.into(), first, last];
         let opened = |row: &mut SqlRow| {
