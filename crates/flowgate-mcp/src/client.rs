@@ -81,10 +81,12 @@ impl Proxy {
                         another session";
                     return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
                 }
-                if self.client_requests.len() >= self.settings.limits.outstanding {
-                    let why =
-                        "too many requests have no answer yet; send this one again after some are answered";
-                    return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
+                let limit = self.settings.limits.outstanding;
+                if self.client_requests.len() >= limit {
+                    let why = format!(
+                        "too many requests have no answer yet (limit {limit}); send this one again after some are answered"
+                    );
+                    return vec![ProxyAction::Client(error(Some(&id), REFUSED, &why, None))];
                 }
                 self.handle_request(session, id, &method, params)
             }

@@ -193,11 +193,12 @@ impl Proxy {
             }
             return out;
         }
-        if self.outgoing_requests.len() >= self.settings.limits.outstanding {
-            return refuse(
-                REFUSED,
-                "too many requests have no answer yet; send this one again after some are answered",
+        let limit = self.settings.limits.outstanding;
+        if self.outgoing_requests.len() >= limit {
+            let why = format!(
+                "too many requests have no answer yet (limit {limit}); send this one again after some are answered"
             );
+            return refuse(REFUSED, &why);
         }
         // The content of the request comes from the server, and the client is shown it.
         let content = Value::Object(params.clone());

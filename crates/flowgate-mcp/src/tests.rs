@@ -441,7 +441,7 @@ fn the_limits_of_a_session_are_enforced() {
     assert!(matches!(session.client(&call(3, ""))[..], [ProxyAction::Server(_)]));
     check(
         shown(&session.client(&call(4, ""))),
-        "error -32001 too many requests have no answer yet; send this one again after some are answered",
+        "error -32001 too many requests have no answer yet (limit 2); send this one again after some are answered",
     );
     let out = session.server(&json!({"jsonrpc": "2.0", "id": 2, "result": {"content": long}}));
     check(shown(&out), "refused: no-answer");
