@@ -63,7 +63,9 @@ impl fmt::Display for AuditError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.file.display())?;
         match &self.failure {
-            AuditErrorKind::Read(error) => write!(f, "cannot be read: {error}"),
+            AuditErrorKind::Read(error) => {
+                write!(f, "cannot be read: {error}; check that the file exists, and its permissions")
+            }
             AuditErrorKind::Write(error) => {
                 write!(
                     f,

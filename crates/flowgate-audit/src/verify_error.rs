@@ -109,7 +109,9 @@ impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;
         match &self.what {
-            VerifyErrorKind::Read(error) => write!(f, "cannot be read: {error}"),
+            VerifyErrorKind::Read(error) => {
+                write!(f, "cannot be read: {error}; check that the file exists, and its permissions")
+            }
             VerifyErrorKind::Empty => write!(f, "the file is empty: the log was deleted, or nothing was ever written to it; {RESTORE_LOG}"),
             VerifyErrorKind::Torn => f.write_str(
                 "the line is incomplete: it is being written, or a process was killed while it wrote; the next process that opens the log moves the line aside",

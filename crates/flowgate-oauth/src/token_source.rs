@@ -219,6 +219,7 @@ impl SharedSource {
         Ok(Connected { manager, client, issuer: login.issuer })
     }
 
+    /// Returns the client credentials in the form of `rmcp`, for tokens that this server accepts.
     fn config(&self, credentials: &ClientCredentials) -> ClientCredentialsConfig {
         ClientCredentialsConfig::ClientSecret {
             client_id: credentials.client_id.clone(),

@@ -192,8 +192,9 @@ impl Database {
         .await
     }
 
-    /// Returns whether the lasting grant that answered one of the questions with these ids was withdrawn since. An
-    /// approval that is used already stays used, also if it covers further calls that have not run yet.
+    /// Returns whether the lasting grant that answered one of the questions with these ids was withdrawn since. The
+    /// state of the question does not show this: an approval that is used already stays used, even if it covers further
+    /// calls that have not run yet.
     pub(crate) async fn is_answering_grant_withdrawn(
         &self,
         questions: &[String],

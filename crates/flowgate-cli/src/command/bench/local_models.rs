@@ -82,6 +82,7 @@ impl LocalModels for ModelFolders<'_> {
 
     fn screener_lines(&self, run: ScreenerRun<'_>) -> Result<Option<Vec<Value>>, String> {
         let Some(model) = self.find(run.model).map_err(problem)? else { return Ok(None) };
+        // A run with a limit on prompts has measured recorded calls; any other run has generated its cases.
         let cases = match run.prompt_limit {
             None => ScreenerCases::Generated(run.cases),
             Some(limit) => {
