@@ -1,4 +1,5 @@
-//! Tests of chats: generation is reproducible, a prompt is reused exactly, and text is passed on while it is generated.
+//! Tests of chats: generation is reproducible, a prompt that is reused changes no bit, and text is passed on while it
+//! is generated.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

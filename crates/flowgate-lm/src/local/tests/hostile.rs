@@ -1,5 +1,5 @@
-//! Tests of files that are cut off, malformed or contradict each other: each is an error that names the file and the
-//! place.
+//! Tests that files which are cut off, malformed or contradict each other cause an error that names the file and the
+//! place in it.
 
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Tensor};
@@ -110,7 +110,7 @@ fn sizes_of_the_configuration_are_those_of_the_tensors() {
     );
 }
 
-/// The bytes of a safetensors file with a header of its own.
+/// Returns the bytes of a safetensors file with this header.
 fn safetensors(header: &str, content: usize) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.bytes());
@@ -266,7 +266,7 @@ fn gguf_files_that_are_damaged() {
         &with(8, u64::MAX),
         "the number of tensors, 18446744073709551615, exceeds the limit of 65536, so the file is probably damaged; download it again",
     );
-    // More metadata than there are: what follows is read as such.
+    // The header states more metadata than the file has, so what follows is read as metadata.
     check(
         &with(24, 1 << 60),
         "a text of the header has 1152921504606846976 bytes, more than the limit of 1048576, so the file is probably damaged; download it again",
@@ -302,7 +302,7 @@ fn weights_that_are_no_numbers() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
-    /// Whatever is changed in a file, loading ends with a model that reads texts, or with an error.
+    /// If any bytes of a file are changed, loading returns a model that can read texts, or an error.
     #[test]
     fn changed_bytes_never_panic(
         file in prop::sample::select(vec!["model.gguf", "model.safetensors", "tokenizer.json", "config.json"]),
