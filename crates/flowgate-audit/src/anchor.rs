@@ -1,9 +1,10 @@
 //! Compares an audit log with the record of the log in the gateway's database, and detects losses on either side.
 //! The gateway calls [`DatabaseLogAnchors::loss`] when it opens a log.
 //!
-//! An *anchor* is the last signed line of a log, as the database has recorded it. A line is written to the log before
-//! the turn that the line describes is stored in the database, so a log may be ahead of its database, but never behind.
-//! A database without an anchor for a log that contains events is not the database that the log was written with.
+//! An *anchor* is the last signed line of a log, as the database has recorded this line. A line is written to the log
+//! before the turn that the line describes is stored in the database, so a log may be ahead of its database, but never
+//! behind it. If a log contains events and the database has no anchor for the log, the log was written with another
+//! database.
 
 use std::fs::File;
 
@@ -110,10 +111,9 @@ impl<'f> UnopenedLog<'f> {
 }
 
 impl DatabaseLogAnchors {
-    /// Returns the contradiction between this record and a log that is about to be opened; `None` if they agree. It
-    /// is a contradiction if a recorded line is missing or different, if the recorded log is missing, or if the
-    /// database has no record of a log with events. An anchor is the last signed line of a log, as the database has
-    /// recorded it.
+    /// Returns the contradiction between this record and a log that is about to be opened; `None` if they agree. They
+    /// contradict each other if a recorded line is missing or different, if the recorded log is missing, or if the
+    /// database has no record of a log with events.
     ///
     /// # Errors
     /// Fails if the log cannot be read.
@@ -127,8 +127,9 @@ impl DatabaseLogAnchors {
                 Some(_) => None,
             });
         }
-        // The database has recorded another log in place of this one. If gateways share a database, each log has its
-        // own key, and only a recorded log with the key of this gateway is missing here.
+        // The database has no record of this log. If it has a record of another log of this gateway, that log is
+        // missing. If several gateways share the database, each has its own key, and the records of logs with other keys
+        // belong to other gateways.
         let lost_log = self.logs.iter().find(|anchor| !self.is_shared || anchor.key == log.key).copied();
         if let Some(anchor) = lost_log {
             return Ok(Some(AuditLoss::Missing { anchor, lines }));
@@ -215,7 +216,7 @@ mod tests {
         check(
             &rewritten,
             &one,
-            Some("the log differs from the one that its database has recorded, whose line 4"),
+            Some("the log differs from the one that its database has recorded, in which line 4"),
         );
         // A database without a record of a log with events was deleted, unless it is older than its record of logs.
         check(&lines, &known(&[]), Some("the database has no record of this log of 5 lines"));

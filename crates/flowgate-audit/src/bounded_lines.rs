@@ -1,6 +1,6 @@
-//! Reads the lines of a file from its beginning, each up to a limit of length, so that a file of any content is read
-//! in bounded memory. The readers of audit logs, of their content files and of witness files use this module, except
-//! `tail`, which reads a log backwards.
+//! Reads the lines of a file from its beginning, in bounded memory: a line that is longer than a limit is reported and
+//! not read. The readers of audit logs, of their files of contents and of witness files use this module, except `tail`,
+//! which reads a log backwards.
 
 use std::io::{self, BufRead};
 
@@ -32,9 +32,10 @@ impl<R: BufRead> BoundedLines<R> {
         Self { reader, buffer: Vec::new(), limit }
     }
 
-    /// Reads up to the end of the next line, and returns the line without its line feed. At the end of the file, a
-    /// killed writer may have left bytes without a line feed (`Torn`). A line that exceeds the limit is not returned
-    /// (`Long`). After [`NextLine::Long`], the reader is in the middle of the line, so the caller must stop.
+    /// Reads up to the end of the next line, and returns the line without its line feed. Returns [`NextLine::Torn`] for
+    /// bytes without a line feed at the end of the file, which a killed writer may have left, and [`NextLine::Long`] for
+    /// a line that exceeds the limit. After a long line, the reader is in the middle of that line, so the caller must
+    /// stop.
     pub(super) fn next(&mut self) -> io::Result<NextLine<'_>> {
         self.buffer.clear();
         // One byte more than the limit has room for the line feed. A full buffer without one belongs to a longer line.

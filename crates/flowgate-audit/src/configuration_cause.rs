@@ -22,7 +22,7 @@ impl ConfigurationCause {
         }
     }
 
-    /// Returns the person who ordered it; `None` if the cause names no person.
+    /// Returns the person who ordered the reload; `None` if the cause names no person.
     pub fn person(&self) -> Option<&str> {
         match self {
             Self::Order(person) => Some(person),

@@ -3,8 +3,8 @@
 //! content can be deleted without breaking the log. [`AuditLog`](super::AuditLog) owns the file.
 //!
 //! With a [`ContentCipher`], the content of an entry and the salt of its hash are encrypted (*sealed*), bound to the place
-//! of the entry. The number of the line, the time and the names stay readable, as they are in the log: by them, content
-//! is deleted without a key. A file may have plain entries and sealed ones.
+//! of the entry. The number of the line, the time and the names stay readable, as they are in the log, so that content
+//! can be selected and deleted without a key. A file may have plain entries and sealed ones.
 //!
 //! An entry is written before its line. An entry without a line therefore belongs to an event that was never recorded,
 //! and is truncated when the log is opened again; a line without an entry has lost its content.
@@ -103,8 +103,8 @@ impl NewContentEntry {
     /// Creates the entry for the event in line `seq` of the log, and the reference to the entry that this line
     /// contains. The reference is a hash of the content and a new random salt. The salt is in the entry and is deleted
     /// with the content, so that nobody can later confirm a guess of the content by the hash. A content that is too
-    /// long is truncated, and the reference then has `"cut": true`. With `cipher`, the entry is sealed for the line after
-    /// the one with the hash `previous`.
+    /// long is truncated, and the reference then has `"cut": true`. With `cipher`, the entry is sealed for its place;
+    /// `previous` is the hash of the line before line `seq`.
     ///
     /// # Errors
     /// If the operating system has no random bytes, or the content cannot be encrypted.
@@ -146,12 +146,12 @@ pub(super) struct ContentEntry {
     body: EntryBody,
 }
 
-/// The content of an entry with its salt, as the file has it.
+/// The content of an entry with its salt, as the file contains them.
 #[derive(Debug, PartialEq, Eq)]
 enum EntryBody {
-    /// It is not encrypted.
+    /// Content and salt are not encrypted.
     Plain(OpenedContent),
-    /// It is encrypted, in the form of its [`ContentCipher`].
+    /// Content and salt are encrypted, in the form of the [`ContentCipher`].
     Sealed(String),
 }
 
@@ -220,16 +220,17 @@ impl ContentEntry {
         format!("{entry}\n")
     }
 
-    /// Returns the place of the entry, to which its sealed content is bound: the line of the log after the one with the
-    /// hash `previous`, which no other line of this log or of another one follows, and what the entry says about its
-    /// event.
+    /// Returns the place of the entry, to which its sealed content is bound. The place consists of the hash `previous`
+    /// of the line before the entry's line, which identifies the entry's line among all logs, and of the other fields of
+    /// the entry.
     fn place(&self, previous: LineHash) -> Vec<u8> {
         let Self { seq, time, tenant, client, conversation, .. } = self;
         let place = json!(["audit content", previous.to_string(), seq, time.0, tenant, client, conversation]);
         place.to_string().into_bytes()
     }
 
-    /// Seals a plain content for its place with `cipher`, if there is one. A sealed content stays as it is.
+    /// Seals a plain content for its place with `cipher`, if there is one. A sealed content stays as it is. `previous`
+    /// is the hash of the line before the entry's line in the log.
     ///
     /// # Errors
     /// If the content cannot be encrypted.
@@ -254,7 +255,7 @@ impl ContentEntry {
         }
     }
 
-    /// Returns the entry with a readable content, for the line after the one with the hash `previous`.
+    /// Returns the entry with a readable content. `previous` is the hash of the line before the entry's line in the log.
     ///
     /// # Errors
     /// If the content is sealed by another key, or was altered or moved.
@@ -351,7 +352,8 @@ pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
 
 /// A deletion in progress: copies the entries that stay to a draft, which replaces the file at the end.
 ///
-/// The file may grow meanwhile, so that the log can be written while a large file is copied.
+/// The log may append entries to the file while a large file is copied; a later call of [`Self::copy_until`] copies
+/// these entries as well.
 #[derive(Debug)]
 pub(super) struct ContentDeletion<'a> {
     path: &'a Path,

@@ -1,5 +1,5 @@
-//! Defines what the writer and the readers of contents need to encrypt and decrypt them: [`ContentCipher`], which the
-//! owner of the keys implements. The gateway implements it with the keys that encrypt its database.
+//! Defines [`ContentCipher`], the trait by which the writer and the readers of contents encrypt and decrypt them. The
+//! program that owns the keys implements the trait: the gateway does so with the keys that encrypt its database.
 
 use std::fmt;
 
@@ -27,9 +27,9 @@ pub trait ContentCipher: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContentOpenError {
-    /// It was encrypted with a key that the cipher does not have.
+    /// The content was encrypted with a key that the cipher does not have.
     OtherKey,
-    /// It was altered, or moved from another place.
+    /// The content was altered, or moved from another place.
     Altered,
 }
 

@@ -121,10 +121,10 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
         Ok(())
     }
 
-    /// Returns the content of a line, after comparing the next entry of the file with the hash in the line. Entries
-    /// have the order of their lines, so an entry with a smaller number than the line, or of a line without a hash,
-    /// belongs to no line and is an error. A line with a hash and without an entry has lost its content, which is only
-    /// counted. A line without a hash and without an entry never had content (`Nothing`).
+    /// Returns the content of a line, after comparing the next entry of the file with the hash in the line. The entries
+    /// are in the order of their lines. An entry belongs to no line, which is an error, if its number is smaller than
+    /// that of the line, or if the line with its number has no hash. A line with a hash and without an entry has lost
+    /// its content, which is only counted. A line without a hash and without an entry never had content (`Nothing`).
     fn check_against(&mut self, record: &AuditRecord) -> Result<ComparedContent, VerifyErrorKind> {
         let recorded = match record.object.get("content") {
             None => None,

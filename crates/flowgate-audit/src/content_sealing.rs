@@ -1,5 +1,5 @@
-//! Encrypts the contents that were written before there was a key, or with an earlier one. `flowgate database encrypt`
-//! calls [`seal_contents`].
+//! Encrypts the contents of an audit log that were written without a key, and again those that were encrypted with an
+//! earlier key. `flowgate database encrypt` calls [`seal_contents`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Write as _};
@@ -17,8 +17,8 @@ use super::verify::VerifiedRecords;
 /// of events that were never recorded are left out. An interrupted run leaves the file unchanged.
 ///
 /// # Errors
-/// If another process has the log open, a file cannot be read or written, a key lacks, or a content is not the recorded
-/// one.
+/// If another process has the log open, a file cannot be read or written, a key is missing, or a content is not the one
+/// that the log recorded.
 pub fn seal_contents(log: &Path, cipher: &dyn ContentCipher) -> Result<u64, AuditError> {
     let contents = content_path(log);
     let read = |file: &Path, error| AuditError::new(file, AuditErrorKind::Read(error));
@@ -37,7 +37,7 @@ pub fn seal_contents(log: &Path, cipher: &dyn ContentCipher) -> Result<u64, Audi
     let mut count = 0;
     for record in VerifiedRecords::new(records, None) {
         let record = record.map_err(unverified)?;
-        // Without keys, which are given here, the reader would return sealed contents.
+        // The reader has keys here, so it returns no sealed content: other results are lines without content.
         let ComparedContent::Kept(entry) = reader.compare(&record).map_err(unverified)? else { continue };
         let sealed = entry.sealed(record.previous, Some(cipher));
         let line = sealed.map_err(|failure| AuditError::new(&contents, failure))?.line();
@@ -214,7 +214,7 @@ mod tests {
     fn a_key_is_replaced() {
         let folder = example("sealed-anew");
         let before = stored(&folder);
-        // The old key lacks: nothing is changed.
+        // The old key is missing: nothing is changed.
         let error = seal_contents(&folder.log(), &FIRST).unwrap_err().to_string();
         assert!(error.contains("is encrypted with the key bb") && error.contains("audit.jsonl"), "{error}");
         assert_eq!(stored(&folder), before);

@@ -47,7 +47,7 @@ pub enum AuditErrorKind {
     Content(u64),
     /// A content cannot be encrypted.
     NotSealed,
-    /// The log or its contents are not as they were written, or a key of its contents lacks.
+    /// The log or its contents are not as they were written, or a key of its contents is missing.
     Unverified(VerifyError),
 }
 
@@ -63,7 +63,9 @@ impl fmt::Display for AuditError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.file.display())?;
         match &self.failure {
-            AuditErrorKind::Read(error) => write!(f, "cannot be read: {error}"),
+            AuditErrorKind::Read(error) => {
+                write!(f, "cannot be read: {error}; check that the file exists, and its permissions")
+            }
             AuditErrorKind::Write(error) => {
                 write!(
                     f,

@@ -1,6 +1,6 @@
-//! Defines the events that an audit log records, such as a verdict or a person's decision. None contains content: only
-//! names, phrases of labels, names of rules and digests. The gateway creates them; the log turns them into the fields
-//! of a line.
+//! Defines [`AuditEvent`], an event that an audit log records, such as a verdict or a person's decision. An event
+//! contains names, labels as text (one phrase for each dimension), names of rules and digests, and no content of
+//! messages or calls. The gateway creates events; [`AuditLog`](super::AuditLog) writes the fields of each into a line.
 
 use flowgate::monitor::{Outcome, PersonDecision};
 
@@ -27,7 +27,7 @@ pub enum AuditEvent {
         tool: String,
         /// The digest of the call.
         digest: String,
-        /// The names of rules and phrases of labels.
+        /// The reasons of the question: names of rules, and labels as text.
         reasons: Vec<String>,
     },
     /// A question was decided.
@@ -39,8 +39,8 @@ pub enum AuditEvent {
         /// The person who decided. For a call that a lasting grant covers, it is the person who gave the grant. For an
         /// answer in front of an MCP client, it is the client, because the gateway does not know the person.
         who: String,
-        /// The role in which the person decided: a phrase for people, such as `approver`, "in front of the client" or
-        /// `lasting grant ID`.
+        /// The role in which the person decided, as text for people: `approver`, "in front of the client" or `lasting
+        /// grant ID`, for example.
         role: String,
         /// The decision.
         answer: PersonDecision,
@@ -64,8 +64,8 @@ pub enum AuditEvent {
         digest: String,
         /// The cause: a phrase for people, such as "the call was refused when it was judged again".
         cause: String,
-        /// The findings when the call was judged again: names of rules and phrases of labels. Empty for a call to an
-        /// MCP server, whose verdict has a record of its own.
+        /// The reasons when the call was judged again: names of rules, and labels as text. Empty for a call to an MCP
+        /// server, whose verdict has a record of its own.
         reasons: Vec<String>,
     },
     /// A call needed a person's decision, and no person was asked.
@@ -202,7 +202,7 @@ pub struct JudgedCallRecord {
     pub tool: String,
     /// The verdict.
     pub verdict: Outcome,
-    /// The names of rules and phrases of labels.
+    /// The reasons of the verdict: names of rules, and labels as text.
     pub reasons: Vec<String>,
     /// The label of the call, one phrase for each dimension.
     pub label: Vec<String>,

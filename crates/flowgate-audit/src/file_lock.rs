@@ -9,9 +9,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Locks a file against other processes. If another process holds the lock, tries again for up to two seconds. A holder
-/// may be about to release it: the previous process of a restarted gateway, or a child process, which inherits the lock
-/// until it runs its own program.
+/// Locks a file against other processes. If another process holds the lock, tries again for up to two seconds, since
+/// that process may be about to release it: it may be the previous process of a restarted gateway, or a child process,
+/// which inherits the lock until it runs its own program.
 ///
 /// # Errors
 /// If another process still holds the lock after two seconds, or the file system has no locks.

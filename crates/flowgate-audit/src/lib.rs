@@ -1,22 +1,23 @@
 //! Writes and verifies the audit log, an append-only file of the gateway's verdicts, of its questions to people, and of
 //! their decisions. Any change to the file is detectable.
 //!
-//! Every line is a JSON object with the hash of the previous line. Every few lines, a *head* signs everything before
-//! it. No line contains content: content, if the operator wants it, is in its own file and can be deleted without
-//! breaking the log. `docs/audit.md` describes what a log can prove and what it cannot. The gateway's recorder writes
-//! the log; `flowgate audit` verifies it.
+//! Every line is a JSON object with the hash of the previous line. After every few lines, the writer adds a *head*, a
+//! line with a signature of everything before it. No line contains the content of messages or calls. If the operator
+//! wants content, it is kept in a separate file and can be deleted without breaking the log. `docs/audit.md` describes
+//! what a log can prove and what it cannot. The gateway's recorder writes the log; `flowgate audit` verifies it.
 //!
-//! * [`AuditEvent`]: describes a recorded event.
-//! * [`AuditLog`]: writes the log. After a failed write it rejects records until there is room again.
-//! * [`verify()`]: checks that a log is unchanged.
-//! * `record`: encodes and parses one line; `chain`: computes its hash, and signs heads; `key`: defines the signing
-//!   key.
+//! * [`AuditEvent`]: describes a recorded event; [`ConfigurationCause`]: why a configuration was loaded.
+//! * [`AuditLog`]: writes the log. After a failed write, it rejects records until it can repair and write the file.
+//! * [`verify()`]: checks that a log is unchanged; `verify_error`: defines the results of this check.
+//! * `record` and `record_kind`: encode and parse one line; `line_hash`: computes its hash; `chain`: signs and checks
+//!   heads; `key` and `key_file`: define and read the signing key.
 //! * `content`: writes the separate file of content; [`ContentReader`]: reads it; [`ContentCipher`]: encrypts and decrypts
 //!   it with the keys of the program that owns the log; [`seal_contents`]: encrypts what was written before.
 //! * `tail`: finds the end of a log, at which its writer continues, also after its process was killed.
 //! * [`DatabaseLogAnchors`]: compares a log with a database's record of it; [`WitnessRecord`]: compares a log with the
 //!   heads that a program outside the gateway has received.
-//! * [`file_lock`]: locks files.
+//! * `loss` and `error`: define why a log does not fit its database or witness, and why it cannot be opened or written.
+//! * [`file_lock`]: locks files; `log_files`: names and syncs the files of a log; `bounded_lines`: reads their lines.
 //! * [`policy_digest()`]: identifies a policy by its text.
 //! * [`watch`]: writes the watch log, a separate file of verdicts that are not enforced.
 
@@ -98,8 +99,8 @@ impl Default for AuditOptions {
     }
 }
 
-/// The records that are synced to disk before they count as recorded. The others are synced whenever the system writes
-/// them: they survive the end of the process, but not a loss of power.
+/// The records that are synced to disk before they count as recorded. The operating system writes the other records to
+/// the disk at a later time: they survive the end of the process, but perhaps not a loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SyncPolicy {
@@ -326,7 +327,7 @@ impl AuditLog {
     /// Records an event and returns the number of its line. The line is in the file when this returns.
     ///
     /// # Errors
-    /// Fails if the line cannot be written. Nothing is recorded then until there is room again.
+    /// Fails if the line cannot be written. Nothing is recorded then until the file can be written again.
     pub fn append(&self, time: Timestamp, event: &AuditEvent) -> Result<u64, AuditError> {
         self.state()?.append(time, event, None)
     }
@@ -370,8 +371,8 @@ impl AuditLog {
     /// only the contents that are written meanwhile are copied under the lock.
     ///
     /// # Errors
-    /// Fails if the contents cannot be read or rewritten: nothing was deleted then. Fails also if the deletion cannot
-    /// be recorded: the content was deleted then, and nothing is recorded until there is room again.
+    /// Fails if the contents cannot be read or rewritten; nothing was deleted then. Fails also if the deletion cannot
+    /// be recorded; the content was deleted then, and nothing is recorded until the log can be written again.
     pub fn forget(&self, time: Timestamp, selector: &ContentSelector, who: &str) -> Result<u64, AuditError> {
         // Held until the end of this function, so that only one deletion runs at a time. If a deletion panicked, the
         // next one starts over and overwrites its draft.

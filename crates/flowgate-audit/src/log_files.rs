@@ -1,6 +1,6 @@
 //! Locks, names and syncs the files of an audit log, restricts them to their owner, and moves the partial last line
-//! of a killed process to a file of its own. [`AuditLog`](super::AuditLog), the writer of its file of contents
-//! (`content`) and `key_file` use it.
+//! of a killed process to a file of its own. [`AuditLog`](super::AuditLog), the writer of the log's file of contents
+//! (`content`) and the reader of its key (`key_file`) use these functions.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};

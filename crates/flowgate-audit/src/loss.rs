@@ -32,28 +32,28 @@ pub enum AuditLoss {
         /// The number of lines in the log.
         lines: u64,
     },
-    /// The log contains another line where the database records one.
+    /// The log contains a line with the number that the database records, but with another hash.
     Changed {
         /// The database's record.
         anchor: LogAnchor,
         /// The number of lines in the log.
         lines: u64,
     },
-    /// The log that the database records is missing or was emptied; this is another one.
+    /// The log that the database records is missing or was emptied; the present file is empty or another log.
     Missing {
         /// The database's record.
         anchor: LogAnchor,
         /// The number of lines in the log that is there instead.
         lines: u64,
     },
-    /// The log does not contain a line that a witness records, or is another one.
+    /// The log does not contain a line that a witness records, or is another log than the witness records.
     Witness {
         /// The witness's record.
         anchor: LogAnchor,
         /// The number of lines in the present log.
         lines: u64,
     },
-    /// The database has no record of the log: it was deleted, or is another one.
+    /// The database has no record of the log: the database was deleted, or is not the one of this log.
     Database {
         /// The number of lines in the log.
         lines: u64,
@@ -112,7 +112,7 @@ impl fmt::Display for AuditLoss {
             ),
             Self::Changed { anchor, .. } => write!(
                 f,
-                "the log differs from the one that its database has recorded, whose line {} is {}: it was truncated and then continued; {ADVICE}",
+                "the log differs from the one that its database has recorded, in which line {} has the hash {}: the log was truncated and then continued; {ADVICE}",
                 anchor.head.seq.saturating_add(1),
                 anchor.head.hash
             ),
@@ -131,7 +131,7 @@ impl fmt::Display for AuditLoss {
             }
             Self::Witness { anchor, lines } => write!(
                 f,
-                "the witness has received line {} ({}) of the log {}, which is missing: this log has {lines} lines. The log was truncated or replaced, or it was restored to an earlier state together with its database; {ADVICE}",
+                "the witness has received line {} ({}) of the log {}, which is missing: this log has {lines} lines; it was truncated or replaced, or restored to an earlier state together with its database; {ADVICE}",
                 anchor.head.seq.saturating_add(1),
                 anchor.head.hash,
                 anchor.log

@@ -1,5 +1,6 @@
-//! Computes the digest by which two programs find out that they enforce the same policy: the gateway states it with the
-//! label of each call that it hands to a client, and `flowgate hook` compares it with the digest of its own policy.
+//! Computes the digest by which two programs find out that they enforce the same policy. The gateway states its digest
+//! with the label of each call that it hands to a client, and `flowgate hook` compares that digest with the digest of
+//! its own policy.
 
 use flowgate::policy::Policy;
 use sha2::{Digest as _, Sha256};

@@ -1,4 +1,5 @@
-//! Names the kinds of records. The writer takes the kind of a line from here, and the readers of logs parse it once.
+//! Defines [`RecordKind`], the kind of a record, and the name of each kind in the log. The writer of a log writes these
+//! names, and the readers of logs parse them.
 
 use std::fmt;
 
@@ -30,13 +31,13 @@ pub enum RecordKind {
     KillSwitch,
     /// An operator accepted a loss of the log or its database.
     LossAccepted,
-    /// The record is the first of an opening.
+    /// The log was opened for writing.
     Opened,
-    /// An order was recorded, and may have had no effect.
+    /// An order that was recorded before may have had no effect.
     OrderUnconfirmed,
     /// A person cleared the record of texts that a client was shown.
     QuotationsCleared,
-    /// A call that was permitted in the chat was sent to its MCP server.
+    /// A call that was permitted in the chat, and that the client then made itself, was sent to its MCP server.
     RanBeside,
     /// A text of the model was withheld.
     ReplyWithheld,
@@ -48,8 +49,8 @@ pub enum RecordKind {
     SessionEnded,
     /// A call needed a person's decision, and no person was asked.
     Unasked,
-    /// A kind that this version does not know, by its name: a later version writes it. The record is verified and shown
-    /// like every other one, and counts as an event.
+    /// A kind that this version of Flowgate does not know, by its name; a later version wrote the record. The record is
+    /// verified and shown like every other one, and counts as an event.
     Unknown(String),
 }
 

@@ -1,9 +1,9 @@
 //! Finds the end of a log, at which its writer continues: reads the last lines backwards. The writer calls [`find`]
 //! when it opens a log; `anchor` and `content` call the functions that read backwards.
 //!
-//! A partial line of a killed process does not count. The complete lines must form a chain back to the last head, at
-//! most `MAX_BACK` lines, and the first line of the log must name the same key; [`verify`](super::verify()) checks all
-//! lines in between.
+//! A partial line of a killed process does not count. The complete lines must form a chain back to the last head, or
+//! for `MAX_BACK` lines if no head is among them, and the first line of the log must name the writer's key. Only
+//! [`verify`](super::verify()) checks the lines in between.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -99,7 +99,7 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
 /// Checks that the first line of a log is the record of its opening, and that it names the public key `key`.
 ///
 /// # Errors
-/// If it is not, or the file cannot be read.
+/// If the line is another record or names another key, or the file cannot be read.
 fn check_key(file: &mut File, key: &AuditPublicKey) -> Result<(), AuditErrorKind> {
     file.rewind().map_err(AuditErrorKind::Read)?;
     let mut line = Vec::new();

@@ -1,6 +1,6 @@
-//! Defines what the verification of a log returns: the problems, with their texts for the person who verifies it, and
-//! [`ContentCounts`], which says how many contents of records are unchanged, missing or deleted, belong to no record, or
-//! are encrypted and were not compared. `verify` returns both, and `flowgate audit` prints them.
+//! Defines two results of the verification of a log. [`VerifyError`] is a problem, with its text for the person who
+//! verifies the log. [`ContentCounts`] counts the contents of records that are unchanged, missing, deleted, without a
+//! record, or encrypted and therefore not compared. `verify` returns both, and `flowgate audit` prints them.
 
 use std::fmt;
 
@@ -63,13 +63,13 @@ pub enum VerifyErrorKind {
     Missing(LineHash),
     /// The log ends before the line of this number.
     Short(u64),
-    /// The log ends before this line, which the database records.
+    /// The log ends before the line with this number, which the database records.
     Behind(u64),
-    /// The database records another line here.
+    /// The database records a line with the same number and another hash.
     Unanchored,
-    /// The log ends before this line, which the witness records.
+    /// The log ends before the line with this number, which the witness records.
     Unseen(u64),
-    /// The witness records another line here.
+    /// The witness records a line with the same number and another hash.
     Contradicted,
     /// The witness has no record of the log.
     Unwitnessed,
@@ -86,7 +86,7 @@ pub enum VerifyErrorKind {
         /// The id of the key.
         key: String,
     },
-    /// The content is encrypted with another key than the given ones.
+    /// The content is encrypted with a key that is not among the given ones.
     ContentKeyOther {
         /// The line of the file of contents, from 1.
         line: u64,
@@ -99,56 +99,67 @@ pub enum VerifyErrorKind {
     ContentAltered(u64),
 }
 
+/// The advice if lines of the log were changed or are missing.
+const RESTORE_LOG: &str = "restore the log from a copy";
+/// The advice if entries of the file of contents were changed.
+const RESTORE_CONTENTS: &str = "restore the file of contents from a copy";
+
 impl fmt::Display for VerifyError {
-    /// Writes the number of the line, what is wrong with it, and what this means.
+    /// Writes the number of the line, what is wrong with it, what this means, and what to do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;
         match &self.what {
-            VerifyErrorKind::Read(error) => write!(f, "cannot be read: {error}"),
-            VerifyErrorKind::Empty => f.write_str("the file is empty: the log was deleted, or nothing was ever written to it"),
+            VerifyErrorKind::Read(error) => {
+                write!(f, "cannot be read: {error}; check that the file exists, and its permissions")
+            }
+            VerifyErrorKind::Empty => write!(f, "the file is empty: the log was deleted, or nothing was ever written to it; {RESTORE_LOG}"),
             VerifyErrorKind::Torn => f.write_str(
                 "the line is incomplete: it is being written, or a process was killed while it wrote; the next process that opens the log moves the line aside",
             ),
-            VerifyErrorKind::Long => write!(f, "the line is longer than {MAX_LINE} bytes, the limit for lines of a log"),
-            VerifyErrorKind::Flaw(flaw) => write!(f, "{flaw}"),
+            VerifyErrorKind::Long => write!(f, "the line is longer than {MAX_LINE} bytes, the limit for lines of a log; {RESTORE_LOG}"),
+            VerifyErrorKind::Flaw(flaw) => write!(f, "{flaw}; {RESTORE_LOG}"),
             VerifyErrorKind::Seq(found) => {
                 let line = self.line.saturating_sub(1);
-                write!(f, "`seq` is {found} instead of {line}: lines were removed, added or reordered")
+                write!(f, "`seq` is {found} instead of {line}: lines were removed, added or reordered; {RESTORE_LOG}")
             }
-            VerifyErrorKind::Previous => {
-                f.write_str("the line does not contain the hash of the previous line: one of the two was \
-                    changed, or lines were removed")
-            }
-            VerifyErrorKind::NotOpened => f.write_str("the first line of a log names its key, but this line does not: the beginning is missing"),
+            VerifyErrorKind::Previous => write!(
+                f,
+                "the line does not contain the hash of the previous line: one of the two was changed, or lines were \
+                 removed; {RESTORE_LOG}"
+            ),
+            VerifyErrorKind::NotOpened => write!(f, "the first line of a log names its key, but this line does not: the beginning is missing; {RESTORE_LOG}"),
             VerifyErrorKind::Format => f.write_str("the record was written by a later version of Flowgate: \
                 check the log with that version"),
             VerifyErrorKind::OtherKey => f.write_str(
                 "the log was created with another key than the given one: give the public key, from `FILE.pub` or from the original first line",
             ),
-            VerifyErrorKind::ChangedKey => f.write_str("this line names another key than the first line of the log: the key was replaced, or the log was forged"),
-            VerifyErrorKind::Signature => f.write_str("the signature does not match the key: a line up to here was changed, or the signature is forged"),
-            VerifyErrorKind::Missing(hash) => write!(f, "the log ends here without the line {hash}: it was truncated or replaced"),
-            VerifyErrorKind::Short(seq) => write!(f, "the log ends here, but should reach line {}: it was truncated", seq.saturating_add(1)),
+            VerifyErrorKind::ChangedKey => write!(f, "this line names another key than the first line of the log: the key was replaced, or the log was forged; {RESTORE_LOG}"),
+            VerifyErrorKind::Signature => write!(f, "the signature does not match the key: a line up to here was changed, or the signature is forged; {RESTORE_LOG}"),
+            VerifyErrorKind::Missing(hash) => write!(f, "the log ends here without the line {hash}: it was truncated or replaced; {RESTORE_LOG}"),
+            VerifyErrorKind::Short(seq) => write!(f, "the log ends here, but should reach line {}: it was truncated; {RESTORE_LOG}", seq.saturating_add(1)),
             VerifyErrorKind::Behind(seq) => write!(
                 f,
-                "the log ends here, but the database has recorded its line {}: it was truncated",
+                "the log ends here, but the database has recorded its line {}: it was truncated; {RESTORE_LOG}",
                 seq.saturating_add(1)
             ),
-            VerifyErrorKind::Unanchored => f.write_str("the database has another hash for this line: the log was truncated and then continued"),
+            VerifyErrorKind::Unanchored => write!(f, "the database has another hash for this line: the log was truncated and then continued; {RESTORE_LOG}"),
             VerifyErrorKind::Unseen(seq) => write!(
                 f,
-                "the log ends here, but the witness has received its line {}: it was truncated, or restored to an earlier state",
+                "the log ends here, but the witness has received its line {}: it was truncated, or restored to an earlier state; {RESTORE_LOG}",
                 seq.saturating_add(1)
             ),
             VerifyErrorKind::Contradicted => {
-                f.write_str("the witness has another hash for this line: the log was truncated and then continued")
+                write!(f, "the witness has another hash for this line: the log was truncated and then continued; {RESTORE_LOG}")
             }
             VerifyErrorKind::Unwitnessed => f.write_str(
-                "the witness has no head of this log: it keeps heads of another log, or has not received a head yet",
+                "the witness has no head of this log: it keeps heads of another log, or has not received a head yet; give \
+                 the file of the witness of this log",
             ),
-            VerifyErrorKind::Content => f.write_str("the content does not match the digest in its record: \
-                the content was changed"),
-            VerifyErrorKind::Foreign => f.write_str("this content belongs to no line of the log: entries were added, moved or renumbered"),
+            VerifyErrorKind::Content => write!(
+                f,
+                "the content does not match the digest in its record: the content was changed; {RESTORE_CONTENTS}"
+            ),
+            VerifyErrorKind::Foreign => write!(f, "this content belongs to no line of the log: entries were added, moved or renumbered; {RESTORE_CONTENTS}"),
             VerifyErrorKind::ContentKeyMissing { line, key } => write!(
                 f,
                 "the content in line {line} of the file of contents is encrypted with the key {key}, and no key was given: \
@@ -164,7 +175,7 @@ impl fmt::Display for VerifyError {
                 "the encrypted content in line {line} of the file of contents cannot be decrypted: it was altered, or moved \
                  from another line or log; restore the file from a copy"
             ),
-            VerifyErrorKind::Unreadable(line) => write!(f, "the file of contents cannot be read at its line {line}: it was changed"),
+            VerifyErrorKind::Unreadable(line) => write!(f, "the file of contents cannot be read at its line {line}: it was changed; {RESTORE_CONTENTS}"),
         }
     }
 }

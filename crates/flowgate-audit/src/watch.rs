@@ -1,8 +1,9 @@
-//! Defines the watch log: the verdicts of a policy in watch mode, in which they are not enforced. `flowgate hook`,
-//! `flowgate mcp` and the gateway append to it, and `flowgate report` reads it.
+//! Defines the watch log, a file of the verdicts of a policy in watch mode, in which verdicts are not enforced.
+//! `flowgate hook`, `flowgate mcp` and the gateway append to it, and `flowgate report` reads it.
 //!
-//! Unlike the audit log, it is not signed: it describes a policy that is not in force yet. A line names the tool and
-//! the reasons of the policy. It has no content of the conversation, except what the message of a rule quotes.
+//! The watch log describes a policy that is not in force yet, so it is not signed, unlike the audit log. A line names
+//! the tool and the reasons of the policy. A line has no content of the conversation, except what the message of a rule
+//! quotes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -95,21 +96,22 @@ impl WatchedVerdict {
     /// # Errors
     /// If the line is not JSON, or a field other than `tool` is missing or invalid; the message names the field.
     pub fn parse(line: &str) -> Result<(u64, Self), String> {
-        let value: Value = serde_json::from_str(line)
-            .map_err(|error| format!("the line is not valid JSON: {error}; give a watch log"))?;
+        let value: Value = serde_json::from_str(line).map_err(|error| {
+            format!("the line is not valid JSON: {error}; give a file that is a watch log")
+        })?;
         let text = |key: &str| value.get(key).and_then(Value::as_str);
         let subject = WatchedSubject::ALL.into_iter().find(|subject| text("subject") == Some(subject.name()));
         let outcomes = [Outcome::Permit, Outcome::Confirm, Outcome::Deny];
         let outcome = outcomes.into_iter().find(|outcome| text("outcome") == Some(outcome.name()));
         let time = value.get("time").and_then(Value::as_u64).ok_or(
-            "the field `time` of the line must be a whole number of seconds since 1970; give a watch log",
+            "the field `time` of the line must be a whole number of seconds since 1970; give a file that is a watch log",
         )?;
         let verdict = Self {
             subject: subject
-                .ok_or("the field `subject` of the line must be `call`, `output`, `prompt`, `reply` or `description`; give a watch log")?,
+                .ok_or("the field `subject` of the line must be `call`, `output`, `prompt`, `reply` or `description`; give a file that is a watch log")?,
             tool: text("tool").map(str::to_owned),
-            outcome: outcome.ok_or("the field `outcome` of the line must be `permit`, `confirm` or `deny`; give a watch log")?,
-            reason: text("reason").ok_or("the field `reason` of the line must be a string; give a watch log")?.to_owned(),
+            outcome: outcome.ok_or("the field `outcome` of the line must be `permit`, `confirm` or `deny`; give a file that is a watch log")?,
+            reason: text("reason").ok_or("the field `reason` of the line must be a string; give a file that is a watch log")?.to_owned(),
         };
         Ok((time, verdict))
     }

@@ -1,9 +1,9 @@
-//! Writes the lines that a witness receives, reads a witness's record of logs, and compares a log with it. The record
-//! is a file outside the gateway with signed heads, one per line. The writer of a log, the gateway at its start and
-//! `flowgate audit` use this file.
+//! Writes the lines that a witness receives, reads a witness's record of logs, and compares a log with this record. The
+//! record is a file outside the gateway with signed heads of logs, one per line. The writer of a log, the gateway at its
+//! start and `flowgate audit` use this file.
 //!
-//! A log and its database that are restored to an earlier state together agree with each other. A witness that received
-//! a later head contradicts both.
+//! A log and its database still agree with each other if both were restored to the same earlier state. A witness that
+//! has received a later head shows what was lost.
 //!
 //! ```json
 //! {"witness":1,"log":"5f2c…","key":"9a41…","lines":1204,"head":"77e0…","time":1766000000000,"signature":"03bd…"}
@@ -69,11 +69,11 @@ pub struct AcceptedLoss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WitnessLineError {
-    /// It is malformed.
+    /// The line is malformed.
     Form,
-    /// It is not signed by the key that it names.
+    /// The line is not signed by the key that it names.
     Signature,
-    /// It is signed by another key than its log's.
+    /// The line is signed with a key that is not the key of its log.
     OtherKey,
 }
 
@@ -83,13 +83,16 @@ impl fmt::Display for WitnessLineError {
         f.write_str(match self {
             Self::Form => {
                 "the line is not one that a gateway sent to the witness: it was changed, or another program \
-                added it"
+                added it; find out who changed the file"
             }
             Self::Signature => {
                 "the signature of the line does not match the key that the line names: the line was changed \
-                or forged"
+                or forged; find out who changed the file"
             }
-            Self::OtherKey => "the line is signed with another key than that of the log: it is forged",
+            Self::OtherKey => {
+                "the line is signed with a key that is not the key of its log: the line is forged; find out who changed \
+                the file"
+            }
         })
     }
 }
@@ -221,7 +224,8 @@ impl WitnessRecord {
     }
 
     /// Adds a valid line of the file: removes the heads that the line gives up as an accepted loss, and adds the head
-    /// of the line. A line that is signed with another key than the first one of its log is rejected as a forgery.
+    /// of the line. The first line of a log determines the key of the log; a later line with another key is rejected as
+    /// a forgery.
     fn add(&mut self, number: u64, line: &WitnessLine) {
         let WitnessLine { log, key, head, time, gives_up } = *line;
         if let Some(AcceptedLoss { log, since }) = gives_up {
@@ -263,15 +267,15 @@ impl WitnessRecord {
         self.partial_lines
     }
 
-    /// Returns how many lines of a log the witness has recorded, and the last of them; `None` if it has recorded none.
-    /// `log` is the hash of the log's first line. Lines of a forked log with the same number count once.
+    /// Returns how many lines of a log the witness has recorded, and the last of these lines; `None` if the witness has
+    /// recorded none. `log` is the hash of the log's first line. Lines of a forked log with the same number count once.
     pub fn last_line_of(&self, log: LineHash) -> Option<(usize, LogHead)> {
         let witnessed = self.logs.iter().find(|witnessed| witnessed.log == log)?;
         Some((witnessed.heads.len(), witnessed.last()?))
     }
 
-    /// Returns the accepted losses of the logs that this key has signed. Of each: the hash of the log's first line, the
-    /// number of the first lost line (from 0), and the time at which the loss was accepted.
+    /// Returns the accepted losses of the logs that this key has signed. Each item contains the hash of the log's first
+    /// line, the number of the first lost line (from 0), and the time at which the loss was accepted.
     pub fn accepted_losses(&self, key: AuditPublicKey) -> impl Iterator<Item = (LineHash, u64, Timestamp)> {
         let of_key = self.logs.iter().filter(move |witnessed| witnessed.key == key);
         of_key.filter_map(|witnessed| witnessed.given_up.map(|(since, time)| (witnessed.log, since, time)))
@@ -298,7 +302,7 @@ impl WitnessRecord {
     /// Fails if the log cannot be read.
     pub fn loss(&self, log_file: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
         let (id, lines, key) = (log_file.id()?, log_file.next, log_file.key);
-        // The field `after` has a meaning only in the record of a database.
+        // Only the record of a database uses the field `after`, so its value does not matter here.
         let to_anchor = |(log, head)| LogAnchor { log, key, head, after: 0 };
         for anchor in self.signed_by(key).map(to_anchor) {
             let has_line =

@@ -6,16 +6,17 @@
 
 use serde_json::Value;
 
-/// Returns the digest as a JSON text; null if the program was built where the sources of the other crates were not found.
+/// Returns the digest of the sources as a JSON text. It is null if the build did not find the sources of the other
+/// crates.
 pub(crate) fn code_digest() -> Value {
     text_or_null(env!("FLOWGATE_SOURCES_SHA256"))
 }
 
-/// Returns the digest of the code of the screener *attention* as a JSON text; null as for [`code_digest`]. It has no
-/// comments and no tests of these files.
+/// Returns the digest of the code of the screener *attention* as a JSON text, without the comments and tests of its
+/// files. It is null if the build did not find these files.
 ///
 /// A program without a local model cannot repeat the figures of this screener, so [`verify`](crate::verify) compares this
-/// digest in their place: figures of other code are a difference.
+/// digest in their place, and reports figures that other code recorded as a difference.
 pub(crate) fn screener_digest() -> Value {
     text_or_null(env!("FLOWGATE_SCREENER_SHA256"))
 }

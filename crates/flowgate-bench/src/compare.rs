@@ -1,8 +1,8 @@
 //! Writes the HTML page that compares recorded runs of the suites, for `flowgate bench compare`. For each game or part
 //! of the tasks, scatter charts compare the defences of all runs: the share of closed channels against the attacker's
 //! advantage, violations that took effect against benign utility, missed questions against completed tasks, and harm
-//! against completed tasks. Further charts have detectors, ROC curves and costs. `tables` has the figures of each suite,
-//! and the attack searches.
+//! against completed tasks. Further charts show detectors, ROC curves and costs. The submodule `tables` builds the tables
+//! with the figures of each suite and with the attack searches.
 //!
 //! A run is a file in the format jsonl. Only its manifest and its lines with figures, curves and searches are read, so
 //! the runs may have different seeds and models.
@@ -42,7 +42,7 @@ pub fn page(runs: &[NamedRun]) -> Result<String, String> {
             return Err(format!("{name}: the run has no figures; it was interrupted, so run it again"));
         }
     }
-    // The panels of a part that have figures in no run have no drawing.
+    // A panel is left out if no run has its figures.
     let parts = parts(runs);
     let panels = parts.iter().flat_map(|part| panels(part));
     let mut drawings = panels.filter_map(|panel| drawing(&panel, runs)).collect::<Vec<_>>();
@@ -174,7 +174,7 @@ fn cost_drawings(runs: &[NamedRun]) -> Vec<Drawing> {
     ];
     let chart = |(field, title): (&str, &str)| {
         let lines = figure_lines(runs).filter(|(_, line)| part(line) == "all");
-        // The agents report the tokens of all tasks together, which are no cost of one execution.
+        // The agents report the tokens of all tasks together, and not those of one execution.
         let lines =
             lines.filter(|(_, line)| field != "input_tokens" || line.get("relative_tokens").is_none());
         let bars = lines.filter_map(|(run, line)| {
@@ -194,7 +194,7 @@ fn roc_drawings(runs: &[NamedRun]) -> Vec<Drawing> {
     let mut charts: Vec<CurveChart> = Vec::new();
     for (run, lines) in runs {
         for line in lines.iter().filter(|line| text(line, "type") == "roc") {
-            // The suites name what a curve is about differently: a set of prompts, or a part of the texts.
+            // The suite of saliency names a set of prompts and a screener, that of detection a part of the texts and a detector.
             let (set, named) = match text(line, "set") {
                 "" => (text(line, "split"), text(line, "detector")),
                 set => (set, text(line, "screener")),

@@ -79,8 +79,8 @@ pub enum Benchmark {
     PrivacyLens,
     /// *AgentDyn: A Dynamic Open-Ended Benchmark for Evaluating Prompt Injection Attacks of Real-World Agent Security System* (Li et al., 2026).
     AgentDyn,
-    /// Scenarios of taint propagation in an own form. The benchmark itself, of *Ghost in the Agent: Redefining Information Flow Tracking for LLM Agents*
-    /// (Cai et al., 2026), is not published; the form follows its abstract.
+    /// Scenarios of taint propagation, in a format that Flowgate defines. The benchmark of *Ghost in the Agent: Redefining Information Flow Tracking for
+    /// LLM Agents* (Cai et al., 2026) is not published; the format follows the paper's abstract.
     TaintBench,
 }
 

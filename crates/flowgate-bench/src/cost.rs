@@ -1,4 +1,4 @@
-//! Counts what a run with a model would cost, without calling the model: the requests, and their input tokens.
+//! Estimates what a run with a model would cost, without calling the model: counts the requests and their input tokens.
 //!
 //! A double answers in place of the model and so determines the course of the conversations. A real model can look, ask and call differently, so the
 //! counts are an estimate. The tokens of a request are those of the [shipped tokenizer](crate::tokens), which needs more tokens for a text than a model
@@ -86,7 +86,7 @@ impl<M: ChatModel + ?Sized> ChatModel for CountedModel<'_, M> {
 }
 
 impl<M: BlockingModel + ?Sized> BlockingModel for CountedModel<'_, M> {
-    /// Counts the request like `complete`: a blocked text is read as well.
+    /// Counts the request like `complete`, with the tokens of the blocked texts, which a model reads as well.
     fn complete_blocking<'a>(
         &'a self,
         request: &'a Request,
@@ -125,8 +125,8 @@ impl ScoringModel for CountedScores<'_> {
     }
 }
 
-/// A double of the model that drives the attacker: its answers are empty, so that the search makes its own attacks. Only the
-/// number of its requests matters, for an estimate of the cost.
+/// A double of the model that writes attacks for an attack search. Its answers are empty, so the search composes the
+/// attacks itself. The double serves to count the requests, for an estimate of the cost.
 #[derive(Debug, Clone, Copy)]
 pub struct SilentModel;
 

@@ -25,8 +25,8 @@ use crate::statistics::compare;
 
 /// The score from which a text is flagged, as in policies.
 const THRESHOLD: f64 = 0.5;
-/// The shares of other texts (texts that are no injections) that a detector may flag at most; for each, the reports
-/// have the share of injections that it then finds.
+/// Limits on the share of other texts (texts that are not injections) that a detector flags. For each limit, the reports
+/// have the greatest share of injections that the detector finds within this limit.
 const LOW_ALARMS: [f64; 2] = [0.001, 0.01];
 
 /// A detector of prompt injections that every run has.
@@ -78,8 +78,8 @@ impl fmt::Debug for CallerDetector<'_> {
 }
 
 impl<'a> CallerDetector<'a> {
-    /// Creates a detector from a model, under the name `name` in reports. `label` is the label that the model gives to
-    /// injections; without it, it is the one label of the model that is named `injection`, in uppercase or lowercase letters.
+    /// Creates a detector from a model, under the name `name` in reports. `label` names the label that the model gives to
+    /// injections. If it is `None`, the detector uses the label `injection`, in uppercase or lowercase letters.
     ///
     /// # Errors
     /// If the model has no such label, or if it is not clear which one is meant; the text names all labels.

@@ -3,6 +3,10 @@
 //!
 //! A detector examines the text of a customer. A flow rule examines which answers of tools the agent had seen before it
 //! sent its message. The monitor computes the rule's verdicts over whole runs; no expected verdict is used.
+//!
+//! `feedback` builds the runs, `figures` computes the figures, [`report`] formats them, `manifest` identifies a run, and
+//! `resume` reads the rows of an interrupted run. [`learned`](mod@learned) is a detector with learned weights, which is
+//! trained on the texts of [`generated`].
 
 mod feedback;
 mod figures;

@@ -6,11 +6,26 @@
 //! than in the controls.
 //!
 //! A [suite](GameSuite) generates pairs of tasks from a seed: an adversarial observation and its control. A [`Runner`]
-//! gives each task to a model under a [`Defence`], which is one of AgentSecBench's six or a guarded conversation, and
-//! records an [`Execution`]. Each [measure] is one function over executions. [`report`] prints the tables.
+//! gives each task to a model under a [`Defence`], which is one of AgentSecBench's six, attention blocking or a guarded
+//! conversation, and records an [`Execution`]. Each [measure] is one function over executions. [`report`] formats the
+//! figures.
 //!
 //! AgentSecBench has no public code. Where its text leaves a choice open, the documentation of the item names the
 //! choice.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `task`, `attack`, `variant` | define tasks, the texts of attacks, and the forms in which an attack is written |
+//! | `generate`, `sources`, `suite` | generate the tasks, add texts of public collections, and run a suite |
+//! | `random`, `retriever` | draw random numbers from a seed, and rank documents |
+//! | `defence`, `guarded`, `prompt` | transform observations, run guarded conversations, and build the messages to a model |
+//! | `runner`, `output`, `execution` | run a task, and define its output and the record of it |
+//! | `measure`, `interval`, [`bound`], [`ideal`], [`leakage`], [`figures`] | compute the measures, their uncertainty, and the figures of a defence |
+//! | [`experiment`], `reference` | repeat the experiment of AgentSecBench, and hold its published figures |
+//! | [`extended`], [`journey`], [`adaptive`] | play the games beyond AgentSecBench, those of several steps, and search for attacks |
+//! | `double` | answers in place of a model |
+//! | `manifest`, [`report`], `text_table` | identify a run, and format its results |
+//! | `wordings` | lists the attacks for `flowgate attack` |
 
 pub mod adaptive;
 mod attack;

@@ -23,8 +23,9 @@
 //! [`wordings`] lists the injections of the benchmarks, for `flowgate attack`.
 //!
 //! `flowgate bench` is the command. It can record a run in a file. [`verify`] repeats a recorded run, and [`compare`] draws the figures of several
-//! recorded runs on one HTML page. [`document`] builds a JSON document from the lines of a run. [`cost`] counts the requests of a run in advance, [`tokens`] the tokens of a double, and [`statistics`] tests whether a difference between two defences
-//! can be chance.
+//! recorded runs on one HTML page. [`document`] builds a JSON document from the lines of a run. [`cost`] counts the requests of a run in advance,
+//! [`tokens`] counts the tokens of a double, and [`statistics`] tests whether a difference between two defences can be chance. [`line_chart()`]
+//! draws the loss of a training.
 
 pub mod agents;
 mod code;

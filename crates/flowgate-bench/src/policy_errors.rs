@@ -1,5 +1,5 @@
-//! Formats the compile errors of a policy as one line, for an error message. The measurements call it for the policies
-//! that are part of this crate or that it drafts; such an error is a defect of Flowgate.
+//! Formats the compile errors of a policy as one line, for an error message. The measurements call it for policies that
+//! ship with this crate or that they draft. An error in such a policy is a defect of Flowgate.
 
 use flowgate::policy::Diagnostic;
 

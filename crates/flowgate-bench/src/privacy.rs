@@ -1,10 +1,13 @@
-//! Measures whether a defence asks a person before private data reaches a tool, and only then: the privacy-leak suite of RTBAS
-//! (*RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, sections 8.2 and 8.3.1).
+//! Measures whether a defence asks a person before private data reaches a tool, and only then: the privacy-leak suite
+//! of RTBAS (*RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, sections 8.2 and 8.3.1).
 //!
 //! RTBAS's tasks are not public; the 37 tasks of this suite follow its description. Each call of a task has an *oracle
-//! label*, written by hand: the categories of private data that the call discloses, which say whether a person has to
-//! confirm it. [`read`] reads the tasks, [`check`] validates them and their oracle labels, and `flowgate bench privacy`
-//! runs a [`PrivacySuite`].
+//! label*, written by hand: the categories of private data that the call discloses. A person has to confirm the call if
+//! there are any.
+//!
+//! [`read`] reads the tasks, and [`check`] validates them and their oracle labels. `flowgate bench privacy` runs a
+//! [`PrivacySuite`]: its [`PrivacyRunner`] runs each task under a [`PrivacyDefence`] with the tools of a [`world`],
+//! with an [`AgentDouble`] or a model as the agent. [`measure`] judges the runs, and [`report`] formats the figures.
 
 mod attention;
 mod chat;

@@ -1,12 +1,13 @@
-//! Measures how well permissive labels are propagated: the evaluation of *Permissive Information-Flow Analysis for Large Language Models*, sections 4
-//! to 6, with doubles in place of its models.
+//! Measures how well permissive labels are propagated: the evaluation of *Permissive Information-Flow Analysis for
+//! Large Language Models*, sections 4 to 6, with doubles or a model of the user in place of its models.
 //!
-//! *Permissive* propagation gives an answer the labels of the documents that it needs, and not the join of the labels of all documents that were
-//! retrieved, which is the naive label. `flowgate_guard::propagation` has the methods; `flowgate bench propagation` runs this suite.
+//! *Permissive* propagation gives an answer the join of the labels of only those documents that the answer needs. The
+//! *naive* label is the join of the labels of all documents that were retrieved. `flowgate_guard::propagation` has the
+//! methods; `flowgate bench propagation` runs this suite.
 //!
 //! The data of the publication is not public; the data sets of this suite follow its description. The ground truth of a
-//! question, which is the set of its minimal labels, is computed from the facts that documents state. Doubles show
-//! bounds of the methods, not results of models.
+//! question, which is the set of its minimal labels, is computed from the facts that documents state. Figures of
+//! doubles are bounds of the methods, not results of models.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -15,10 +16,11 @@
 //! | `retrieve.rs`, `embeddings.rs` | find the documents for a question: by TF-IDF, by the vectors of a model |
 //! | `double.rs` | implements test doubles of models that score texts, answer, and cite documents |
 //! | `method.rs` | applies the methods that find labels |
-//! | `tune.rs`, `known_scores.rs` | choose λ, the loss of utility that a method tolerates, and the Shapley threshold, on questions that the report leaves out; each text is scored once |
-//! | `naive_tokens.rs` | counts the tokens of the naive algorithm, with which those of the searches are compared |
+//! | `tune.rs` | chooses λ, the loss of utility that a method tolerates, and the Shapley threshold, on questions that the report leaves out |
+//! | `known_scores.rs` | caches scores, so that tuning scores each text once |
+//! | `naive_tokens.rs` | counts the tokens of the naive algorithm, for comparison with those of the searches |
 //! | `measure.rs`, `rouge.rs` | compare labels with the ground truth, and answers with the answers of the data set |
-//! | `regenerate.rs` | generates answers again at their labels, attacks them, and endorses them by quoting |
+//! | `regenerate.rs` | generates answers again at the labels that were found, and measures attacks and endorsement by quoting |
 //! | `model_run.rs` | runs the tables with a model in place of the doubles |
 //! | `suite.rs`, `report.rs`, `drawing.rs`, `manifest.rs` | run all tables, print and draw them, and identify the run |
 //! | `tables.rs`, `cells.rs`, `seed_results.rs` | build the tables, with means and ranges over several seeds |

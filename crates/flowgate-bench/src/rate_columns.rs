@@ -1,5 +1,5 @@
-//! Names the columns that a rate has in reports. The reports of the propagation suite, of the agents, of the detectors
-//! and of the privacy suite call [`rate_columns`], so that rates have the same columns in JSON lines and CSV.
+//! Names the columns of a rate in reports: [`rate_columns`]. The reports of the propagation suite, of the agents, of
+//! the detectors and of the privacy suite call it, so that rates have the same columns in JSON lines and CSV.
 
 use serde_json::Value;
 

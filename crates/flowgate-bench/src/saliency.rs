@@ -1,15 +1,20 @@
-//! Measures how well screeners tell on which regions of a prompt an output depends. Most screeners read the attention or the gradients of a model (RTBAS,
-//! sections 3.3 and 7.2), one needs no model. `flowgate bench screeners` calls [`run`] or [`run_traces`].
+//! Measures how well screeners find the regions of a prompt on which an output depends. Most screeners read the
+//! attention or the gradients of a model (RTBAS, sections 3.3 and 7.2); one needs no model. `flowgate bench screeners`
+//! calls [`run`] or [`run_traces`].
 //!
-//! The dependencies are known by construction; [`CaseSet`] lists what makes each set difficult. The unit is a region, such as a document or the output of a
-//! tool. Accuracy alone says little, since most regions are no dependency, so the rows also have the area under the curve and the false positives if no
-//! dependency is missed: a missed dependency would be a wrong label, while a false one costs a question.
+//! A region is, for example, a document or the output of a tool. How a case is built determines which regions are
+//! dependencies; [`CaseSet`] says what makes each set of cases difficult. Accuracy alone says little, since most
+//! regions are no dependencies. The rows therefore also have the area under the ROC curve, and the false positives at
+//! the threshold at which no dependency is missed: a missed dependency would be a wrong label, while a false positive
+//! costs a question.
 //!
-//! * `labelled_prompt`, `case` and `beyond_values`: the cases; `score`: the scores of their regions; `split`: what is trained, chosen and reported on which cases; `measure`: the figures.
-//! * `trained`: a network and its threshold, without figures of them.
-//! * `traces`: cases from runs of AgentDojo's ground truth.
-//! * `instruction` and `distribution`: RTBAS's Figures 2 and 3.
-//! * `report`: the tables; `drawing`: the charts.
+//! * `labelled_prompt`, `case` and `beyond_values` generate the cases, and `traces` reads cases from runs of
+//!   AgentDojo's ground truth.
+//! * `score` scores the regions of a case; `split` trains the networks and chooses the thresholds, on cases that are
+//!   not reported; `measure` computes the figures.
+//! * `trained` trains a network for a conversation, without figures.
+//! * `instruction` and `distribution` compute RTBAS's Figures 2 and 3.
+//! * `report` formats the tables, and `drawing` draws the charts.
 
 mod beyond_values;
 pub mod case;
@@ -53,13 +58,17 @@ pub enum ScreenerScore {
     Peak,
     /// The share of the saliency of all tokens that the tokens of the region have.
     Sum,
-    /// The share of the saliency, where each token of the output has the same weight.
+    /// The share of the saliency of all tokens that the tokens of the region have, where each token of the output has
+    /// the same weight.
     SumPerToken,
-    /// The greatest share of the saliency of one token of the output.
+    /// The share of the saliency that the region has for one token of the output: for the token with the greatest
+    /// share.
     Strongest,
-    /// The share of the saliency per token of the output, with the margin to the likeliest other token as the loss.
+    /// The score of [`SumPerToken`](Self::SumPerToken), where the loss whose gradients are read is the margin between
+    /// each token of the output and the likeliest other token.
     Margin,
-    /// The attention of a token of the output to the region, in the head with the most, averaged over the output.
+    /// The attention of a token of the output to the region, in the head that attends most to it, averaged over the
+    /// output.
     AttentionMass,
     /// The upper bound on what the output reveals of the region ([`JacobianModel`]), in nats.
     JacobianBound,
@@ -67,14 +76,16 @@ pub enum ScreenerScore {
     JacobianShare,
     /// The low-rank estimate of what the output reveals of the region ([`JacobianModel`]), in nats.
     JacobianLowRank,
-    /// The probability of the output after this region alone.
+    /// The mean log-probability of a token of the output after a prompt from which all other regions are removed.
     LeaveOneIn,
     /// The network of RTBAS, section 7.2, which reads the features of all regions.
     Network,
-    /// The same network, which also reads the features with equal weight of each token of the output, and the attention.
+    /// The same network, which also reads the features with equal weight of each token of the output, and the
+    /// attention.
     NetworkExtended,
-    /// Shared values first, and for regions without any the extended network: a model adds to provenance, and never
-    /// removes. With the threshold of the extended network, this is the screener of a conversation.
+    /// The score of the shared values for regions that have some, which is above that of all others, and the score of
+    /// the extended network for all other regions. So a model can only add dependencies to those that shared values
+    /// show. With the threshold of the extended network, this is the screener of a conversation.
     ValuesThenNetwork,
 }
 
@@ -121,7 +132,8 @@ impl ScreenerScore {
 /// The regions of a prompt, each with its summary and whether the output depends on it.
 pub type LabelledPrompt = Vec<(RegionSummary, bool)>;
 
-/// A function that trains a network that reads certain features on prompts, and returns it. The command line passes one that calls `flowgate_lm::local::classifier`.
+/// A function that trains a network on prompts and returns it. The network reads the features of the given set. The
+/// command line passes a function that calls `flowgate_lm::local::classifier`.
 pub type TrainClassifier<'a> =
     dyn FnMut(FeatureSet, &[LabelledPrompt]) -> Result<Box<dyn RegionClassifier>, Error> + 'a;
 
@@ -141,7 +153,8 @@ pub struct ScreenerRow {
     pub threshold: f64,
     /// The figures.
     pub figures: ScreenerFigures,
-    /// The ROC curve: for each threshold the share of the other regions and the share of the dependencies that are named.
+    /// The ROC curve, from the highest to the lowest threshold. A point has the share of the other regions that are
+    /// named, and the share of the dependencies that are named.
     pub curve: Vec<(f64, f64)>,
 }
 
@@ -249,9 +262,10 @@ pub fn trace_steps(traces: &TraceCases) -> usize {
     2 * traces.cases.len()
 }
 
-/// Measures every screener on the calls of each suite of recorded runs, or of `suite` alone. For each suite, the networks and the thresholds come from
-/// the calls of the other suites. The distributions have the calls of all suites. `step` is called twice for each call; if it returns true (the user has interrupted the
-/// command), the result is `None`.
+/// Measures every screener on the calls of each suite of recorded runs, or of `suite` alone. For each suite, the
+/// networks and the thresholds come from the calls of the other suites. The distributions have the calls of all suites.
+/// `step` is called twice for each call; if it returns true (the user has interrupted the command), the result is
+/// `None`.
 ///
 /// # Errors
 /// If there are fewer than two suites or none of this name, or the model or a network fails.
@@ -265,7 +279,7 @@ pub fn run_traces(
 ) -> Result<Option<ScreenerResults>, ScreenerError> {
     let suites = traces.suites();
     if suites.len() < 2 {
-        let problem = "the traces have calls of fewer than two suites. A screener is measured on one suite with what it learned from the others: record a second suite";
+        let problem = "the traces have calls of fewer than two suites, and a screener learns from other suites than the one on which it is measured; record a second suite";
         return Err(ScreenerError::Cases(problem.to_owned()));
     }
     if let Some(unknown) = suite.filter(|suite| !suites.iter().any(|known| known == suite)) {

@@ -32,8 +32,8 @@ pub struct PairedComparison {
 }
 
 impl PairedComparison {
-    /// Returns the comparison as a JSON object, for JSON lines and CSV. `first`, `second` and `event` are the names of the two
-    /// defences and of the event.
+    /// Returns the comparison as a JSON object, for JSON lines and CSV. `first`, `second` and `event` are the names of
+    /// the two defences and of the event.
     pub fn to_json(&self, first: &str, second: &str, event: &str) -> Value {
         json!({
             "type": "comparison",
@@ -84,8 +84,9 @@ pub(crate) fn comparison_table(
 }
 
 /// Compares how often an event happened under two defences, like [`compare`], but with the tasks in groups, such as
-/// seeds. A sample of the bootstrap draws groups, and then tasks of each drawn group. `groups` has the group of each
-/// task. With one group, the result is that of [`compare`], and it is `None` in the same cases.
+/// seeds: tasks of one group resemble each other, so a sample of the bootstrap draws groups, and then tasks of each
+/// drawn group. `groups` has the name of the group of each task. With one group, the result is that of [`compare`]. It
+/// is `None` in the same cases as there.
 pub fn compare_grouped(
     first: &[bool],
     second: &[bool],
@@ -98,7 +99,7 @@ pub fn compare_grouped(
         .zip(second)
         .map(|(first, second)| f64::from(u8::from(*first)) - f64::from(u8::from(*second)));
     let values: Vec<(&str, f64)> = groups.iter().copied().zip(differences).collect();
-    // Without several groups, the interval of `compare` remains.
+    // The interval of `compare` remains if there is one group, or if `groups` does not have a group for each task.
     let has_groups = values.len() == first.len() && groups.iter().any(|group| Some(group) != groups.first());
     match bootstrap_mean(&values, seed).filter(|_| has_groups) {
         Some(interval) => Some(PairedComparison { interval, ..found }),

@@ -1,7 +1,7 @@
 //! Counts the tokens that a double reads and writes, so that the costs of a run with a double can be compared. It uses
 //! the tokenizer of the small model that `flowgate-lm` ships: a byte-level byte-pair encoding with 1,024 tokens.
 //!
-//! What is counted are the texts of a request and of its answer: messages, names and arguments of calls, and the names,
+//! The counted texts are those of a request and of its answer: messages, names and arguments of calls, and the names,
 //! descriptions and schemas of the tools on offer. The text that a chat template adds, such as the markers of roles, is
 //! not counted. A larger vocabulary needs fewer tokens for the same text, so counts are comparable with each other and
 //! not with those of another model. A real model reports its own counts.

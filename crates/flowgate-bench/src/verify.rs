@@ -1,11 +1,12 @@
-//! Verifies a recorded run: computes its manifest again, repeats the run, and compares every line.
-//! `flowgate bench verify` calls [`verify`].
+//! Verifies a recorded run of a benchmark: computes its manifest again, repeats the run, and compares every line.
+//! `flowgate bench verify` calls [`verify`], which passes the games, the runs on folders of the user, and the runs of
+//! local models to its submodules.
 //!
 //! A run of a double can be repeated from its manifest. A run of a real model can be repeated with the answers that
-//! `--answers` kept; without them, it is refused, because the model may answer differently the next time. A search for
-//! attacks takes minutes, so it is repeated only on demand; otherwise, its lines are left out of the comparison, and
-//! [`verify`] reports that. What depends on the inside of a model is repeated with a model that the program evaluates
-//! ([`LocalModels`]).
+//! `--answers` kept; without them, [`verify`] refuses it, because the model may answer differently the next time. A
+//! search for attacks takes minutes, so it is repeated only on demand; otherwise, its lines are left out of the
+//! comparison, and [`verify`] reports that. A measurement that reads the inside of a model, such as its attention, is
+//! repeated with a model that the program evaluates itself ([`LocalModels`]).
 //!
 //! A run is repeated if this code gives the same lines, even if other code recorded it: another version or digest of
 //! the sources in the manifest gives a note, and no difference.
@@ -49,7 +50,7 @@ pub struct Verification {
     pub left_out: Vec<String>,
 }
 
-/// Opens the recorded answers of the model with a name; the error says why they cannot be used.
+/// A function that opens the recorded answers of the model with the given name. The error says why they cannot be used.
 pub type OpenAnswers<'a> = dyn Fn(&str) -> Result<Box<dyn ChatModel>, String> + 'a;
 
 /// How a run is repeated.
@@ -61,8 +62,7 @@ pub struct VerifySettings<'a> {
     pub repeats_searches: bool,
     /// Opens the recorded answers of the model that drove the attacker; `None` if there are none.
     pub attacker_answers: Option<&'a OpenAnswers<'a>>,
-    /// The folder that the run read, of a public benchmark, of labelled texts or of articles; `None` if it is not at
-    /// hand.
+    /// The folder that the run read: a public benchmark, labelled texts or articles. `None` if it is not at hand.
     pub folder: Option<&'a dyn CorpusFolder>,
     /// The texts of folders that a run of the games read; `None` if they are not at hand.
     pub texts: Option<&'a TextSources>,
@@ -87,9 +87,13 @@ impl std::fmt::Debug for VerifySettings<'_> {
 /// recorded and the repeated run is part of the result and no error.
 ///
 /// # Errors
-/// If the lines are no run of a suite, the run is one of a real model that is not at hand and has no recorded answers, or
-/// of a folder that is not at hand or has another form, the manifest names something that this program does not have, its searches are to
-/// be repeated and it has none, or the repeated run fails.
+/// If the run cannot be repeated, or the repeated run fails. A run cannot be repeated if
+///
+/// * the first line is not the manifest of a suite that this program has, or the manifest names something that it does
+///   not have;
+/// * it is a run of a real model, which is not at hand and has no recorded answers;
+/// * it read a folder that is not at hand or has another form;
+/// * its searches are to be repeated, and it has none.
 pub fn verify(lines: &[Value], settings: VerifySettings<'_>) -> Result<Verification, String> {
     let manifest = lines.first().filter(|line| text(line, "type") == "manifest");
     let manifest = manifest.ok_or(
@@ -123,8 +127,8 @@ pub fn verify(lines: &[Value], settings: VerifySettings<'_>) -> Result<Verificat
 }
 
 /// Repeats a run of the privacy suite with the seed and the defences that the manifest names, and compares the lines
-/// with the recorded ones. The lines of the defence `attention` are left out if its local model is not at hand; then they
-/// must at least be of the code of this program.
+/// with the recorded ones. If the local model of the defence `attention` is not at hand, the lines of this defence are
+/// left out. It is then a difference if they were not recorded with the screener's code of this program.
 fn verify_privacy(
     manifest: &Value,
     lines: &[Value],
@@ -145,7 +149,8 @@ fn verify_privacy(
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
     let mut suite = PrivacySuite::new().map_err(|error| error.to_string())?;
     let seeds = games::seeds(manifest)?;
-    // What reads the attention, if the run had it and its local model is at hand; otherwise the recorded description.
+    // If the run has the defence `attention` and its local model is at hand, this becomes the description of the
+    // screener that reads the attention now. Otherwise, the recorded description remains.
     let mut screener = manifest.get("screener").cloned();
     let mut reads_attention = false;
     if let (Some(recorded), Some(local)) = (&screener, settings.local)
@@ -187,7 +192,8 @@ fn verify_privacy(
     Ok(result)
 }
 
-/// The difference of a run whose lines of the defence `attention` are those of other code, and are not repeated.
+/// The difference that is reported if the lines of the defence `attention` are not repeated, and other code of the
+/// screener recorded them.
 const STALE_ATTENTION: &str = "line 1: other code of the screener recorded the lines of the defence `attention`, which are not repeated; \
     repeat them with a program that was built with the feature `local`, or record the run again";
 

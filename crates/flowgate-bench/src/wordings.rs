@@ -1,5 +1,6 @@
-//! Lists the wordings of injections that the benchmarks use, each as a text that asks for a given call: those of the gullible agent, of the security games, of the
-//! saliency cases and of the texts by which the small detector is trained. `flowgate attack` tries them on a policy.
+//! Lists the wordings of injections that the benchmarks use ([`injection_wordings`]): those of the gullible agent, of
+//! the security games, of the saliency cases, and of the texts with which the small detector is trained. Each wording
+//! becomes a text that asks for a given call. `flowgate attack` tries these texts on a policy.
 
 use serde_json::Value;
 
@@ -21,14 +22,15 @@ enum WordingText {
     Games(GameWording),
     /// The injected sentence of the saliency cases.
     Saliency,
-    /// The sentences with this index among those that the training texts of the detector consist of.
+    /// The sentences with this index in the lists of sentences from which the training texts of the detector are built.
     Detectors(usize),
 }
 
 /// Returns the wordings of all benchmarks.
 pub fn injection_wordings() -> Vec<InjectionWording> {
     let games = games::wordings().into_iter().map(WordingText::Games);
-    // Each address of a model with a sentence that revokes its instructions.
+    // One wording for each sentence of the longer of two lists: sentences that address the model, and sentences that
+    // revoke its instructions. `InjectionWording::text` combines the sentences with the same index.
     let detectors = (0..ADDRESSES.len().max(REVOCATIONS.len())).map(WordingText::Detectors);
     let all = [WordingText::Agents].into_iter().chain(games).chain([WordingText::Saliency]).chain(detectors);
     all.map(InjectionWording).collect()
@@ -54,7 +56,7 @@ impl InjectionWording {
         }
     }
 
-    /// Returns the text, asking for a call of `tool` with these arguments.
+    /// Returns the text of the injection, which asks for a call of `tool` with these arguments.
     pub fn text(&self, tool: &str, arguments: &Value) -> String {
         match &self.0 {
             WordingText::Agents => instruction(tool, arguments),

@@ -1,7 +1,6 @@
-//! Searches approximately: finds a query in a text although a few characters differ. The function `fuzzy_contains` of
-//! policies calls it.
+//! Finds a query in a text although a few characters differ. The function `fuzzy_contains` of policies calls [`find`].
 //!
-//! A character inserted, deleted or replaced is one change. The comparison is case-sensitive.
+//! The insertion, deletion or replacement of a character is one change. The comparison is case-sensitive.
 
 use std::ops::Range;
 
@@ -30,9 +29,9 @@ pub fn find(text: &str, query: &str, threshold: f64) -> Option<Range<usize>> {
         return Some(0..0);
     }
 
-    // Sellers' algorithm. Cell `n` of the column is about the first `n` characters of the query and the parts of the
-    // text that end at the current position. It contains the fewest changes that turn these characters into such a
-    // part, and the start of that part.
+    // This is Sellers' algorithm. Cell `n` of the column compares the first `n` characters of the query with the parts
+    // of the text that end at the current position. It contains the least number of changes that turn these characters
+    // into such a part, and the start of that part.
     let mut column: Vec<(usize, usize)> = (0..=query.len()).map(|deleted| (deleted, 0)).collect();
     let mut best: Option<(usize, Range<usize>)> = None;
     for (at, c) in text.char_indices() {
@@ -46,7 +45,7 @@ pub fn find(text: &str, query: &str, threshold: f64) -> Option<Range<usize>> {
             let replaced = (diagonal.0 + usize::from(*query_char != c), diagonal.1);
             let inserted = (left.0 + 1, left.1);
             let deleted = (above.0 + 1, above.1);
-            // Among equal costs, the one that begins latest: the shortest match.
+            // Among cells with equal costs, takes the one whose match begins latest, since that is the shortest match.
             *cell = [replaced, inserted, deleted]
                 .into_iter()
                 .min_by_key(|(cost, start)| (*cost, usize::MAX - start))

@@ -22,8 +22,8 @@ static RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(TABL
 
 /// Returns the phrases of prompt injections in a text, and a combined score from 0 (no phrase) to 1.
 ///
-/// If the text as written contains no such phrase, `unmask` undoes disguises such as `1gn0re`, and the result is
-/// searched. Its offsets are not offsets in the text, so this search returns at most one finding, which covers the
+/// If the text as written contains no such phrase, the text is searched again without disguises such as `1gn0re`. The
+/// offsets of that search are not offsets in the text as written, so it returns at most one finding, which covers the
 /// whole text.
 ///
 /// ```

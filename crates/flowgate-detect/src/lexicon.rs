@@ -8,13 +8,14 @@ use super::pattern::{CompiledRules, DetectionRule};
 
 /// Classifies a text into categories.
 ///
-/// The word lists of [`moderation`](super::moderation) and [`topic`](super::topic) implement it; so can a model.
+/// The word lists of [`moderation`](super::moderation) and [`topic`](super::topic) implement this trait; a
+/// machine-learning model can implement it, too.
 pub trait Classifier {
     /// Returns the categories that apply to the text, each with a score above 0 and at most 1.
     fn classify(&self, text: &str) -> Vec<(String, f64)>;
 }
 
-/// Word lists by category.
+/// Word lists by category. A [`Lexicon`] finds their words in a text, and scores the text in each category.
 pub struct Lexicon {
     /// Phrases of which one is sufficient evidence.
     strong: CompiledRules,

@@ -1,5 +1,5 @@
-//! Finds kinds of content in a text by their form, such as secrets or shell commands, with detectors that the functions
-//! of policies call.
+//! Finds kinds of content in a text, such as secrets or shell commands, by their form. The built-in functions of the
+//! policy language call these detectors.
 //!
 //! A detector finds only content that is written plainly. A text without findings is not proven harmless: its author
 //! can spell a secret backwards. Rules that must hold use labels, with detectors in addition.
@@ -16,9 +16,10 @@
 //! * [`moderation`] and [`topic`] classify a text by word lists. They implement the trait [`Classifier`], which a model
 //!   can implement instead.
 //!
-//! Every function of this crate is total, takes time about linear in the text and returns at most [`MAX_FINDINGS`]
-//! findings. Spans are byte ranges on character boundaries. `tests/detectors.rs` measures the accuracy of the detectors
-//! over a labelled corpus.
+//! The private modules `pattern` and `lexicon` serve the detectors: `pattern` matches tables of regular expressions,
+//! and `lexicon` scores texts by word lists. Every function of this crate is total, takes time about linear in the text
+//! and returns at most [`MAX_FINDINGS`] findings. Spans are byte ranges on character boundaries. `tests/detectors.rs`
+//! measures the accuracy of the detectors over a labelled corpus.
 
 #![deny(clippy::disallowed_methods, reason = "detectors do no I/O and read no clock")]
 
@@ -49,8 +50,8 @@ pub const MAX_FINDINGS: usize = 10_000;
 /// A finding in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The name of the rule or class that found it, such as `EMAIL_ADDRESS`. A text and not an enumeration: the tables
-    /// of the detectors have hundreds of rows, each with a name of its own.
+    /// The name of the rule or class that found it, such as `EMAIL_ADDRESS`. It is a text and not an enumeration, since
+    /// the tables of the detectors have hundreds of rows, each with a name of its own.
     pub kind: &'static str,
     /// The bytes of the finding.
     pub span: Range<usize>,

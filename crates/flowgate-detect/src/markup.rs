@@ -3,8 +3,9 @@
 //! attack.
 //!
 //! The parser tolerates any input: it makes one pass over the text as HTML and one as Markdown, without a tree and
-//! without recursion. Every text is parsed as both, since tools return either embedded in the other. An element
-//! counts as hidden only if its own attributes hide it; text that a style sheet hides is not recognised.
+//! without recursion. Every text is parsed as both, since tools return either embedded in the other. An element counts
+//! as hidden only if its own attributes hide it; text that a style sheet hides is not recognised. The submodule `html`
+//! reads HTML, `url` finds addresses in plain text, and this file reads Markdown.
 
 mod html;
 mod url;
@@ -52,7 +53,7 @@ pub fn parse(text: &str) -> Markup {
     let mut markup = Markup::default();
     html::read(text, &mut markup);
     markdown(text, &mut markup);
-    // An address within another one, as in `/go?to=https://…`, is a link of its own.
+    // An address within another address, as in `/go?to=https://…`, is a further link.
     let link_starts: BTreeSet<usize> =
         markup.links.iter().chain(&markup.images).map(|link| link.span.start).collect();
     for span in url::web_addresses(text) {
@@ -62,7 +63,7 @@ pub fn parse(text: &str) -> Markup {
             markup.links.push(Link { url: url.to_owned(), span });
         }
     }
-    // `links` has all web addresses, also those of images, which the loop has left out.
+    // `links` must have all web addresses, but the loop has left out the addresses of images.
     let is_web = |url: &str| url.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
     let web_images = markup.images.iter().filter(|image| is_web(&image.url)).cloned();
     markup.links.extend(web_images);
@@ -95,8 +96,8 @@ fn markdown(text: &str, markup: &mut Markup) {
     // The end of the last address. Addresses are not parsed for brackets, so that the time is linear.
     let mut skipped = 0;
     for (at, c) in text.char_indices() {
-        // An address in angle brackets is read even before `skipped`: what was taken for the address of a link there is
-        // none if its parenthesis is not closed.
+        // An address in angle brackets is read even within the skipped text: if the parenthesis of the link before it
+        // is not closed, the skipped text is not an address.
         if c == '<' {
             let rest = text.get(at + 1..).unwrap_or_default();
             let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>')).unwrap_or(0);
@@ -118,10 +119,11 @@ fn markdown(text: &str, markup: &mut Markup) {
             ']' => {
                 let after = text.get(at + 1..).unwrap_or_default();
                 let Some(start) = open.pop() else {
-                    // The bracket that opens the label may have been closed by one in code or in a tag, which a
-                    // renderer does not count. Whether an `!` precedes it is unknown, so the address counts as a link
-                    // and as an image. It ends before the next `](`, so that the time is linear; what it contains is
-                    // read as well.
+                    // The opening bracket of the label may have been matched with a closing bracket in code or in a
+                    // tag, which a renderer does not count. It is unknown whether an `!` precedes the opening bracket,
+                    // so the address counts as a link and as an image. The search for the end of the address stops
+                    // before the next `](`, so that the time is linear. The text of the address is then also read as
+                    // Markdown.
                     let rest = after.strip_prefix('(').filter(|_| has_code_or_tags).unwrap_or_default();
                     let rest = rest.split_once("](").map_or(rest, |(first, _)| first);
                     if let Some(link) = destination(rest, at + 2) {
@@ -174,7 +176,7 @@ fn markdown(text: &str, markup: &mut Markup) {
 /// Adds a link or, with `image`, an image to the result. `label` is the span in `text` of the link's text or of the
 /// image's alternative text.
 fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link: Link) {
-    // More than will be returned, since duplicates are removed later.
+    // This limit is greater than the number of links that are returned, since duplicates are removed later.
     if markup.links.len() + markup.images.len() > 2 * MAX_FINDINGS {
         return;
     }
@@ -227,8 +229,8 @@ fn end_of_label(text: &str) -> usize {
 }
 
 /// Returns the address at the start of a text, after white space and `<`; `None` if there is none. The address ends
-/// before a space or a closing parenthesis that is not opened in it; between angle brackets, it may contain both. The
-/// text begins at byte `offset` of the whole text; the returned span is one of the whole text.
+/// before a space or a closing parenthesis that is not opened in it; between angle brackets, it may contain both.
+/// `text` begins at byte `offset` of the searched text, and the returned span is a span in the searched text.
 fn destination(text: &str, offset: usize) -> Option<Link> {
     let trimmed = text.trim_start_matches([' ', '\t', '\n', '<']);
     let start = text.len() - trimmed.len();

@@ -1,8 +1,8 @@
-//! Classifies harmful language by word lists, for the function `moderated` of policies: `hate`, `harassment`,
-//! `self-harm`, `sexual`, `violence`.
+//! Classifies harmful language by word lists, in the categories `hate`, `harassment`, `self-harm`, `sexual` and
+//! `violence`. The function `moderated` of policies calls [`scores`] and [`find`].
 //!
-//! This is a weak substitute for a model. It matches English phrases without their context: a threat in other words
-//! is missed, a quotation of one is found. Categories have the names that moderation models use.
+//! This is a weak substitute for a model. It matches English phrases without their context, so it misses a threat in
+//! other words and finds a quotation of a threat. The categories have the names that moderation models use.
 
 use std::sync::LazyLock;
 

@@ -32,8 +32,8 @@ pub(super) struct DetectionRule {
     group: usize,
 }
 
-/// Creates a rule that reports every match of `regex`, or the first group of it that is not empty; methods of the rule
-/// add conditions. With these values, no field is a condition.
+/// Creates a rule that reports every match of `regex`; if `regex` has groups, it reports the first group of the match
+/// that is not empty. The rule has no conditions; its methods add them.
 pub(super) const fn rule(kind: &'static str, regex: &'static str) -> DetectionRule {
     DetectionRule {
         kind,
@@ -53,8 +53,8 @@ impl DetectionRule {
         Self { check, ..self }
     }
 
-    /// Shortens each match to the number of bytes that `cut` returns; 0 rejects the match. For kinds whose length
-    /// depends on their first characters.
+    /// Shortens each match to the number of bytes that `cut` returns; 0 rejects the match. This is for kinds whose
+    /// length depends on their first characters.
     pub(super) const fn truncated_by(self, cut: fn(&str) -> usize) -> Self {
         Self { cut, ..self }
     }
@@ -88,8 +88,8 @@ impl DetectionRule {
     }
 
     /// Returns the part of a match that is the finding: the whole match (`found`) if the expression has no groups, and
-    /// otherwise the group with the number `group` of the rule, or `None` if the match lacks it. With the number 0, it
-    /// is the first group that is not empty, or the whole match if there is none.
+    /// otherwise the group with the number `group` of the rule, or `None` if the match lacks it. With the number 0, the
+    /// finding is the first group that is not empty, or the whole match if there is no such group.
     fn finding(&self, regex: &Regex, text: &str, found: Range<usize>) -> Option<Range<usize>> {
         if regex.captures_len() == 1 {
             return Some(found);
@@ -155,14 +155,15 @@ pub(super) struct CompiledRules {
     rule_of_keyword: Vec<usize>,
 }
 
-/// A rule with its expression, which is compiled when a text is first searched for it; `None` if it is invalid.
+/// A rule with its expression. The expression is compiled when a text is first searched for it; it is `None` if it is
+/// invalid.
 struct CompiledRule {
     rule: &'static DetectionRule,
     regex: OnceLock<Option<Regex>>,
 }
 
-/// After a failed check, a match of at most this length is searched for another match; longer ones are skipped, so
-/// that time stays linear.
+/// The number of bytes of a match up to which the search looks for another match inside of a rejected one. The search
+/// skips longer matches, so that its time stays linear.
 const LOOK_INTO: usize = 64;
 
 impl CompiledRules {
@@ -179,8 +180,8 @@ impl CompiledRules {
         }
     }
 
-    /// Adds the findings of the rules: each match for which the conditions of its rule hold. A finding that overlaps a
-    /// finding of an earlier rule, or one that `findings` had before, is left out.
+    /// Searches `text` for all rules, and adds each match that satisfies the conditions of its rule to `findings`.
+    /// Leaves out a match that overlaps a finding that is there already, so earlier rules take precedence.
     pub(super) fn find_into(&self, text: &str, findings: &mut DisjointFindings) {
         let named = self.rules_named_in(text);
         for (CompiledRule { rule, regex }, is_named) in self.rules.iter().zip(named) {

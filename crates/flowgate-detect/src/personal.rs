@@ -1,16 +1,17 @@
 //! Finds personal data: e-mail and IP addresses, numbers with check digits, names and places. Policies use it through
 //! the function `pii` and through kinds in tool patterns, such as `<EMAIL_ADDRESS>`.
 //!
-//! Kinds have the names that Microsoft Presidio, a detector of personal data, uses, where it has one. There are three
-//! levels:
+//! Kinds have the names that Microsoft Presidio, a detector of personal data, uses, where Presidio has such a kind.
+//! There are three levels:
 //!
-//! * [`personal_data`] finds data with a form of its own, verified by check digits where there are some. A number with
-//!   an unspecific form counts only after a word that names it ("BSN 111222333").
+//! * [`personal_data`] finds data that has a distinctive form, and verifies check digits if the form has some. A number
+//!   without a distinctive form counts only after a word that names it ("BSN 111222333").
 //! * [`names`] finds `PERSON` and `LOCATION`, by titles and by lists of common given names and of places. This is weak:
 //!   a rare name is missed, and a brand that resembles a name is found.
 //! * [`all_findings`] finds both, and `URL`, as Presidio reports by default.
 //!
-//! An address that is spelled out ("ann at example dot org"), a number in words and a street address are not found.
+//! An address that is spelled out ("ann at example dot org"), a number in words and a street address are not found. The
+//! submodule `checksum` verifies check digits.
 
 mod checksum;
 mod names;
@@ -222,8 +223,8 @@ const TABLE: &[DetectionRule] = &[
 /// Returns whether a matched number is complete: not part of a longer number or word, such as `1.2.3.4.5` or `x-12`.
 fn stands_alone(m: PatternMatch<'_>) -> bool {
     let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
-    // After the number, a point and a digit continue it, but a point alone ends a sentence. Any point directly before
-    // the number belongs to it.
+    // A point and a digit after the number continue the number, whereas a point alone ends a sentence. A point directly
+    // before the number always belongs to the number.
     let point = |text: &str| text.starts_with('.') && text.chars().nth(1).is_some_and(|c| c.is_ascii_digit());
     !joins(m.before().chars().next_back())
         && !joins(m.after().chars().next())

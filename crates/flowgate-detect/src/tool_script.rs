@@ -1,23 +1,25 @@
-//! Reads programs in JavaScript by which a model calls tools: which tools with which arguments, or that this cannot be
-//! read.
+//! Reads tool scripts, the programs in JavaScript by which a model calls tools: determines which tools a program calls
+//! with which arguments, or reports that this cannot be read. The function `tool_script` of policies calls
+//! [`tool_script`].
 //!
-//! Some agents (Codex in its code mode) offer the model one tool, whose argument is a program, and the program calls the
-//! other tools: `text((await tools.exec_command({cmd: "ls"})).output)`. A policy that judges only the program judges
-//! nothing: the program must be read as JavaScript reads it. This module reads a part of the language in which that is
-//! certain, and everything else counts as not read:
+//! Some agents (Codex in its code mode) offer the model one tool, whose argument is a program, and the program calls
+//! the other tools: `text((await tools.exec_command({cmd: "ls"})).output)`. A policy must judge these calls, so the
+//! program must be read as JavaScript reads it. This module reads the part of the language for which this is certain;
+//! everything else counts as not read. It reads:
 //!
 //! * declarations, blocks, `if`, `for (const x of …)`, `await`, arrow functions as callbacks of `map` and similar;
 //! * texts with escapes, templates, `String.raw`, lists and maps whose keys are written out;
 //! * `tools.NAME(…)`, `text(…)`, `Promise.all`, `JSON.stringify` and a few more functions without other effects.
 //!
-//! The arguments of a tool must be known from the program alone, and whether a tool is called must not depend on what a
-//! tool has returned: a program that decides by a foreign text is not read. Then every call that the program can make is
-//! in [`ToolScript::calls`], and what the program prints depends on nothing but the results of these calls.
+//! The arguments of each call must be known from the program alone, and whether a tool is called must not depend on
+//! what another tool has returned. Otherwise the program counts as not read. If it is read, every call that it can make
+//! is in [`ToolScript::calls`], and its output depends on nothing but the results of these calls.
 //!
-//! Not read are, among others: assignments, `while`, `try`, functions with names, regular expressions, spreads, properties
-//! with computed names, and functions that keep or find something (`store`, `load`, `notify`, `ALL_TOOLS`). The rows of
-//! `tests/tool_scripts.json` are also run by Node, in `compat/agents`. Policies call this module by the function
-//! `tool_script`.
+//! It does not read, among others, assignments, `while`, `try`, functions with names, regular expressions, spreads,
+//! properties with computed names, and functions with a lasting or hidden effect (`store`, `load`, `notify`,
+//! `ALL_TOOLS`). `lexer` divides the program into tokens, `reader` reads statements, `expression` reads expressions,
+//! and `callback` reads methods and the functions that they call. `operand` defines the values. Node also runs the rows
+//! of `tests/tool_scripts.json`, in `compat/agents`.
 
 mod callback;
 mod expression;
@@ -45,11 +47,11 @@ pub struct ScriptCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScriptUnreadReason {
-    /// It exceeds a limit on length, depth or work.
+    /// The program exceeds a limit on length, depth or work.
     Limit,
-    /// It is no program, or a part of the language that is not read.
+    /// The text is not a program, or uses a part of the language that is not read.
     Syntax,
-    /// It uses a name or a function that is not known.
+    /// The program uses an unknown name or function.
     Name,
     /// The argument of a tool is computed from what a tool has returned.
     Arguments,
@@ -74,13 +76,14 @@ impl ScriptUnreadReason {
 /// What a program calls.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolScript {
-    /// The calls in the order of the program, up to the place that is not read. If everything was read, these are all.
+    /// The calls in the order of the program, up to the first place that is not read. If everything was read, these are
+    /// all calls.
     pub calls: Vec<ScriptCall>,
     /// Why, and from which place on, the program is not read; `None` if all of it was.
     pub unread: Option<(ScriptUnreadReason, Range<usize>)>,
 }
 
-/// Reads a program.
+/// Reads a tool script: returns the calls that it makes, and the reason if a part of it is not read.
 ///
 /// ```
 /// use flowgate_detect::tool_script::tool_script;

@@ -1,7 +1,9 @@
-//! Classifies the topic of a text by word lists, for the function `topics` of policies: `finance`, `health`, `law`,
-//! `politics`, `religion`, `weapons`, `drugs`, `gambling`, `employment`, `travel`, `software`, `security`.
+//! Classifies the topics of a text by word lists: `finance`, `health`, `law`, `politics`, `religion`, `weapons`,
+//! `drugs`, `gambling`, `employment`, `travel`, `software` and `security`. The function `topics` of policies calls
+//! [`find`].
 //!
-//! The score grows with the number of matching words. English only, and less accurate than a model.
+//! The score of a topic grows with the number of matching words. The lists contain English words only, and are less
+//! accurate than a model.
 
 use std::sync::LazyLock;
 

@@ -3,8 +3,8 @@
 //!
 //! Some of this text has legitimate uses, such as a joiner in an emoji or a name in two scripts, so each finding has a
 //! kind by which a policy can distinguish them. `TAG` and `BIDI_CONTROL` are hardly ever legitimate. Zero-width joiners
-//! are common in emoji and in Persian words, where they are not reported as `ZERO_WIDTH`. Policies call this module by
-//! the functions `unicode` and `hidden_text`.
+//! are common in emoji and in Persian words, where they are not reported as `ZERO_WIDTH`. The functions `unicode` and
+//! `hidden_text` of policies call [`category`] and [`find_hidden`].
 
 use std::ops::Range;
 
@@ -58,8 +58,8 @@ pub fn category(c: char) -> &'static str {
 }
 
 /// Returns hidden or misleading text in order: `TAG`, `BIDI_CONTROL`, `ZERO_WIDTH`, `VARIATION_SELECTORS`,
-/// `PRIVATE_USE`, `CONTROL` and `MIXED_SCRIPT`. A finding covers a run of characters of its kind; a `MIXED_SCRIPT`, a
-/// word with letters of two scripts.
+/// `PRIVATE_USE`, `CONTROL` and `MIXED_SCRIPT`. A finding of the kind `MIXED_SCRIPT` covers a word with letters of two
+/// scripts, and any other finding a run of characters of its kind.
 pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut before = ' ';
@@ -102,7 +102,7 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
 /// these can encode text.
 fn flag_tags_length(text: &str) -> usize {
     let is_named = |c: &char| matches!(c, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
-    // One more than six, by which a longer run is noticed.
+    // Takes one more than six, so that a longer run is noticed.
     let named: Vec<char> = text.chars().take_while(is_named).take(7).collect();
     let length: usize = named.iter().map(|c| c.len_utf8()).sum();
     let end = text.get(length..).and_then(|rest| rest.chars().next());
@@ -113,7 +113,7 @@ fn flag_tags_length(text: &str) -> usize {
 }
 
 /// Returns the plain text that tag characters (U+E0000 to U+E007F) and long runs of variation selectors encode: first
-/// the text of all tags, without control characters, then that of all runs.
+/// the text of all tags, without control characters, then the text of all runs.
 ///
 /// ```
 /// let text = "Hi\u{e0068}\u{e0069}";
@@ -141,7 +141,7 @@ fn is_tag(c: char) -> bool {
 }
 
 /// Returns the kind of finding to which a character belongs, such as `TAG`; `None` for an ordinary character. The
-/// caller decides by the characters around it whether it is reported.
+/// caller decides by the characters around `c` whether `c` is reported.
 fn kind_of_finding(c: char) -> Option<&'static str> {
     Some(match c {
         c if is_tag(c) => "TAG",
@@ -174,7 +174,7 @@ enum Script {
     Armenian,
 }
 
-/// Returns the script of a letter; `None` if `c` is no letter, or of a script that [`Script`] does not list.
+/// Returns the script of a letter; `None` if `c` is not a letter, or belongs to a script that [`Script`] does not list.
 fn script(c: char) -> Option<Script> {
     if !c.is_alphabetic() {
         return None;
@@ -216,8 +216,8 @@ mod tests {
         check("plain text, naïve Ω 5 µm\r\n\t", &[]);
         check("a\u{e0061}\u{e0062}b", &[("TAG", 1..9)]);
         check("\u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}", &[]);
-        // A flag does not hide other tags: neither a text without its end, nor one that is longer than the name of a
-        // region.
+        // Tags after a flag are reported unless they name a region: tags without the end tag, and more tags than a
+        // region has.
         check("\u{1f3f4}\u{e0068}\u{e0069}\u{e0068}", &[("TAG", 4..16)]);
         let long = "\u{e0061}".repeat(9);
         check(&format!("\u{1f3f4}{long}\u{e007f}"), &[("TAG", 4..44)]);

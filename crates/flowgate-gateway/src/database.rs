@@ -1,13 +1,13 @@
 //! Persists conversations, the labels of tenants' stores (their external state), the texts that clients were shown, and
 //! questions to people. The model routes, the MCP routes and the routes for people use it.
 //!
-//! It is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. For each
+//! The database is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. For each
 //! conversation, it stores the [journal](flowgate_guard::journal) of the inputs, from which the conversation is
 //! replayed on demand. A turn is persisted before its answer is sent, in one transaction with its other changes; a turn
 //! that cannot be persisted is not answered.
 //!
-//! `Database` is the interface: its methods are the operations of the gateway, each of which is written once over
-//! `transaction::Transaction`. A backend runs them.
+//! `Database` is the interface: its methods are the operations of the gateway. Each operation is written once, with the
+//! trait `transaction::Transaction`, and one of the two backends, SQLite or PostgreSQL, runs it.
 //!
 //! * `transaction`: defines statements, operations, and the interface of a backend.
 //! * `sqlite`: runs operations on SQLite, with one thread that writes.
@@ -26,7 +26,8 @@
 //! * `virtual_keys`: stores the keys that admins have made for clients.
 //! * `tools`: stores the approved tools of servers.
 //! * `cache`: caches facts in memory, which saves queries.
-//! * `caller_step`: lets the caller of an operation do something within the transaction, such as write the audit log.
+//! * `caller_step`: lets the caller of an operation do something within the transaction, such as write to the audit
+//!   log.
 //! * `probe`: tests whether the database is writable.
 //! * `error`: defines the reasons why an operation fails, with messages for the operator; `client_messages`: defines
 //!   the constant messages that clients receive instead.
@@ -218,8 +219,8 @@ impl Database {
     }
 
     /// Reads the identity of the database, or assigns one to a new database, and checks that the backend expects this
-    /// database. The identity is a random name, by which a later start notices that another file has replaced the
-    /// database. Closes the database if any of this fails.
+    /// database. The identity is a random name, with which a later start can notice that another file has replaced the
+    /// database. Closes the database if one of these steps fails.
     ///
     /// # Errors
     /// If the lock file of the backend names another database, or the database fails.

@@ -1,5 +1,5 @@
-//! Drives the future of a model to its end, for callers that are not asynchronous, such as command-line programs.
-//! Starts a small tokio runtime for them, which the HTTP client needs.
+//! Defines [`block_on`], by which a caller that is not asynchronous, such as a command-line program, waits for the
+//! future of a model. With the feature `remote`, this module owns the tokio runtime that the HTTP client needs.
 
 /// Waits for a future and returns its output. Blocks the calling thread, which must therefore not be one that drives
 /// other futures.

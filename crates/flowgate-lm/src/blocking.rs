@@ -1,14 +1,16 @@
-//! Defines [`BlockingModel`], the trait of chat models that can block parts of a chat: nothing that the model reads
-//! elsewhere or writes depends on them. This is *cross-channel attention blocking* (AgentSecBench, section 3.2, where
-//! the attention from one channel to another is a block of the matrix that no prompt can force to zero). Local models
-//! implement it; a server offers nothing of the kind. The security games compare it with defences that change texts.
+//! Defines [`BlockingModel`], the trait of chat models that can block texts of a chat: no token outside a blocked text
+//! attends to a token inside it. What the model writes then depends on the text only by its number of tokens.
+//!
+//! This is *cross-channel attention blocking* (AgentSecBench, section 3.2), which no prompt can achieve. Local models
+//! implement the trait; the servers of remote models have no such option. The security games compare attention blocking
+//! with defences that change texts.
 
 use std::ops::Range;
 
 use crate::chat::{Completion, Request};
 use crate::{BoxFuture, Error, Listener};
 
-/// A part of a chat that is blocked.
+/// A blocked text: a range of one part of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockedText {
     /// The index of the message.
@@ -21,14 +23,14 @@ pub struct BlockedText {
 
 /// A chat model that can block parts of a chat.
 pub trait BlockingModel: Send + Sync {
-    /// Generates the next message like [`ChatModel::complete`](crate::ChatModel::complete), where no token outside a
-    /// blocked text reads a token inside it: neither the generated tokens, nor the rest of the chat, nor another
-    /// blocked text. The message therefore depends on a blocked text by the number of its tokens only, since it
-    /// shifts the positions of what follows.
+    /// Generates the next message like [`ChatModel::complete`](crate::ChatModel::complete), but no token outside a
+    /// blocked text attends to a token inside it: neither a generated token, nor one of the rest of the chat, nor one
+    /// of another blocked text. The message can still depend on the number of tokens of a blocked text, because this
+    /// number shifts the positions of all later tokens.
     ///
     /// # Errors
-    /// As `complete`, and if a blocked text is not in the chat, two of them overlap, or the place of one in the
-    /// model's prompt cannot be determined.
+    /// If `complete` fails, if a blocked text is not in the chat, if two blocked texts overlap, or if the place of a
+    /// blocked text in the model's prompt cannot be determined.
     fn complete_blocking<'a>(
         &'a self,
         request: &'a Request,

@@ -1,6 +1,9 @@
 //! Defines a chat with tools, in the terms that all providers share: the request to a model, and the model's answer.
-//!
 //! Callers use these types for every model; [`wire`](crate::wire) translates them to the format of each provider.
+//!
+//! The submodules define the parts of a request: [`Messages`] (the chat so far), [`OutputFormat`] (the form of the
+//! model's text), [`ProviderTool`] (the tools that a provider runs), [`Reasoning`] with [`ReasoningPart`], and
+//! [`Source`] (where a part of a user's message comes from).
 
 mod messages;
 mod output_format;
@@ -39,7 +42,8 @@ pub struct Request {
 
 /// One message of a chat.
 ///
-/// The list is exhaustive on purpose: a message that a program does not handle would be shown without its label.
+/// The enumeration is exhaustive on purpose, so that every `match` handles every kind of message: a message that a
+/// program did not handle would be shown without its label.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
@@ -72,7 +76,8 @@ pub enum Message {
 
 /// A part of a message.
 ///
-/// The list is exhaustive on purpose: a part that a program does not handle would be shown without its label.
+/// The enumeration is exhaustive on purpose, so that every `match` handles every kind of part: a part that a program
+/// did not handle would be shown without its label.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -125,7 +130,8 @@ pub enum ToolChoice {
     Tool(String),
 }
 
-/// How the message is generated: sampling, reasoning, and when generation stops. `None` leaves it to the server.
+/// How the message is generated: sampling, reasoning, and when generation stops. `None` leaves a parameter to the
+/// server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampling {
@@ -186,8 +192,8 @@ pub struct Usage {
     pub input: u64,
     /// The tokens of the answer.
     pub output: u64,
-    /// The tokens of the request that the server has read from its cache, as far as it says so. They are among those of
-    /// [`input`](Self::input).
+    /// How many tokens of the request the server has read from its cache; 0 if the server does not report it. These
+    /// tokens are counted in [`input`](Self::input) as well.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached: u64,
 }
@@ -198,10 +204,10 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Request {
-    /// Returns the request for a model that reads the chat but does not write its next message, such as a screener.
-    /// Such a model cannot read the reasoning of the other model, so the reasoning is removed. Its answer does not
-    /// reach the client, so the demanded form of the text and the parameters that [`Sampling::without_reasoning`]
-    /// removes are dropped as well.
+    /// Returns the request for a second model, such as a screener, that reads the chat but does not write its next
+    /// message. The second model cannot read the seals of the first model's reasoning, so the reasoning is removed. The
+    /// second model's answer does not reach the client, so the form that the client demands of the text, and the
+    /// parameters that [`Sampling::without_reasoning`] resets, are removed as well.
     #[must_use]
     pub fn without_reasoning(mut self) -> Self {
         for message in self.messages.edit() {
@@ -214,7 +220,7 @@ impl Request {
 }
 
 impl Sampling {
-    /// Returns the parameters without `reasoning`, `verbosity` and `single_call`, which get their defaults.
+    /// Resets `reasoning`, `verbosity` and `single_call` to their defaults, and keeps the other parameters.
     #[must_use]
     pub fn without_reasoning(self) -> Self {
         Self { reasoning: Reasoning::default(), verbosity: None, single_call: false, ..self }

@@ -1,5 +1,5 @@
-//! Defines [`ContinuationModel`], the trait of models that continue a plain text. Models without a chat template answer
-//! in this way: the prompt ends where the answer begins. Local models implement it.
+//! Defines [`ContinuationModel`], the trait of models that continue a plain text. A model without a chat template
+//! answers a question in this way: the prompt ends where the answer begins. Local models implement the trait.
 
 use crate::{BoxFuture, Error};
 
@@ -16,11 +16,12 @@ pub trait ContinuationModel: Send + Sync {
     ) -> BoxFuture<'a, Result<String, Error>>;
 }
 
-/// Where a continuation ends, at the latest.
+/// Where a continuation ends: at the limit on tokens or before the stop text, whichever is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContinuationEnd<'a> {
     /// The most tokens.
     pub tokens: usize,
-    /// The text before which it ends, such as a line break. It is not part of the continuation.
+    /// The text before which the continuation ends, such as a line break. The stop text is not part of the
+    /// continuation.
     pub stop: &'a str,
 }

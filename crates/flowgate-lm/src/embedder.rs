@@ -1,5 +1,6 @@
-//! Defines models that represent texts by vectors, so that texts of a similar meaning have similar vectors:
-//! [`TextEmbedder`]. The caches of answers in `flowgate-guard`, and the retrievers of the benchmarks, compare such vectors.
+//! Defines [`TextEmbedder`], the trait of models that represent texts by vectors, so that texts of a similar meaning
+//! have similar vectors. The caches of answers in `flowgate-guard`, and the retrievers of the benchmarks, compare such
+//! vectors.
 
 use crate::{Error, HiddenStateModel};
 
@@ -23,7 +24,8 @@ impl std::fmt::Debug for MeanHiddenState<'_> {
 }
 
 impl TextEmbedder for MeanHiddenState<'_> {
-    /// Evaluates each text. Tokens that the model adds itself do not count, unless there are no others.
+    /// Evaluates each text. Tokens that the model adds itself, such as one at the beginning, are left out of the mean,
+    /// unless the text has no other tokens.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error> {
         let mean = |text: &&str| {
             let states = self.0.hidden_states(text, self.0.layer_count())?;
@@ -37,7 +39,8 @@ impl TextEmbedder for MeanHiddenState<'_> {
                 sum.resize(vector.len().max(sum.len()), 0.0);
                 sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += f64::from(*value));
             }
-            // The cosine does not depend on the length, so the sum serves as the mean.
+            // Callers compare vectors by their cosine, which does not depend on their lengths. The sum therefore serves
+            // as the mean.
             Ok(sum)
         };
         texts.iter().map(mean).collect()

@@ -1,5 +1,5 @@
-//! Estimates how many tokens a text has, where a server does not report it: a quarter of the bytes, rounded up.
-//! Budgets, usage reports and the gateway's answers to requests for a number of tokens use the estimate.
+//! Estimates how many tokens a text has if a server does not report it: a quarter of the number of bytes, rounded up.
+//! Budgets and usage reports use the estimate, and so does the gateway when a client asks it to count tokens.
 
 use crate::chat::{Completion, Message, OutputFormat, Part, ReasoningPart, Request, Usage};
 

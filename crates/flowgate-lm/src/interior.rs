@@ -5,7 +5,7 @@
 //! the token belongs to.
 //!
 //! The terms for the attention are those of *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*,
-//! which this file refers to as RTBAS.
+//! called RTBAS in this file.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use crate::{Error, Prefix};
 
 /// A model that exposes its hidden states.
 pub trait HiddenStateModel: Send + Sync {
-    /// Returns the number of layers, `n`. [`hidden_states`](Self::hidden_states) accepts the numbers 0 to `n`, where 0
-    /// is the input of the first layer.
+    /// Returns the number of layers, `n`. [`hidden_states`](Self::hidden_states) accepts the layers 0 to `n`, where 0
+    /// means the input of the first layer.
     fn layer_count(&self) -> usize;
 
     /// Returns the output of `layer` for each token of `text`, one vector per token. The output of the last layer,
-    /// [`layer_count`](Self::layer_count), is normalised, as the output matrix reads it.
+    /// [`layer_count`](Self::layer_count), is returned after the final normalisation, as the output matrix reads it.
     ///
     /// # Errors
     /// If the model has no such layer, or the text is too long for it.

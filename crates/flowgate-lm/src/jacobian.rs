@@ -1,34 +1,36 @@
-//! Defines [`JacobianModel`], the trait of models that bound how much of their input an output can reveal. Local
-//! models implement it, and the measurement of screeners compares the bound with attention.
+//! Defines [`JacobianModel`], the trait of models that bound how much an output can reveal of their input. Local models
+//! implement the trait, and the measurement of screeners compares the bound with attention.
 //!
 //! The bound is that of a Gaussian channel. Let the embeddings `x` of some tokens be perturbed by independent
 //! Gaussian noise with the standard deviation `s`. To first order, the logits of each step of the output change by
 //! `J` times the perturbation, where `J` is the Jacobian. Near the distribution of a token, the Fisher information of
-//! the softmax, `F = diag(p) - p p'`, measures how well two distributions can be distinguished. What the
-//! distributions of the given output reveal about the perturbation is then at most
+//! the softmax, `F = diag(p) - p p'`, measures how well two distributions can be distinguished (`p` is the vector of
+//! probabilities, `'` the transpose). What the distributions of the given output reveal about the perturbation is then
+//! at most
 //! `log det(1 + s² J' F J) / 2 <= s² tr(J' F J) / 2` nats. The trace is additive over tokens, so one evaluation bounds
 //! every region.
 //!
 //! The trace is estimated from a few random projections: for signs `z`, the gradient of `(√F z) · logits` has the
 //! expected squared length `tr(J' F J)`. Each projection costs one backward pass.
 //!
-//! The determinant is estimated from the same gradients: `J' F J` is approximated by the mean of the products `g g'` of
-//! the `k` gradients `g`, a matrix of rank `k`. Its determinant is that of a matrix of `k` rows, which has the inner
-//! products of the gradients within the region. This estimate is never above that of the trace, and does not grow with
-//! every token of a long region. With few projections, it is too low where the true rank is higher: it can order
-//! regions, but is no bound.
+//! The determinant is estimated from the same gradients: `J' F J` is approximated by the mean of `g g'` over the `k`
+//! gradients `g`, a matrix of rank at most `k`. The determinant then equals that of a matrix with `k` rows, computed
+//! from the inner products of the gradients (restricted to the tokens of the region). This estimate is never above that
+//! of the trace, and does not grow with every token of a long region. With few projections, the estimate is too low if
+//! the true rank is higher: it can order regions, but is no bound.
 //!
 //! *GIF: Locally Sound Geometric Information Flow Control for LLMs* (arXiv 2606.23277) bounds information flow by the
-//! Jacobian and the local geometry of the output as well. This bound was derived from that idea and not from the
-//! paper, so it is not GIF, and GIF's figures do not apply to it.
+//! Jacobian and the local geometry of the output as well. The bound of this module was derived from that idea and not
+//! from the paper: it is not GIF, and GIF's figures do not apply to it.
 
 use std::ops::Range;
 
 use crate::Error;
 
-/// A model that bounds how much of its input an output can reveal.
+/// A model that bounds how much an output can reveal of its input.
 pub trait JacobianModel: Send + Sync {
-    /// Estimates for each token of the prompt how much the output of the request reveals about it at most, in nats.
+    /// Estimates for each token of the prompt the most that the output, `request.continuation`, reveals about it, in
+    /// nats.
     ///
     /// # Errors
     /// If the texts are too long for the model, one of them is empty, or a token spans the end of the prompt.
@@ -40,7 +42,7 @@ pub trait JacobianModel: Send + Sync {
 pub struct JacobianRequest<'a> {
     /// The text whose tokens are perturbed.
     pub prompt: &'a str,
-    /// The output.
+    /// The output whose information about the prompt is bounded.
     pub continuation: &'a str,
     /// The number of random projections, from 1 to 256. More make the estimate more exact.
     pub projections: usize,
@@ -56,14 +58,15 @@ pub struct InformationBounds {
     /// The bound of each token in nats, in the same order, for noise whose standard deviation is the root mean square
     /// of the embeddings' entries.
     pub bounds: Vec<f64>,
-    /// The inner products of the gradients of the projections, within each token: rows of a symmetric matrix, scaled so
-    /// that their diagonal has the sum of twice the bound. Empty if the model does not compute them.
+    /// For each token, the inner products of the gradients of all projections, restricted to this token's embedding:
+    /// the entries of a symmetric matrix, row by row, scaled so that its trace is twice the token's bound. Empty if the
+    /// model does not compute the products.
     pub products: Vec<Vec<f64>>,
 }
 
 impl InformationBounds {
-    /// Returns the bound of each region, which is a range of bytes of the prompt: the sum over the tokens that begin in
-    /// it. A token that the model adds has an empty range and is in no region.
+    /// Returns the bound of each region (a range of bytes of the prompt): the sum over the tokens that begin in the
+    /// region. A token that the model adds has an empty range and is in no region.
     #[must_use]
     pub fn of_regions(&self, regions: &[Range<usize>]) -> Vec<f64> {
         let tokens = || self.tokens.iter().zip(&self.bounds);
@@ -74,9 +77,10 @@ impl InformationBounds {
         regions.iter().map(bound).collect()
     }
 
-    /// Returns for each region, a range of bytes of the prompt, the low-rank estimate of what the output reveals about
-    /// it, in nats: half the logarithm of the determinant. It is between 0 and [`of_regions`](Self::of_regions). If the
-    /// model has computed no products, returns the bounds of [`of_regions`](Self::of_regions).
+    /// Returns for each region (a range of bytes of the prompt) the low-rank estimate of what the output reveals about
+    /// the region, in nats: half the logarithm of the determinant in the header of this module. The estimate is between
+    /// 0 and the bound of [`of_regions`](Self::of_regions). If the model has computed no products, returns those
+    /// bounds.
     #[must_use]
     pub fn low_rank_of_regions(&self, regions: &[Range<usize>]) -> Vec<f64> {
         if self.products.len() != self.tokens.len() {
@@ -98,7 +102,7 @@ impl InformationBounds {
 }
 
 /// Returns half the logarithm of the determinant of the identity plus a symmetric matrix without negative eigenvalues,
-/// given by its rows. This is the sum of the logarithms of the diagonal of the Cholesky factor.
+/// given row by row in one list. The result is the sum of the logarithms of the diagonal of the Cholesky factor.
 fn half_log_determinant(mut matrix: Vec<f64>) -> f64 {
     let size = matrix.len().isqrt();
     for index in 0..size {
@@ -110,7 +114,7 @@ fn half_log_determinant(mut matrix: Vec<f64>) -> f64 {
     // Eliminates one row after the other; the pivots are the squares of the diagonal of the factor.
     for pivot_row in 0..size {
         let at = |matrix: &[f64], row: usize, column: usize| matrix.get(row * size + column).copied();
-        // At least 1 for such a matrix; rounding must not make it negative.
+        // A pivot of such a matrix is at least 1. The minimum is for rounding errors, which must not make it negative.
         let pivot = at(&matrix, pivot_row, pivot_row).unwrap_or(1.0).max(f64::MIN_POSITIVE);
         half_log += pivot.ln() / 2.0;
         for row in pivot_row + 1..size {

@@ -1,5 +1,6 @@
-//! Parses JSON strictly, and borrows the strings of the text instead of copying them. The gateway and the Python
-//! package parse the bodies of requests with it for the decoders in `wire`, and a decoder of streams parses events.
+//! Parses JSON strictly into [`Json`], which borrows the strings of the text instead of copying them. The gateway and
+//! the Python package parse the bodies of requests with this module before a decoder in `wire` reads them. The decoder
+//! of streams in `wire/chat_completions` parses events with it.
 //!
 //! Each request contains the whole chat, and most of it is parsed only to compare it with the messages of the previous
 //! request. The parser therefore copies only strings with escapes, and builds no hash map for each object. A duplicate
@@ -76,7 +77,7 @@ impl<'t> Json<'t> {
 }
 
 impl<'t> From<&'t Value> for Json<'t> {
-    /// Converts a value of `serde_json`, whose strings are borrowed, for code that reads [`Json`].
+    /// Converts a value of `serde_json` for code that reads [`Json`]. The result borrows the strings of the value.
     fn from(value: &'t Value) -> Self {
         match value {
             Value::Null => Self::Null,
@@ -220,7 +221,7 @@ impl<'de> Visitor<'de> for KeySeed {
     }
 }
 
-/// The number of keys up to which keys are compared directly. In larger objects, their hashes are compared.
+/// The number of keys up to which keys are compared directly. In larger objects, the hashes of the keys are compared.
 const LINEAR_SEARCH_LIMIT: usize = 16;
 
 /// Finds duplicate keys in an object.
@@ -228,7 +229,8 @@ const LINEAR_SEARCH_LIMIT: usize = 16;
 struct DuplicateKeyFinder {
     /// The hashes of the keys, once there are more than [`LINEAR_SEARCH_LIMIT`].
     hashes: HashSet<u64>,
-    /// The hash function, once it is needed. It is random, so that no client can choose keys with equal hashes.
+    /// The hash function; `None` as long as the object is short. It is random, so that no client can choose keys with
+    /// equal hashes.
     state: Option<RandomState>,
 }
 
@@ -236,8 +238,8 @@ impl DuplicateKeyFinder {
     /// Adds the next key of an object; `entries` are the entries before it. Returns whether the key is new, that is,
     /// not a duplicate.
     ///
-    /// Short objects are searched; in longer ones only keys with equal hashes are compared, so that an object with many
-    /// keys does not take quadratic time.
+    /// In a short object, the key is compared with all earlier ones. In a longer object, it is compared with them only
+    /// if an earlier key has the same hash, so that an object with many keys does not take quadratic time.
     fn add(&mut self, entries: &[(Cow<'_, str>, Json<'_>)], key: &str) -> bool {
         let is_new = || entries.iter().all(|(name, _)| name != key);
         if entries.len() < LINEAR_SEARCH_LIMIT {
@@ -250,7 +252,7 @@ impl DuplicateKeyFinder {
         }
         // The `else` is not reached, because the state was set above.
         let Some(state) = &self.state else { return false };
-        // Different keys can have equal hashes, so a known hash is followed by a comparison of the keys.
+        // `insert` returns false for a known hash. Different keys can have equal hashes, so the keys are compared then.
         self.hashes.insert(state.hash_one(key)) || is_new()
     }
 }

@@ -15,11 +15,14 @@
 //! A caller depends only on the trait that it needs. This crate has no notion of labels and policies: the caller
 //! decides what a model may see before it sends a request.
 //!
-//! [`RemoteModel`] queries a model over HTTP, in one of the formats of [`wire`], which also implements their
-//! server side. [`RecordedModel`] stores answers in a file and replays them; [`ScriptedModel`] returns fixed answers
-//! for tests.
+//! [`chat`] defines the requests and answers of chats, in the terms that all providers share. [`wire`] translates them
+//! to and from the formats of providers, both as a client and as a server.
 //!
-//! [`json`] and [`sse`] parse JSON and event streams for [`wire`] and for the gateway.
+//! [`RemoteModel`] queries a model over HTTP in one of these formats. `LocalModel` evaluates a model in this process.
+//! [`RecordedModel`] stores answers in a file and replays them. [`ScriptedModel`] returns fixed answers for tests.
+//!
+//! [`json`] and [`sse`] parse JSON and event streams for [`wire`] and for the gateway. [`estimated_usage`] and
+//! [`estimated_tokens`] estimate numbers of tokens that a server does not report.
 //!
 //! [`TextClassifier`] is a small classifier of texts with weights that a program trains itself. [`RegionClassifier`]
 //! decides from attention which regions of a prompt an output depends on.

@@ -25,16 +25,16 @@
 //! | `digest.rs` | identifies a model by what its files contain |
 //! | `load_error.rs` | defines the error of a model that cannot be loaded |
 //!
-//! A model computes while its future is polled, and does not yield in between: an asynchronous caller polls it on a
-//! thread that may block. Results do not depend on earlier requests: a chat may reuse the evaluation of an earlier
-//! prompt, which equals, bit for bit, what the chat would compute itself.
+//! A model does all its work in one poll of its future: an asynchronous caller must poll the future on a thread that
+//! may block. Results do not depend on earlier requests: a chat may reuse the evaluation of an earlier prompt, but this
+//! evaluation equals, bit for bit, what the chat would compute itself.
 //!
 //! ```no_run
 //! use flowgate_lm::local::{LocalModel, LocalSettings};
 //! use flowgate_lm::{AttentionLoss, AttentionModel, AttentionRequest, ScoreRequest, ScoringModel, block_on};
 //!
 //! let model = LocalModel::load("models/Qwen3-0.6B".as_ref(), &LocalSettings::default())?;
-//! // The same answer after two prompts that begin alike: what they share is evaluated once.
+//! // Two prompts that begin with the same documents, which are evaluated once.
 //! let documents = block_on(model.prefix(None, "Anna's room is 12. Ben's room is 7.\n"))?;
 //! let request = |prompt| ScoreRequest { prefix: Some(&documents), prompt, continuation: " 12", bound: None };
 //! let scores = block_on(model.score_batch(&[request("Anna's room:"), request("Ben's room:")]))?;
@@ -118,9 +118,10 @@ pub enum Processor {
 
 /// A model that is evaluated in this process.
 ///
-/// It implements [`ScoringModel`](crate::ScoringModel), [`HiddenStateModel`](crate::HiddenStateModel),
-/// [`AttentionModel`](crate::AttentionModel) and [`JacobianModel`](crate::JacobianModel). It also implements
-/// [`ChatModel`](crate::ChatModel) and [`BlockingModel`](crate::BlockingModel), which fail if it has no chat template.
+/// It implements [`ScoringModel`](crate::ScoringModel), [`ContinuationModel`](crate::ContinuationModel),
+/// [`HiddenStateModel`](crate::HiddenStateModel), [`AttentionModel`](crate::AttentionModel) and
+/// [`JacobianModel`](crate::JacobianModel). It also implements [`ChatModel`](crate::ChatModel) and
+/// [`BlockingModel`](crate::BlockingModel), whose requests fail if the model has no chat template.
 pub struct LocalModel {
     name: String,
     decoder: Decoder,
@@ -142,16 +143,17 @@ impl fmt::Debug for LocalModel {
 }
 
 impl LocalModel {
-    /// Loads the model of a folder, or of a GGUF file. The model gets the name of the folder or file, which does not identify
-    /// its weights; [`ModelDigest`] does, and [`with_name`](Self::with_name) can add it to the name.
+    /// Loads the model of a folder, or of a GGUF file. The name of the folder or file becomes the name of the model.
+    /// This name does not identify the weights, but a [`ModelDigest`] does: a caller can add the digest to the name
+    /// ([`with_name`](Self::with_name)).
     ///
-    /// The files need not be trusted: malformed ones are an error, and memory is bounded by their size. The chat
-    /// template is a program, however: it ends, but may build long texts. Use only templates from authors that you
-    /// trust.
+    /// The files need not be trusted: malformed files are an error, and the memory that they take is bounded by their
+    /// size. The chat template, however, is a program: it always ends, but it may build long texts. Use only templates
+    /// from authors that you trust.
     ///
     /// # Errors
-    /// If a file is missing, cut off or malformed, a tensor does not have the shape that the configuration says, or the
-    /// kind of model is not supported. The error names the file, and the tensor or field.
+    /// If a file is missing, cut off or malformed, a tensor does not have the shape that the configuration states, or
+    /// the kind of model is not supported. The error names the file, and the tensor or field.
     pub fn load(path: &Path, settings: &LocalSettings) -> Result<Self, LoadError> {
         let device = device(path, settings.processor)?;
         if is_gguf(path) {
@@ -162,8 +164,9 @@ impl LocalModel {
         }
     }
 
-    /// Loads the model of a folder in Hugging Face's form. A missing `generation_config.json` is no error. Without
-    /// `has_output`, the folder has no matrix of the output, so the model gives hidden states alone.
+    /// Loads the model of a folder in Hugging Face's form. `has_output` says whether the folder has the output matrix,
+    /// which computes logits: the folder of a classifier (`text_labels.rs`) has none, and
+    /// only the hidden states of its decoder are used. A missing `generation_config.json` is no error.
     fn load_folder(
         folder: &Path,
         device: Device,
@@ -173,7 +176,8 @@ impl LocalModel {
         let config_file = folder.join("config.json");
         let map: Map<String, Value> = file::read_json(&config_file)?;
         let mut config = hugging_face::read(&config_file, &map, settings.context)?;
-        // A tied output needs no matrix of its own.
+        // Without an output matrix, the decoder is loaded like one whose output is the embedding (tied), which needs
+        // none.
         config.is_tied |= !has_output;
         let tokenizer = TextTokenizer::read(&folder.join("tokenizer.json"))?;
         let template = ChatTemplate::read(folder)?;
@@ -240,7 +244,7 @@ impl LocalModel {
         let file = GgufFile::open(path)?;
         let config = gguf::read(&file, settings.context)?;
         let tokenizer_file = path.with_file_name("tokenizer.json");
-        // If it is unknown whether the file exists, reading it gives the error.
+        // `try_exists` fails if the folder cannot be searched. The attempt to read the file then returns this error.
         let tokenizer = if tokenizer_file.try_exists().unwrap_or(true) {
             TextTokenizer::read(&tokenizer_file)?
         } else {
@@ -255,10 +259,10 @@ impl LocalModel {
         Self::assemble(path, config, WeightSource::Gguf(file), device, tokenizer, template, ends)
     }
 
-    /// Loads the decoder with its weights from `source`, and combines the parts to a model. `ends` are the tokens that
-    /// end a message; the end token of the template is added. Fails if the tokenizer has more tokens than the embedding
-    /// has rows, or if the weights of the decoder cannot be loaded. The last component of `path` becomes the name of
-    /// the model, and errors name the whole path.
+    /// Loads the decoder with its weights from `source`, and combines the parts into a model. `ends` are the tokens
+    /// that end a message, to which the end token of the template is added. The last component of `path` becomes the
+    /// name of the model, and errors name the whole path. Fails if the tokenizer has more tokens than the embedding has
+    /// rows, or if the weights of the decoder cannot be loaded.
     fn assemble(
         path: &Path,
         config: DecoderConfig,
@@ -337,12 +341,12 @@ fn device(path: &Path, processor: Processor) -> Result<Device, LoadError> {
             ),
         )),
         Processor::Cuda(number) => Device::new_cuda(number)
-            .map_err(|error| format!("GPU {number} cannot be used; choose another processor: {error}"))
+            .map_err(|error| format!("GPU {number} cannot be used: {error}; choose another processor"))
             .map_err(|problem| LoadError::new(path, problem)),
     }
 }
 
-/// Reads a token id, or a list of them. Ids that are absent or not valid are left out.
+/// Reads `value`, a token id or a list of token ids; empty if it is absent. Ids that are not valid are left out.
 fn token_list(value: Option<&Value>) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match value {

@@ -1,5 +1,5 @@
 //! Defines [`ChatModel`], the trait of models that write the next message of a chat, and [`Listener`], the trait by
-//! which its caller receives this message while it is generated. Also defines [`Error`], the error type of every kind
+//! which the caller receives the message while it is generated. Also defines [`Error`], the error type of every kind
 //! of model. The guard, the gateway, the benchmarks and the command line call models through [`ChatModel`].
 
 use std::fmt;
@@ -22,8 +22,8 @@ pub trait ChatModel: Send + Sync {
     /// cancel. A caller that drops the future cancels as well.
     ///
     /// # Errors
-    /// If the listener cancels, no answer arrives, or the answer cannot be parsed. The pieces that the listener has
-    /// received are then void.
+    /// If the listener cancels, no answer arrives, or the answer cannot be parsed. The caller must then discard the
+    /// pieces that the listener has received.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -107,7 +107,8 @@ pub fn send_completion(completion: &Completion, listener: &mut dyn Listener) -> 
 
 /// A piece of a completion that is being generated.
 ///
-/// The list is exhaustive on purpose: a piece that a listener does not handle would be lost.
+/// The enumeration is exhaustive on purpose, so that every `match` handles every kind of piece: a piece that a listener
+/// did not handle would be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
     /// Further readable reasoning. Usually it precedes the text; some models alternate between reasoning and text.
@@ -130,7 +131,7 @@ pub enum Delta<'a> {
         /// The piece of the arguments' JSON text.
         json: &'a str,
     },
-    /// The attempt failed and is retried: all earlier pieces are void.
+    /// The attempt to answer failed and is retried: the listener must discard all earlier pieces.
     Restart,
 }
 
@@ -156,7 +157,7 @@ pub enum Error {
         /// The server's name of the error; its longer message is left out, since it may quote the request.
         message: String,
     },
-    /// The answer does not have the expected form; with a description.
+    /// The answer does not have the expected form; with what is wrong with it.
     Malformed(&'static str),
     /// The answer ended too early, or has a part that its server could not read; with the reason.
     Incomplete(&'static str),
@@ -166,7 +167,8 @@ pub enum Error {
     TooMany(&'static str),
     /// The budget for the model is spent, so the request was not sent; with the limit that is reached.
     OverBudget(&'static str),
-    /// The model, its wire format, or the file of recorded answers cannot provide this.
+    /// The model cannot answer the request: its wire format, its implementation in this crate, or the file of recorded
+    /// answers does not support it; with the reason, as a sentence of its own that contains the advice.
     Unsupported(&'static str),
     /// A text has more tokens than the model can read.
     TooManyTokens {
@@ -226,7 +228,7 @@ impl fmt::Display for Error {
             Self::OverBudget(which) => {
                 write!(f, "the request was not sent, since the budget for the model is spent: {which}")
             }
-            Self::Unsupported(what) => write!(f, "the model does not provide {what}"),
+            Self::Unsupported(what) => write!(f, "the model cannot answer this request: {what}"),
             Self::TooManyTokens { tokens, limit } => {
                 write!(f, "the text has {tokens} tokens, and the model reads at most {limit}; shorten it")
             }

@@ -1,14 +1,14 @@
-//! Records answers of a model in a file, and replays them: [`RecordedModel`]. Measurements and tests with real models
-//! can thus be repeated without querying the models again. `flowgate bench` and `flowgate run` record and replay with
-//! it.
+//! Defines [`RecordedModel`], which records the answers of a model in a file and replays them. Measurements and tests
+//! with real models can thus be repeated without querying the models again. `flowgate bench` and `flowgate run` record
+//! and replay answers with this module.
 //!
 //! Each line of the file is a JSON object with an answer and its key: the SHA-256 of the model's name and the request.
-//! The file contains answers without their reasoning, and no requests. If a key occurs in several lines, the last one
-//! applies.
+//! The file contains answers without their reasoning, and no requests. If several lines have the same key, the last
+//! line applies.
 //!
-//! The name must therefore identify the model: that of a local model contains the beginning of the digest of its files
-//! (`local::ModelDigest`), where the command line loads it, so that other weights in a folder of the same name do not get
-//! the recorded answers.
+//! Since the key depends on the name, the name must identify the model. The command line therefore adds the beginning
+//! of the digest of the files (`local::ModelDigest`) to the name of a local model, so that other weights in a folder of
+//! the same name do not get the recorded answers.
 
 mod line;
 
@@ -26,13 +26,12 @@ use crate::{BoxFuture, ChatModel, Error, Listener, send_completion};
 const MAX_LINE: u64 = 32 << 20;
 
 /// The error of a request whose answer is not in the file.
-const NOT_RECORDED: Error = Error::Unsupported(
-    "a recorded answer to this request; record the run again, since the requests have changed",
-);
+const NOT_RECORDED: Error =
+    Error::Unsupported("no answer to it is recorded, since the requests have changed; record the run again");
 
-/// Returns a text that identifies a request apart from its model: the parts on which the key of its recorded answer
-/// depends, as JSON with sorted keys. Requests with equal texts get the same recorded answer. Manifests of measurements hash
-/// it, so that the digest depends on what a model receives and not on the names of types.
+/// Returns a text that identifies a request, but not its model: the parts of the request on which the key of a recorded
+/// answer depends, as JSON with sorted keys. Requests with equal texts get the same recorded answer. The manifests of
+/// measurements contain a hash of this text, which depends on what a model receives and not on the names of types.
 #[must_use]
 pub fn request_text(request: &Request) -> String {
     line::text(request)
@@ -131,7 +130,7 @@ impl ChatModel for UnavailableModel {
 }
 
 impl RecordedModel<UnavailableModel> {
-    /// Opens the recorded answers of the model `name`.
+    /// Opens the file of recorded answers of the model `name`, for replay only.
     ///
     /// # Errors
     /// If the file cannot be read, or is damaged.
@@ -141,7 +140,7 @@ impl RecordedModel<UnavailableModel> {
 }
 
 impl<M: ChatModel> RecordedModel<M> {
-    /// Opens the file with the answers of a model, and reads all of them into memory. Creates the file if it does not
+    /// Opens the file with the answers of a model, and reads all answers into memory. Creates the file if it does not
     /// exist, unless the mode is [`RecordingMode::Replay`]: in this mode, nothing is written.
     ///
     /// # Errors
@@ -177,8 +176,8 @@ impl<M: ChatModel> RecordedModel<M> {
     fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // The file is taken out of the state, and put back only after a complete write: after a partial line, the next
-        // answer would be damaged as well.
+        // The file is taken out of the state, and put back only after a complete write: an answer that was appended to
+        // a partial line would be damaged as well.
         let file = state.file.take().ok_or_else(|| {
             Error::NotRecorded(
                 "an earlier answer was written only in part; record the run again, into another file"
@@ -239,7 +238,7 @@ fn read(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_LINE) {
             return Err(damaged("the line is longer than 32 MiB"));
         }
-        // A last line without a line break is truncated, and the next answer would be appended to it.
+        // A last line without a line break is incomplete, and the next answer would be appended to this line.
         let Some(bytes) = bytes.strip_suffix(b"\n") else {
             return Err(damaged("the line ends without a line break"));
         };
@@ -315,8 +314,8 @@ mod tests {
         };
         assert_eq!(replayed.complete(&asked("1"), &mut listener).await.unwrap(), said("a"));
         assert_eq!(heard, 3);
-        let missing = "the model does not provide a recorded answer to this request; record the run again, \
-            since the requests have changed";
+        let missing = "the model cannot answer this request: no answer to it is recorded, since the requests have \
+            changed; record the run again";
         assert_eq!(
             replayed.complete(&asked("2"), &mut ignore_deltas).await.unwrap_err().to_string(),
             missing

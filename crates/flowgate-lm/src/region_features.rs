@@ -1,7 +1,10 @@
-//! Summarises the attention of an output to regions of its prompt: [`region_features`]. Screeners decide from these
-//! numbers which regions the output depends on, as in *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy
-//! Leakage*, section 7.2, which this file refers to as RTBAS. The screener of `flowgate-guard` that reads attention,
-//! `flowgate screen train` and `flowgate bench screeners` call it.
+//! Summarises the attention that an output pays to each region of its prompt in a few numbers, the features of the
+//! region ([`region_features`], [`region_summaries`]), and defines [`RegionClassifier`], the trait of classifiers that
+//! decide from these features which regions the output depends on. The features are those of *RTBAS: Defending LLM
+//! Agents Against Prompt Injection and Privacy Leakage*, section 7.2 (called RTBAS in this file), and further ones.
+//!
+//! The screener of `flowgate-guard` that reads attention, `flowgate screen train` and `flowgate bench screeners` call
+//! this module.
 
 use std::ops::Range;
 
@@ -12,10 +15,10 @@ use crate::interior::Attention;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TokenWeighting {
-    /// The scores are added as they are, as in the paper on RTBAS. Output tokens of which the model is unsure dominate.
+    /// The scores are added unchanged, as in the paper on RTBAS. Output tokens of which the model is unsure dominate.
     #[default]
     Plain,
-    /// Each token of the output counts the same: its scores are divided by their sum.
+    /// The scores of each output token are divided by their sum, so that all output tokens have the same weight.
     PerToken,
 }
 
@@ -25,26 +28,26 @@ pub enum TokenWeighting {
 pub struct RegionFeatures {
     /// The sum of the scores in the region, divided by the sum of all scores.
     pub sum: f64,
-    /// `sum`, divided by the region's share of the tokens: 1 if the region has as much as its length suggests.
+    /// `sum`, divided by the region's share of the tokens: 1 if the region has the same score per token as the prompt.
     pub mean: f64,
     /// The 20, 50, 80 and 99 % quantiles of the scores in the region, each divided by the mean of all scores.
     pub quantiles: [f64; 4],
-    /// The highest score in the region, divided by the highest of all (RTBAS, Figure 2).
+    /// The highest score in the region, divided by the highest score in the prompt (RTBAS, Figure 2).
     pub peak: f64,
 }
 
-/// All that one evaluation of a model says about a region. The *mass* of a token of the output is the attention that it
-/// pays to the region in one head, from 0 to 1.
+/// All numbers that one evaluation of a model gives for a region. The *mass* of an output token is the attention that
+/// the token pays to the whole region in one head, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RegionSummary {
     /// The features of the paper.
     pub plain: RegionFeatures,
-    /// The features of the paper, where each token of the output counts the same.
+    /// The features of the paper, but with the same weight for each token of the output ([`TokenWeighting::PerToken`]).
     pub per_token: RegionFeatures,
-    /// The greatest share that the region has in the saliency of one token of the output. A short value in a long
-    /// output adds little to a sum over the output, and much to this share.
+    /// The greatest share that the region has in the saliency of one token of the output. If the output copies only a
+    /// short value from the region, this changes a sum over a long output little, but this share much.
     pub strongest: f64,
-    /// The greatest mass of a token of the output in any head, averaged over the output.
+    /// The mean, over the tokens of the output, of the token's greatest mass in any head.
     pub mean_mass: f64,
     /// The greatest mass of any token of the output in any head.
     pub greatest_mass: f64,
@@ -57,7 +60,8 @@ pub struct RegionSummary {
 pub enum FeatureSet {
     /// Sum, mean and quantiles of the saliency, as in RTBAS, section 7.2.
     Paper,
-    /// These, the same with equal weight of each token of the output, and the attention itself.
+    /// The features of `Paper`, the same features with equal weight for each output token, and features of the
+    /// attention.
     Extended,
 }
 
@@ -105,7 +109,7 @@ pub trait RegionClassifier: Send + Sync {
     /// Returns for each region, in the order of the prompt, the probability that the output depends on it.
     ///
     /// # Errors
-    /// If the classifier gives no number.
+    /// If a probability is not a number.
     fn probabilities(&self, regions: &[RegionSummary]) -> Result<Vec<f64>, Error>;
 }
 
@@ -127,11 +131,11 @@ impl RegionFeatures {
     }
 }
 
-/// Returns the features of each region, which is a range of bytes of the prompt, in the order of `regions`. The score
-/// of a token of the prompt is its saliency, added over the tokens of the output as `weighting` states.
+/// Returns the features of each region (a range of bytes of the prompt), in the order of `regions`. The score of a
+/// token of the prompt is its saliency, added over the tokens of the output as `weighting` states.
 ///
-/// A token belongs to the region in which it begins; tokens that the model adds belong to none. The features of a
-/// region without tokens are 0, and so are those of all regions if no token of the prompt has a score above 0.
+/// A token belongs to the region in which it begins; tokens that the model adds belong to no region. The features of a
+/// region without tokens are 0. If no token of the prompt has a score above 0, the features of all regions are 0.
 #[must_use]
 pub fn region_features(
     attention: &Attention,
@@ -141,8 +145,8 @@ pub fn region_features(
     features_of(attention, &attention.saliency(), regions, weighting)
 }
 
-/// Returns the summary of each region, which is a range of bytes of the prompt, in the order of `regions`. A token
-/// belongs to the region in which it begins, as for [`region_features`].
+/// Returns the summary of each region (a range of bytes of the prompt), in the order of `regions`. A token belongs to
+/// the region in which it begins, as for [`region_features`].
 #[must_use]
 pub fn region_summaries(attention: &Attention, regions: &[Range<usize>]) -> Vec<RegionSummary> {
     let saliency = attention.saliency();
@@ -160,6 +164,7 @@ pub fn region_summaries(attention: &Attention, regions: &[Range<usize>]) -> Vec<
             tokens.iter().filter_map(|index| row.get(*index)).map(|value| f64::from(*value)).collect()
         };
         let mut found = RegionSummary { plain, per_token, ..RegionSummary::default() };
+        // Each row is one token of the output.
         for (row, saliency) in saliency.iter().enumerate() {
             let total: f64 = saliency.iter().take(prompt.len()).map(|score| f64::from(*score)).sum();
             if total > 0.0 {
@@ -181,8 +186,8 @@ pub fn region_summaries(attention: &Attention, regions: &[Range<usize>]) -> Vec<
     regions.iter().zip(plain).zip(per_token).map(summary).collect()
 }
 
-/// Returns the features of each region, given the saliency of the attention ([`Attention::saliency`]), which
-/// [`region_summaries`] needs several times.
+/// Computes [`region_features`] from `saliency`, the result of [`Attention::saliency`], which [`region_summaries`]
+/// computes once for several uses.
 fn features_of(
     attention: &Attention,
     saliency: &[Vec<f32>],
@@ -192,10 +197,11 @@ fn features_of(
     let prompt = attention.prompt_tokens();
     let mut scores = vec![0.0_f64; prompt.len()];
     for row in saliency {
-        // A row has the tokens of the prompt first; the earlier tokens of the output, which follow, are left out.
+        // A row has the scores of the tokens of the prompt first. Those of earlier output tokens follow, and are left
+        // out.
         let row: Vec<f64> = row.iter().take(prompt.len()).map(|score| f64::from(*score)).collect();
         let total: f64 = row.iter().sum();
-        // A token of the output that depends on no token of the prompt adds nothing: its sum would be the divisor 0.
+        // An output token that depends on no token of the prompt is skipped: the divisor would be 0.
         let divisor = match weighting {
             TokenWeighting::Plain => 1.0,
             TokenWeighting::PerToken if total > 0.0 => total,
@@ -203,7 +209,7 @@ fn features_of(
         };
         scores.iter_mut().zip(row).for_each(|(sum, score)| *sum += score / divisor);
     }
-    // The tokens that have text, each by its beginning and its score. Those that the model adds have none.
+    // The tokens of the text, each by its beginning and its score. Tokens that the model adds are left out.
     let spelled: Vec<(usize, f64)> = prompt
         .iter()
         .zip(scores)
@@ -241,7 +247,7 @@ fn count(tokens: usize) -> f64 {
     tokens as f64
 }
 
-/// Returns the index of a quantile in a sorted list of this length: the nearest rank. It is 0 for an empty list.
+/// Returns the index of a quantile in a sorted list of this length (the nearest rank); 0 for an empty list.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the rank is within the list")]
 fn rank(quantile: f64, length: usize) -> usize {
     ((quantile * count(length)).ceil() as usize).clamp(1, length.max(1)) - 1

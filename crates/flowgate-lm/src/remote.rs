@@ -1,9 +1,9 @@
-//! Queries models over HTTP: [`RemoteModel`], for hosted models and for servers of local models.
+//! Defines [`RemoteModel`], which queries a model over HTTP: a hosted model, or one on a server of local models.
 //!
-//! The server receives everything that the agent has seen, so only the operator may choose it. The client therefore
-//! follows no redirect, and uses a proxy only if it is configured. An error contains the server's name of the
-//! error and no other text of the server, which may quote the request. No error and no debug output contains
-//! the key of the provider's account.
+//! The server receives everything that the agent has seen, so only the operator may choose the server. The client
+//! therefore follows no redirect, and uses a proxy only if the program asks for it. An error contains only the server's
+//! name of the error; other texts of the server are left out, since they may quote the request. No error and no debug
+//! output contains the key of the provider's account.
 //!
 //! `client.rs` sends a request and retries it (`retry.rs`), over pooled connections (`client_pool.rs`, `authorities.rs`
 //! for TLS) and within a budget (`budget.rs`). `request_body.rs`, `response.rs` and `json_handler.rs` handle the
@@ -66,8 +66,8 @@ pub use retry::{RetryObserver, RetryPolicy};
 /// Time limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// The limit for establishing a connection, if none is open. It does not apply to a request that waits on an open
-    /// HTTP/2 connection because the server permits no further open request: only `whole` limits that.
+    /// The limit for establishing a connection, if none is open. If a request must wait because the server permits no
+    /// further open request on its HTTP/2 connection, only `whole` limits this wait.
     pub connect: Duration,
     /// The limit from the sending of the request until the answer begins.
     pub first_byte: Duration,
@@ -102,9 +102,9 @@ pub struct RemoteModel {
     sampling: Sampling,
     /// Whether the token limit is sent under its old name `max_tokens`. Only chat completions have two names for it.
     old_max_tokens: bool,
-    /// Whether requests mark their beginnings for the server's cache.
+    /// Whether requests mark the parts that the server is to cache.
     prompt_caching: bool,
-    /// The tool of the provider that all requests declare, in place of functions.
+    /// The tool of the provider that all requests declare instead of functions; `None` for ordinary requests.
     provider_tool: Option<ProviderToolUse>,
 }
 
@@ -191,17 +191,17 @@ impl RemoteModel {
     /// Sets whether requests ask the server to cache their beginnings, which later requests of the same chat repeat.
     /// False by default. Affects only the Messages API: servers of the other formats cache without being asked.
     ///
-    /// All requests with the same key of the provider share the cache, so who sends requests can learn from the time or
-    /// the reported cost whether somebody else has sent the same beginning.
+    /// All requests with the same key of the provider share the cache. A client can therefore learn from the time or
+    /// the reported cost of a request whether another client has sent the same beginning.
     #[must_use]
     pub fn prompt_caching(mut self, prompt_caching: bool) -> Self {
         self.prompt_caching = prompt_caching;
         self
     }
 
-    /// Has the provider run this tool for each request, which
-    /// [`ProviderTool::request`](crate::chat::ProviderTool::request) creates. The text of an answer is then the output
-    /// of the tool, with its sources; answers are not streamed, and functions are not offered.
+    /// Has the provider run the tool `tool` for each request, which
+    /// [`ProviderTool::request`](crate::chat::ProviderTool::request) must have created. The text of an answer is then
+    /// the output of the tool, with its sources. Answers are not streamed, and functions are not offered to the model.
     #[must_use]
     pub fn for_provider_tool(mut self, tool: ProviderToolUse) -> Self {
         self.provider_tool = Some(tool);
@@ -215,9 +215,9 @@ impl RemoteModel {
         self
     }
 
-    /// Keeps connections open for this time after an answer; by default they are closed. A server may close a
-    /// connection at any time, and a request sent on a connection that is being closed gets no answer. Use a
-    /// shorter time than the server does, and retries.
+    /// Keeps connections open for the time `idle` after an answer; by default they are closed. A server may close a
+    /// connection at any time, and a request on a connection that is being closed gets no answer. Therefore use
+    /// retries, and a shorter time than that after which the server closes connections.
     #[must_use]
     pub fn keep_connections(mut self, idle: Duration) -> Self {
         self.client.keep_connections(idle);
@@ -275,21 +275,21 @@ impl RemoteModel {
         self
     }
 
-    /// Returns a scorer for the same server and model; `by` is the interface that the server offers. The format,
-    /// sampling and streaming have no effect on it.
+    /// Returns a scorer for the same server and model. `by` is the interface by which the server reports
+    /// log-probabilities. The format, sampling and streaming of this client have no effect on the scorer.
     #[must_use]
     pub fn scorer(&self, by: score::ScoreMethod) -> score::Scorer {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
     }
 
-    /// Requests the embeddings of texts from the same server, whose format must be one of OpenAI's. The model is that
-    /// of the request.
+    /// Requests the embeddings of texts from the same server, whose format must be one of OpenAI's. The request names
+    /// the model.
     ///
     /// # Errors
     /// If the server has another format, or fails, or its answer does not have one embedding for each text.
     pub async fn embed(&self, request: &EmbeddingsRequest) -> Result<EmbeddingsResponse, Error> {
         if !self.api.form().has_embeddings {
-            return Err(Error::Unsupported("embeddings in this wire format; use one of OpenAI's formats"));
+            return Err(Error::Unsupported("its wire format has no embeddings; use one of OpenAI's formats"));
         }
         let body = Bytes::from(request.encode().to_string().into_bytes());
         let mut handler = JsonHandler { client: &self.client, request_bytes: body.len() };
@@ -297,21 +297,22 @@ impl RemoteModel {
         EmbeddingsResponse::decode(&answer, request.texts.len())
     }
 
-    /// Returns the JSON body of a request, and the offset at which its messages end. The caller stores the body up to
-    /// this offset with the chat; the next request then need not serialise the messages again. The offset is `None` for
-    /// formats that do not write the messages first, and if the body cannot be serialised (it is empty then).
+    /// Returns the JSON body of a request, and the offset at which the messages end in this body. The caller stores the
+    /// body up to the offset with the chat, so that the next request need not serialise these messages again. The
+    /// offset is `None` for formats that do not write the messages first, and if the body cannot be serialised and is
+    /// empty.
     fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
         let (model, stream) = (self.model.as_str(), self.is_streaming());
         if self.api == Api::ChatCompletions {
             // The field that limits the tokens of the answer has two names; see `new`.
             let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
             let body = SentRequest { request, model, stream, limit }.body();
-            // Keys of these types are strings, so serialisation does not fail; a server rejects an empty
+            // Serialisation does not fail, since all keys are strings. If it did, the server would reject the empty
             // body.
             return body.map_or_else(|_| (Vec::new(), None), |(body, end)| (body, Some(end)));
         }
         let mut body = self.api.encode_request(request, model, stream);
-        // A request to a tool of the provider repeats nothing of an earlier one.
+        // A request that runs a tool of the provider repeats nothing of an earlier request, so it has nothing to cache.
         if self.prompt_caching && self.api == Api::Messages && self.provider_tool.is_none() {
             mark_cache_breakpoints(&mut body);
         }
@@ -328,8 +329,8 @@ impl RemoteModel {
     }
 
     /// Fills the sampling parameters that the request does not set with the defaults of this model: the token limit,
-    /// the temperature, `top_p`, the seed and the stop sequences. Parameters of reasoning are not filled in. If the result is
-    /// another request, the serialised messages are moved to it.
+    /// the temperature, `top_p`, the seed and the stop sequences, but not the parameters of reasoning. If the result is
+    /// a copy of the request, the serialised messages are moved to the copy.
     fn with_defaults<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let default = &self.sampling;
         if *default == Sampling::default() {
@@ -338,7 +339,7 @@ impl RemoteModel {
         let serialized = request.messages.take_serialized_prefix();
         let mut request = request.clone();
         if let Some(serialized) = serialized {
-            // A clone has no serialised messages, and the body is made from it.
+            // The body is encoded from this clone, which has no serialised messages of its own.
             request.messages.store_serialized_prefix(serialized);
         }
         let sampling = &mut request.sampling;
@@ -369,8 +370,8 @@ impl ChatModel for RemoteModel {
 }
 
 impl RemoteModel {
-    /// Sends the request, with retries, and reads its answer. Then stores the serialised messages with the chat, so
-    /// that the next request, which repeats them, need not serialise them again. Marks the reasoning of the answer as
+    /// Sends the request, with retries, and reads the answer. Then stores the serialised messages with the chat: the
+    /// next request repeats these messages, and need not serialise them again. Marks the reasoning of the answer as
     /// written by this model. Fails without sending if the wire format cannot express a feature of the request.
     async fn complete_with_retries(
         &self,
@@ -386,12 +387,13 @@ impl RemoteModel {
             && !self.api.declare_provider_tool(tool, &mut Value::Null)
         {
             return Err(Error::Unsupported(
-                "this tool of the provider, or its restrictions, in this wire format; leave out the restrictions, \
-                 or use another provider",
+                "its wire format does not have this tool of the provider, or not the restrictions of the tool; leave \
+                 out the restrictions, or use another provider",
             ));
         }
         let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };
-        // `messages_end` is the offset at which the messages end in the body; `None` if the format stores no beginning.
+        // `messages_end` is the offset at which the messages end in the body; `None` if nothing is stored with the
+        // chat.
         let (body, messages_end) = self.body(&request);
         let body = Bytes::from(body);
         let path = self.api.path(&self.model, self.is_streaming());
@@ -421,8 +423,8 @@ struct RetriedCompletion<'a> {
 
 impl RetriedCompletion<'_> {
     /// Reads a streamed answer up to its end, and passes its pieces to the listener. While the listener is not ready,
-    /// nothing more is read: a slow listener slows the server down. With each piece, updates the estimated output in
-    /// `cost`. An answer that ends early is a failure after which a retry may succeed.
+    /// nothing more is read: a slow listener slows the server down. Each piece raises the estimated output in `cost`.
+    /// If the answer ends early, the failure says that a retry may succeed.
     async fn read_stream(
         &mut self,
         answer: &mut HttpResponse,
@@ -436,8 +438,8 @@ impl RetriedCompletion<'_> {
                 // The connection was closed before the end of the answer; a retry may succeed.
                 return decoder.finish().map_err(AttemptFailure::transient);
             }
-            // Whether these bytes contained a piece for the listener. If not, there is no need to wait for the
-            // listener.
+            // Whether these bytes contained a piece for the listener. Otherwise, there is no need to wait until it is
+            // ready.
             let mut was_listener_called = false;
             let mut pass_on = |delta: Delta<'_>| -> ControlFlow<()> {
                 was_listener_called = true;
@@ -479,8 +481,8 @@ impl RetriedCompletion<'_> {
 impl ResponseHandler for RetriedCompletion<'_> {
     type Out = Completion;
 
-    /// Reads an answer, streamed or not, and passes it to the listener. Its cost is estimated while it is read; at the
-    /// end, the usage that the server reports replaces the estimate.
+    /// Reads an answer, streamed or not, and passes it to the listener. The cost of the answer is estimated while it is
+    /// read. At the end, the usage that the server reports replaces the estimate.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Completion, AttemptFailure> {
         let mut cost = self.begin_cost();
         let completion = if answer.is_stream() {
@@ -497,9 +499,9 @@ impl ResponseHandler for RetriedCompletion<'_> {
             cost.usage =
                 if is_reported { completion.usage } else { estimate::usage(self.request, &completion) };
         }
-        // Charges the budget now, and not only after the connection is released.
+        // Charges the budget now, before the connection is released.
         drop(cost);
-        // A streamed answer may have more bytes after its end, and the listener has received it already.
+        // The listener has already received a streamed answer, but the body may have more bytes after the answer's end.
         if answer.is_stream() {
             answer.release_connection().await;
         } else {
@@ -508,8 +510,8 @@ impl ResponseHandler for RetriedCompletion<'_> {
         Ok(completion)
     }
 
-    /// Reports to the listener that the pieces of the failed attempt are void, if it has received any. Sets
-    /// `received_bytes` to 0 for the next attempt. Fails if the listener cancels.
+    /// If the listener has received pieces of the failed attempt, tells it to discard them. Sets `received_bytes` to 0
+    /// for the next attempt. Fails if the listener cancels.
     fn begin_retry(&mut self) -> Result<(), Error> {
         let is_void = std::mem::take(&mut self.received_bytes) > 0;
         if is_void && self.listener.on_delta(Delta::Restart).is_break() {
@@ -519,7 +521,7 @@ impl ResponseHandler for RetriedCompletion<'_> {
     }
 }
 
-/// The most bytes to read of a body. It exceeds the limit of an answer, because a stream repeats content and has
+/// The most bytes to read of a body. This limit exceeds that of an answer, because a stream repeats content and has
 /// overhead for each event.
 const MAX_BODY: usize = 16 * MAX_ANSWER;
 

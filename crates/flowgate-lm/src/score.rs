@@ -1,9 +1,9 @@
-//! Defines models that return the probability of a given text: [`ScoringModel`], its requests and its answers. Label
-//! propagation and the influence methods of `flowgate-guard`, and the benchmarks, ask for such probabilities.
+//! Defines [`ScoringModel`], the trait of models that return the probability of a given text, with its requests and its
+//! answers. Label propagation and the influence methods of `flowgate-guard`, and the benchmarks, call such models.
 //!
-//! A search over contexts scores one continuation after many prompts that share their beginning. A [`Prefix`] stores
-//! what a model has computed for such a beginning. Requests are answered in batches, and a model may stop scoring a
-//! request as soon as the score is below the request's bound.
+//! A search over contexts scores the same continuation after many prompts that begin alike. A [`Prefix`] stores what a
+//! model has computed for such a beginning. Requests are answered in batches, and a model may stop scoring a request as
+//! soon as the score is below the request's bound.
 
 use std::any::Any;
 use std::fmt;
@@ -42,7 +42,7 @@ pub trait ScoringModel: Send + Sync {
     /// before it.
     ///
     /// # Errors
-    /// As for [`ScoringModel::score_batch`].
+    /// In the same cases as [`ScoringModel::score_batch`].
     fn score<'a>(
         &'a self,
         prompt: &'a str,
@@ -57,7 +57,7 @@ pub trait ScoringModel: Send + Sync {
     }
 }
 
-/// A text to score, and the prompt that precedes it.
+/// A continuation to score, and the prompt that precedes it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ScoreRequest<'a> {
     /// The beginning of the prompt, as [`ScoringModel::prefix`] returned it.

@@ -1,5 +1,5 @@
-//! Implements [`ScriptedModel`], a test double for tests and benchmarks: its answers are given in order, or a function
-//! computes them from the requests.
+//! Defines [`ScriptedModel`], a double of a model for tests and benchmarks. It returns given answers in order, or
+//! answers that a function computes from the requests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,13 +29,14 @@ impl fmt::Debug for ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Creates a model that returns these answers in order, whatever the request, and then fails.
+    /// Creates a model that returns `answers` in order, whatever the requests are. Every request after the last answer
+    /// fails.
     pub fn from_answers(answers: impl IntoIterator<Item = Completion>) -> Self {
         let answers: Mutex<VecDeque<Completion>> = Mutex::new(answers.into_iter().collect());
         Self::from_function(move |_| {
             let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
             answers.pop_front().ok_or(Error::Unsupported(
-                "more answers than are scripted; script one answer for each request",
+                "all scripted answers are used; script one answer for each request",
             ))
         })
     }
@@ -122,7 +123,7 @@ mod tests {
         let none = model.complete(&request, &mut ignore_deltas).await.unwrap_err();
         assert_eq!(
             none.to_string(),
-            "the model does not provide more answers than are scripted; script one answer for each request"
+            "the model cannot answer this request: all scripted answers are used; script one answer for each request"
         );
         assert_eq!((model.requests(), model.tokens()), (3, 6));
     }

@@ -1,7 +1,8 @@
-//! Splits a byte stream into server-sent events, and encodes events, for all streamed answers of models and of MCP
-//! servers.
+//! Splits a stream of bytes into server-sent events ([`EventSplitter`]), and encodes such events
+//! ([`SseEvent::encode`]). All streamed answers of models and of MCP servers have this form.
 //!
-//! Follows the HTML standard, with one exception: text that is not UTF-8 is an error, and not repaired.
+//! This module follows the HTML standard, with one exception: text that is not valid UTF-8 is an error, and is not
+//! repaired.
 
 use crate::Error;
 
@@ -70,9 +71,10 @@ pub struct EventSplitter {
 }
 
 impl EventSplitter {
-    /// Takes the next bytes of the stream, and returns the events that end in them one by one, so that an error in a
-    /// later event does not discard earlier ones. An event ends with an empty line; text without one is not returned.
-    /// Dropping the iterator early loses the remaining bytes.
+    /// Takes the next bytes of the stream, and returns the events that end within these bytes. The events are returned
+    /// one by one, so that an error in a later event does not discard earlier ones. An event ends with an empty line;
+    /// an event that has not ended yet is completed by a later call. Dropping the iterator early loses the remaining
+    /// bytes.
     ///
     /// An event that is longer than [`MAX_EVENT`] or not UTF-8 is an error, and this error is the last item.
     pub fn feed<'s>(&'s mut self, bytes: &'s [u8]) -> impl Iterator<Item = Result<SseEvent, Error>> + 's {
@@ -86,8 +88,8 @@ impl EventSplitter {
         })
     }
 
-    /// Returns the last id that an event stated, even if the event has no data; empty if there is none. An interrupted
-    /// stream can be resumed from this id.
+    /// Returns the last id that an event stated, even if the event has no data; empty if no event stated one. An
+    /// interrupted stream can be resumed from this id.
     #[must_use]
     pub fn last_id(&self) -> &str {
         &self.last_id
@@ -99,12 +101,13 @@ impl EventSplitter {
         self.retry
     }
 
-    /// Reads bytes up to the end of the next event, removes them from `rest`, and returns the event. `None` if the
-    /// bytes end before the event does: later calls continue it. A line ends with a carriage return, a line feed, or
-    /// both.
+    /// Reads the bytes of `rest` up to the end of the next event, removes them from `rest`, and returns the event.
+    /// `None` if the bytes end before the event does: later calls continue the event. A line ends with a carriage
+    /// return, a line feed, or both.
     fn next(&mut self, rest: &mut &[u8]) -> Result<Option<SseEvent>, Error> {
         while let Some((&first, tail)) = rest.split_first() {
-            // The line has already ended with a carriage return; skips the line feed after it.
+            // The last line has already ended with a carriage return. A line feed after it belongs to the same line
+            // break.
             if std::mem::take(&mut self.after_return) && first == b'\n' {
                 *rest = tail;
                 continue;
@@ -117,7 +120,7 @@ impl EventSplitter {
             }
             self.line.extend_from_slice(piece);
             *rest = next;
-            // Without a line break, the line continues in later bytes.
+            // If the bytes end without a line break, the line continues in later bytes.
             let Some((&line_break, tail)) = next.split_first() else { break };
             self.after_return = line_break == b'\r';
             *rest = tail;
@@ -128,15 +131,15 @@ impl EventSplitter {
         Ok(None)
     }
 
-    /// Interprets the complete line in `self.line`: a field of the current event or, if it is empty, the end of the
-    /// event. Returns the event that ends here; `None` within an event, and for an event without data, which the HTML
-    /// standard discards. Also stores the id and the reconnection time that the stream states. Fails if the line is not
-    /// UTF-8.
+    /// Interprets the complete line in `self.line`: a field of the current event or, if the line is empty, the end of
+    /// the event. Returns the event that ends with this line; `None` within an event, and for an event without data,
+    /// which the HTML standard discards. Also stores the id and the reconnection time that the stream states. Fails if
+    /// the line is not valid UTF-8.
     fn end_of_line(&mut self) -> Result<Option<SseEvent>, Error> {
         let bytes = std::mem::take(&mut self.line);
         let line = std::str::from_utf8(&bytes)
             .map_err(|_| Error::Malformed("the event stream is not valid UTF-8"))?;
-        // A byte order mark at the beginning of the stream is no part of the line.
+        // A byte order mark at the beginning of the stream is not part of the first line.
         let line = if self.has_first_line { line } else { line.strip_prefix('\u{feff}').unwrap_or(line) };
         self.has_first_line = true;
         if line.is_empty() {
@@ -163,7 +166,7 @@ impl EventSplitter {
             "retry" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.retry = value.parse().ok().or(self.retry);
             }
-            // Unknown fields, and comments, which have an empty field name.
+            // Unknown fields are ignored, and so are comments, whose field name is empty.
             _ => {}
         }
         Ok(None)

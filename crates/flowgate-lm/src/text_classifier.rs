@@ -1,9 +1,11 @@
-//! Classifies texts with learned weights: [`TextClassifier`], a logistic regression over hashed words and pairs of
-//! neighbouring words. It needs no Cargo feature, and the weights of one label take 16 KiB. Flowgate's own detector of
+//! Defines [`TextClassifier`], which decides with learned weights which labels apply to a text: a logistic regression
+//! over hashed words and pairs of neighbouring words. The weights of one label take 16 KiB. Flowgate's own detector of
 //! prompt injections is such a classifier, which `flowgate bench train-detector` trains; a program can train others.
+//! Also defines [`TextLabelModel`], the trait of this classifier and of models in a folder that classify texts.
 //!
-//! It weighs which words occur and not what they mean, so it can be deceived, and it misses what its training did not
-//! contain. Like every detector, it guides a reviewer; a rule that must hold uses labels.
+//! A [`TextClassifier`] considers which words occur and not what they mean. It can therefore be deceived, and it misses
+//! attacks that its training did not contain. Like every detector, it only helps a reviewer; a rule that must hold uses
+//! labels.
 
 use crate::Error;
 
@@ -11,16 +13,17 @@ use crate::Error;
 const BUCKETS: usize = 1 << 14;
 /// The passes over the examples.
 const PASSES: u64 = 12;
-/// The logit of a text without evidence. It is not trained, so that a text of unknown words has no label.
+/// The logit of a text without known words. It is a constant below 0 and not trained, so that no label applies to such
+/// a text.
 const PRIOR: f64 = -1.0;
 /// The size of the first steps of the training.
 const RATE: f64 = 0.5;
-/// The words of one window: a text is classified window by window, and the highest score counts, so that much other
-/// text does not hide a sentence.
+/// The number of words of a window. A text is classified window by window, and the window with the highest score
+/// counts, so that much other text cannot hide a sentence.
 const WINDOW: usize = 32;
 /// The words between the beginnings of two windows.
 const STRIDE: usize = 16;
-/// The most characters of a word that count, which bounds the work for a text without spaces.
+/// The number of characters of a word that are read. This limit bounds the work for a text without spaces.
 const MAX_WORD: usize = 32;
 /// The first line of a file of weights, before the labels.
 const FORMAT: &str = "flowgate-text-classifier 1";
@@ -77,13 +80,13 @@ struct TextClass {
 }
 
 impl TextClassifier {
-    /// Trains a classifier on examples. The same examples, labels and seed give the same weights. `step` is called
-    /// after each pass over the examples, for each label. If it returns true, the training fails with
+    /// Trains a classifier on `examples`. The same examples, labels and seed give the same weights. `step` is called
+    /// after each pass over the examples, for each label. If `step` returns true, the training fails with
     /// [`Error::Cancelled`].
     ///
     /// # Errors
-    /// If there are no labels or too many, if a label is empty or has control characters, if an example has another
-    /// number of labels, or if a label applies to all examples or to none.
+    /// If there are no labels or too many, if a label is empty or has control characters, if an example does not have
+    /// one entry for each label, or if a label applies to all examples or to none.
     pub fn train(
         labels: &[&str],
         examples: &[ClassifiedText],
@@ -92,7 +95,7 @@ impl TextClassifier {
     ) -> Result<Self, Error> {
         let fail = |problem: String| Err(Error::Failed(problem));
         if labels.is_empty() || labels.len() > MAX_LABELS {
-            return fail(format!("a classifier has 1 to {MAX_LABELS} labels, not {}", labels.len()));
+            return fail(format!("{} labels are given; give 1 to {MAX_LABELS} labels", labels.len()));
         }
         if let Some(label) = labels.iter().find(|label| label.is_empty() || label.contains(char::is_control))
         {
@@ -104,7 +107,7 @@ impl TextClassifier {
                 labels.len()
             ));
         }
-        // The features of each example, as one window: the examples are short.
+        // Each example is read as a single window, since examples are short.
         let features: Vec<Vec<usize>> =
             examples.iter().map(|example| features(&words(&example.text))).collect();
         let mut classes = Vec::new();
@@ -127,8 +130,8 @@ impl TextClassifier {
         self.classes.iter().map(|class| class.label.as_str())
     }
 
-    /// Returns for each label, in order, the probability that it applies to the text: the highest of all windows of the
-    /// text. A text without words has the probability 0.
+    /// Returns for each label, in order, the probability that it applies to the text: the highest probability in any
+    /// window of the text; 0 for a text without words.
     #[must_use]
     pub fn probabilities(&self, text: &str) -> Vec<f64> {
         let words = words(text);
@@ -152,7 +155,7 @@ impl TextClassifier {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{FORMAT}\n").into_bytes();
         for class in &self.classes {
-            // The bits of the numbers, so that they are read as they were written.
+            // The numbers are written as their bits, so that exactly the same numbers are read.
             let (scale, bias) = (class.scale.to_bits(), class.bias.to_bits());
             bytes.extend(format!("{scale:08x} {bias:08x} {}\n", class.label).into_bytes());
         }
@@ -166,11 +169,11 @@ impl TextClassifier {
     /// Reads a classifier from bytes that [`to_bytes`](Self::to_bytes) wrote.
     ///
     /// # Errors
-    /// If the bytes are of another form; the error names the line.
+    /// If the bytes do not have this form; the error names the line.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let fail = |line: usize, problem: &str| {
             Err(Error::Failed(format!(
-                "the weights of the classifier, line {line}: {problem}; train it again"
+                "line {line} of the classifier's weights: {problem}; train the classifier again"
             )))
         };
         let mut rest = bytes;
@@ -186,7 +189,9 @@ impl TextClassifier {
         let mut classes: Vec<TextClass> = Vec::new();
         loop {
             let number = classes.len() + 2;
-            let Some(line) = next_line() else { return fail(number, "it is missing or not valid UTF-8") };
+            let Some(line) = next_line() else {
+                return fail(number, "the line is missing or not valid UTF-8");
+            };
             if line.is_empty() {
                 break;
             }
@@ -198,7 +203,7 @@ impl TextClassifier {
                 (Some(scale), Some(bias), Some(label)) if scale.is_finite() && bias.is_finite() => {
                     classes.push(TextClass { label: label.to_owned(), scale, bias, weights: Vec::new() });
                 }
-                _ => return fail(number, "it does not have the form `SCALE BIAS LABEL`"),
+                _ => return fail(number, "the line does not have the form `SCALE BIAS LABEL`"),
             }
             if classes.len() > MAX_LABELS {
                 return fail(number, &format!("there are more than {MAX_LABELS} labels"));
@@ -213,7 +218,7 @@ impl TextClassifier {
             let wanted = classes.len() * BUCKETS;
             return fail(
                 number,
-                &format!("{wanted} bytes of weights are expected, and {} follow", rest.len()),
+                &format!("{wanted} bytes of weights are expected, but there are {}", rest.len()),
             );
         }
         for (class, weights) in classes.iter_mut().zip(rest.chunks(BUCKETS)) {
@@ -237,8 +242,9 @@ impl TextClass {
     }
 }
 
-/// Trains the weights of one label by gradient descent, with a step for each weight that falls with what the weight has
-/// learned (AdaGrad).
+/// Trains the weights of one label by gradient descent with AdaGrad: the steps of a weight become smaller the more its
+/// gradients add up. `features` and `targets` have one entry for each example: the active features, and whether the
+/// label applies.
 ///
 /// # Errors
 /// If `step` returns true.
@@ -253,7 +259,7 @@ fn train_class(
     // The sums of the squared gradients. They begin above 0, since their roots are divisors.
     let mut squares = vec![1e-6_f64; BUCKETS];
     for pass in 0..PASSES {
-        // Another order in each pass: that of the hashes.
+        // Each pass has another order of the examples: that of hashes of their indices.
         let mut order: Vec<(u64, usize)> =
             (0..features.len()).map(|index| (hash(&[seed, pass, index as u64]), index)).collect();
         order.sort_unstable();
@@ -293,7 +299,8 @@ fn train_class(
     Ok(class)
 }
 
-/// Returns how much one of `count` features of a window counts: the features of long windows count less.
+/// Returns the factor for the weights of a window with `count` features. It is smaller for more features, so that long
+/// windows do not get higher logits.
 fn share(count: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "the features of a window are few")]
     let count = count.max(1) as f64;
@@ -305,9 +312,9 @@ fn probability(logit: f64) -> f64 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// Returns the words of a text in lower case. In a word with a letter, digits and signs are replaced by the letters
-/// that they resemble, so that such a spelling does not hide the word. Only the first [`MAX_WORD`] characters of a word
-/// count.
+/// Returns the words of a text in lower case, cut off after [`MAX_WORD`] characters. In a word that has a letter,
+/// digits and signs are replaced by the letters that they resemble, so that a spelling such as `1gn0re` does not hide
+/// the word.
 fn words(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '@' && c != '$');
     let words = words.filter(|word| !word.is_empty());
@@ -320,7 +327,7 @@ fn words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the letter that a digit or sign resembles; other characters are returned as they are.
+/// Returns the letter that a digit or sign resembles; other characters are returned unchanged.
 fn letter(c: char) -> char {
     match c {
         '0' => 'o',
@@ -333,7 +340,7 @@ fn letter(c: char) -> char {
     }
 }
 
-/// Returns the features of a window, each once: its words, and pairs of neighbouring words.
+/// Returns the features of a window (its words and pairs of neighbouring words, as numbers of buckets), each once.
 fn features(window: &[String]) -> Vec<usize> {
     let bucket = |kind: u64, text: &[&str]| {
         let parts: Vec<u64> = std::iter::once(kind).chain(text.iter().map(|part| hash_text(part))).collect();
@@ -352,7 +359,8 @@ fn hash_text(text: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Returns a hash of numbers; the mixing is that of SplitMix64, so that all bits of the result depend on all of them.
+/// Returns a hash of numbers. The numbers are mixed as in SplitMix64, so that each bit of the result depends on all of
+/// them.
 fn hash(parts: &[u64]) -> u64 {
     parts.iter().fold(0x9e37_79b9_7f4a_7c15, |state, part| {
         let mut mixed = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -435,29 +443,32 @@ mod tests {
         let bytes = train().to_bytes();
         let text = |text: &str| text.as_bytes().to_vec();
         for (damaged, part) in [
-            (Vec::new(), "line 1: `flowgate-text-classifier 1` is missing"),
-            (text("flowgate-text-classifier 2\n"), "line 1: `flowgate-text-classifier 1` is missing"),
-            (text("flowgate-text-classifier 1\n"), "line 2: it is missing or not valid UTF-8"),
-            (text("flowgate-text-classifier 1\n\n"), "line 2: there are no labels"),
-            (text("flowgate-text-classifier 1\n3f800000 x a\n\n"), "line 2: it does not have the form"),
+            (Vec::new(), "line 1 of the classifier's weights: `flowgate-text-classifier 1` is missing"),
+            (text("flowgate-text-classifier 2\n"), "`flowgate-text-classifier 1` is missing"),
             (
-                text("flowgate-text-classifier 1\n3f800000 7f800000 a\n\n"),
-                "line 2: it does not have the form",
+                text("flowgate-text-classifier 1\n"),
+                "line 2 of the classifier's weights: the line is missing or not valid UTF-8",
             ),
-            (text("flowgate-text-classifier 1\n3f800000 3f800000 \n\n"), "line 2: it does not have the form"),
+            (
+                text("flowgate-text-classifier 1\n\n"),
+                "line 2 of the classifier's weights: there are no labels",
+            ),
+            (text("flowgate-text-classifier 1\n3f800000 x a\n\n"), "line does not have the form"),
+            (text("flowgate-text-classifier 1\n3f800000 7f800000 a\n\n"), "line does not have the form"),
+            (text("flowgate-text-classifier 1\n3f800000 3f800000 \n\n"), "line does not have the form"),
             (
                 text("flowgate-text-classifier 1\n3f800000 3f800000 a\n\nxyz"),
-                "line 4: 16384 bytes of weights are expected, and 3 follow",
+                "line 4 of the classifier's weights: 16384 bytes of weights are expected, but there are 3",
             ),
             (
                 bytes.iter().copied().take(bytes.len() - 1).collect(),
-                "32768 bytes of weights are expected, and 32767 follow",
+                "32768 bytes of weights are expected, but there are 32767",
             ),
-            ([bytes.as_slice(), b"x"].concat(), "and 32769 follow"),
-            (text("flowgate-text-classifier 1\n"), "train it again"),
+            ([bytes.as_slice(), b"x"].concat(), "but there are 32769"),
+            (text("flowgate-text-classifier 1\n"), "train the classifier again"),
             (
                 format!("{FORMAT}\n{}", "3f800000 3f800000 a\n".repeat(65)).into_bytes(),
-                "line 66: there are more than 64 labels",
+                "line 66 of the classifier's weights: there are more than 64 labels",
             ),
         ] {
             let error = TextClassifier::from_bytes(&damaged).unwrap_err().to_string();

@@ -11,14 +11,19 @@
 //! The client side (`remote`) encodes requests and decodes answers; the server side (the gateway) decodes requests and
 //! encodes answers. This module does no I/O.
 //!
-//! Unknown fields of an answer are ignored, but an answer that uses something that was not offered (a tool of the
-//! provider, a second choice) is rejected. Every field of a client's request is understood, dropped for a reason, or
-//! rejected by name ([`listed`]); nothing is passed on unexamined.
+//! Each format has a module with its descriptor ([`Form`]), its decoders and its encoders; [`Api`] selects one of the
+//! formats. [`embeddings`] has the format of requests for embeddings. The other modules contain what the formats share:
+//! `known_fields` declares the fields of requests, `fields` reads them, `assembly` assembles streamed answers, and
+//! `writer` streams answers to clients.
 //!
-//! Limits of the formats: [`Api::unsupported_feature`] names the feature of a request that a format cannot express
+//! Unknown fields of an answer are ignored, but an answer is rejected if it uses something that the request did not
+//! offer, such as a tool of the provider or a second choice. Every field of a client's request is understood, dropped
+//! for a reason, or rejected by name ([`listed`]); nothing is passed on unexamined.
+//!
+//! The formats have limits. [`Api::unsupported_feature`] describes a feature of a request that a format cannot express
 //! although the answer depends on it. In addition, only Anthropic's and Gemini's formats can mark a tool output as an
-//! error, only chat completions and Gemini's format have a seed, and Gemini's cannot limit the calls of a message to
-//! one.
+//! error, only chat completions and Gemini's format have a seed, and Gemini's format cannot limit the calls of a
+//! message to one.
 
 mod assembly;
 pub mod chat_completions;
@@ -60,7 +65,7 @@ pub use writer::ResponseWriter;
 
 /// One of the four formats.
 ///
-/// The list is exhaustive on purpose: a program that writes bodies of its own needs one for each format.
+/// The enumeration is exhaustive on purpose: a program that writes bodies of its own needs code for each format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Api {
     /// OpenAI's chat completions.
@@ -84,16 +89,16 @@ pub struct ResponseHead<'a> {
     pub created: u64,
     /// The forms of the tools that the answer may call, as the decoder of the request recorded them.
     pub tools: &'a ToolForms,
-    /// Whether the server keeps the chat; part of the Responses format only.
+    /// Whether the server keeps the chat; only the Responses format reports this.
     pub storage: AnswerStorage<'a>,
 }
 
 /// Whether a later request can continue from an answer by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerStorage<'a> {
-    /// It cannot: the server keeps no chats.
+    /// No later request can: the server keeps no chats.
     NotStored,
-    /// It can. Contains the id of the answer that the request itself continues, if it names one.
+    /// A later request can. Contains the id of the earlier answer that this request itself continues, if it names one.
     Stored(Option<&'a str>),
 }
 
@@ -122,15 +127,16 @@ pub struct ReceivedRequest {
     pub sources: Sources,
     /// The forms of the request's tools, which the encoder of the answer needs.
     pub tool_forms: ToolForms,
-    /// The id of an earlier answer, whose chat the messages continue; `None` if they are the whole chat. Only the
-    /// Responses API has such requests. A server that keeps no chats must reject them.
+    /// The id of the earlier answer whose chat the messages continue; `None` if the messages are the whole chat. Only
+    /// the Responses API has such ids. A server that keeps no chats must reject a request with one.
     pub previous_response: Option<String>,
-    /// The items of earlier answers that the request refers to, in place of the items themselves, in the order of the
-    /// input. Only the Responses API has such requests. A server that keeps no chats must reject them.
+    /// The references to items of earlier answers, which the request contains in place of the items themselves, in the
+    /// order of the input. Only the Responses API has references. A server that keeps no chats must reject them.
     pub item_references: Vec<ItemReference>,
-    /// The tools of the provider, which the server runs in requests of their own. The request offers them as functions.
+    /// The tools of the provider that the client asks for. [`Self::request`] offers them to the model as functions; the
+    /// receiver of the request has the provider run each permitted call in a separate request.
     pub provider_tools: Vec<ProviderToolUse>,
-    /// The most calls of tools of the provider that the client permits in this turn, of all tools together.
+    /// The most calls of all tools of the provider together that the client permits in this turn.
     pub max_provider_calls: Option<u64>,
 }
 
@@ -139,14 +145,14 @@ pub struct ReceivedRequest {
 pub struct ItemReference {
     /// The id of the answer.
     pub answer: String,
-    /// The index of the message of the request that is in place of the answer; its text is empty. `None` for a part of the
-    /// reasoning, which belongs to no message of a request.
+    /// The index of the message, with an empty text, that the decoder has put in the place of the answer. `None` for a
+    /// part of the reasoning, which belongs to no message of a request.
     pub message: Option<usize>,
 }
 
 impl ReceivedRequest {
-    /// Takes the model, and whether the answer is streamed, from the address of the request, as Gemini's format
-    /// requires.
+    /// Sets the model, and whether the answer is streamed, from `target`, the address of the request. In Gemini's
+    /// format, only the address states them.
     #[must_use]
     pub fn addressed_to(self, target: &Target) -> Self {
         Self { model: target.model.clone(), stream: target.method == TargetMethod::Stream, ..self }
@@ -207,8 +213,8 @@ impl Api {
     #[must_use]
     pub fn of_path(path: &str) -> Option<(Self, Option<Target>)> {
         let path = path.split('?').next().unwrap_or_default();
-        // The formats whose address does not name the model have one path for all models.
-        // So the name can be empty here, and whether the answer is streamed makes no difference.
+        // A format whose address does not name the model has one path for all requests, so the arguments of `path` make
+        // no difference.
         let is_fixed = |api: &Self| !api.form().is_addressed() && api.path("", false) == path;
         match Self::ALL.into_iter().find(is_fixed) {
             Some(api) => Some((api, None)),
@@ -223,8 +229,8 @@ impl Api {
         Self::ALL.into_iter().find(|api| (api.form().is_response)(value))
     }
 
-    /// Returns the name of a feature of the request that this format cannot express and without which the answer would
-    /// be wrong; `None` if there is none.
+    /// Returns a description, with advice, of a feature of the request that this format cannot express and without
+    /// which the answer would be wrong; `None` if there is no such feature. The text continues [`Error::Unsupported`].
     #[must_use]
     pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
         (self.form().unsupported_feature)(request)
@@ -244,8 +250,8 @@ impl Api {
         self.decode_request_dropping(body, &DecodeOptions::default())
     }
 
-    /// Decodes the body of a request as [`Self::decode_request`] does, but drops the fields and tools in `dropped`
-    /// instead of rejecting them.
+    /// Decodes the body of a request as [`Self::decode_request`] does, but drops the fields and tools that `dropped`
+    /// names instead of rejecting them.
     ///
     /// # Errors
     /// If the rest of the body violates the format, or asks for something that a [`Request`] cannot express.
@@ -272,7 +278,7 @@ impl Api {
     /// Decodes the body of an answer that is not streamed.
     ///
     /// # Errors
-    /// If it describes an error, violates the format, or does not contain exactly one complete answer.
+    /// If the body describes an error, violates the format, or does not contain exactly one complete answer.
     pub fn decode_response(self, body: &Value) -> Result<Completion, Error> {
         (self.form().decode_response)(body)
     }
@@ -289,9 +295,10 @@ impl Api {
         self.encode_pieces(completion, &pieces(&completion.text), head, (usage, ReasoningOrder::First))
     }
 
-    /// Encodes an answer as a stream, with one event for each item of `pieces`, which together are its text. `usage`
-    /// affects only chat completions: the other formats always report the token usage. Chat completions have no
-    /// reasoning, so `order` affects only the other formats.
+    /// Encodes an answer as a stream, with one event for each item of `pieces`, which together are the text of the
+    /// answer. `usage` says whether the stream reports the token usage, and `order` where the reasoning is. `usage`
+    /// affects only chat completions, since the other formats always report the usage; `order` affects only the other
+    /// formats, since chat completions have no reasoning.
     fn encode_pieces(
         self,
         completion: &Completion,
@@ -335,7 +342,7 @@ impl Api {
     /// Decodes the answer to a request that declares a tool of the provider; its text is the output of the tool.
     ///
     /// # Errors
-    /// As for [`Self::decode_response`]; also if the answer calls a function.
+    /// In the same cases as [`Self::decode_response`], and if the answer calls a function.
     pub(crate) fn decode_provider_answer(self, body: Value) -> Result<Completion, Error> {
         provider_tools::decode_answer(self, body)
     }
@@ -347,7 +354,7 @@ impl Api {
     }
 }
 
-/// The error of a stream that ends too early.
+/// The error of a stream that ends before the answer is complete.
 const EARLY: Error = Error::Incomplete("the stream of its server ended too early");
 
 /// The most characters of a text in one event of an encoded stream.
@@ -367,8 +374,9 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Corrects the stop reason of an answer with calls to [`Stop::Calls`]: servers report a normal end if the request
-/// named the tool that must be called. Rejects an answer that claims to end with calls, but has none.
+/// Changes the stop reason of an answer with calls from [`Stop::End`] to [`Stop::Calls`]: servers report a normal end
+/// if the request named the tool that must be called. Fails for an answer with the stop reason [`Stop::Calls`] but
+/// without calls.
 fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> {
     match completion.stop {
         Stop::End if !completion.calls.is_empty() => completion.stop = Stop::Calls,
@@ -388,8 +396,8 @@ fn data(event: &sse::SseEvent) -> Result<Value, Error> {
         .map_err(|_| Error::Malformed("the `data` of a server-sent event is not valid JSON"))
 }
 
-/// Returns the content of a message as one text if its only part is a text, or an empty text if it has no parts; `None`
-/// otherwise. Content that is one text is sent as a string, other content as a list of parts.
+/// Returns the text of a message whose only part is a text, and an empty text for a message without parts; `None` for
+/// any other message. Encoders send such a text as a string, and other content as a list of parts.
 fn only_text(parts: &[Part]) -> Option<&str> {
     match parts {
         [] => Some(""),
@@ -398,7 +406,8 @@ fn only_text(parts: &[Part]) -> Option<&str> {
     }
 }
 
-/// Returns the URL of an image: a data URL if the part contains the content of the image. `None` if the part is a text.
+/// Returns the URL of an image or of a PDF; a data URL if the part has the content itself. `None` if the part is a
+/// text.
 fn image_url(part: &Part) -> Option<String> {
     match part {
         Part::Text(_) => None,
@@ -407,8 +416,8 @@ fn image_url(part: &Part) -> Option<String> {
     }
 }
 
-/// Parses the URL of an image; the error is what is wrong with the URL. Accepts only data URLs: the model's server
-/// would fetch the content of any other URL, and that request could carry data to a host that an attacker chose.
+/// Parses the URL of an image; the error says what is wrong with the URL. Accepts only data URLs: the model's server
+/// would fetch the content of any other URL, and its request could carry data to a host that an attacker chose.
 fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
         let (media_type, data) = rest
@@ -442,7 +451,7 @@ fn is_plain(media_type: &str) -> bool {
 }
 
 /// Adds a call to the messages of a chat, for a format in which text and calls are separate items. If the last message
-/// is one of the model, the call becomes part of it; otherwise it becomes a new message of the model.
+/// is the model's, the call is added to this message; otherwise, a new message of the model with the call is added.
 fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     if let Some(Message::Assistant { calls, .. }) = messages.last_mut() {
         calls.push(call);
@@ -451,7 +460,7 @@ fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     }
 }
 
-/// Returns the arguments of a call as an object, for formats that do not accept a text.
+/// Returns the arguments of a call as an object, for formats in which arguments are not a text.
 ///
 /// Arguments that are not a JSON object become the field `unparsed` of an object: an agent must be able to continue
 /// after a model has written malformed arguments. Empty arguments become an empty object.

@@ -14,6 +14,10 @@ use super::message::{RequestId, error, result};
 use super::session::MonitoredSession;
 use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, ifc};
 
+/// Why an answer must not be shown to the client, with advice for the operator.
+pub(super) const NOT_SHOWABLE: &str = "a rule of the policy matches it or its label exceeds the client's clearance; if you \
+    trust the server, change the rule, or raise the clearance of `model`";
+
 /// The fields of a tool's result that are forwarded. The others are dropped, since they are not labelled.
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
 
@@ -57,13 +61,14 @@ impl Proxy {
         if running.kind.is_list() {
             let monitor = session.monitor();
             let labels = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
-            // No tools besides those on offer (`&[]`) are about to be offered.
+            // `&[]`: no further tools are about to be offered.
             let max_label = self.greatest_showable_label(monitor, &[]);
             let may_show = labels.iter().all(|label| label.join(&answer_label).flows_to(&max_label));
             if !self.tape.rule(may_show) {
                 let tool = &running.tool;
                 if is_watching {
-                    let why = "the label of the list does not permit showing it in a session that may call every tool";
+                    let why = "the label of the list does not permit showing it in a session that may call every tool; \
+                        label the output of the request, if you trust the server";
                     self.record_withheld_answer(session, id, running);
                     self.watch_text(WatchedSubject::Output, tool, Some(why));
                     return vec![ProxyAction::Client(line)];
@@ -86,9 +91,7 @@ impl Proxy {
         }
         let objection = match labelled {
             Some((_, true)) => None,
-            Some((_, false)) => {
-                Some("a rule of the policy matches it or its label exceeds the client's clearance")
-            }
+            Some((_, false)) => Some(NOT_SHOWABLE),
             None => Some(
                 "the session has reached its size limit; restart the MCP server to begin another session",
             ),
@@ -130,9 +133,9 @@ impl Proxy {
         Some((event, !has_objection(&findings) && is_cleared(monitor, event)))
     }
 
-    /// Returns the greatest label that the client may be shown such that every tool can still be called: the tools on
-    /// offer, and the tools named in `more`, which are about to be offered. Without any tools, it is the bottom: the
-    /// requirements of the tools that will be offered are not known yet.
+    /// Returns the greatest label that the client may be shown such that every tool can still be called: the tools that
+    /// the client is offered, and the tools named in `more`, which are about to be offered. Without any tools, the
+    /// label is the bottom, since the requirements of the tools that will be offered are not known yet.
     pub(super) fn greatest_showable_label(&self, monitor: &Monitor, more: &[String]) -> Label {
         let offered = self.listing.offered_names().chain(more.iter().map(String::as_str));
         let tools: Vec<_> = offered.map(|name| self.tool(name)).collect();
@@ -188,10 +191,13 @@ fn split_answer(
         }
         Err(error) => return Ok((output(error, None, true), ShownAnswer::Whole)),
         Ok(Value::Object(fields)) => fields,
-        Ok(_) => return Err("the server's answer is not a JSON object"),
+        Ok(_) => return Err("the server's answer is not a JSON object; correct or update that server"),
     };
     if fields.get("resultType").is_some_and(|kind| *kind != json!("complete")) {
-        return Err("the server's answer has another `resultType` than `complete` and `input_required`");
+        return Err(
+            "the server's answer has a `resultType` other than `complete` and `input_required`; correct or update \
+            that server",
+        );
     }
     match running.kind {
         ProxyCallKind::Tool => {
@@ -202,7 +208,11 @@ fn split_answer(
             let is_error = match shown_fields.get("isError") {
                 None => false,
                 Some(Value::Bool(is_error)) => *is_error,
-                Some(_) => return Err("`isError` in the server's answer is neither true nor false"),
+                Some(_) => {
+                    return Err(
+                        "`isError` in the server's answer is neither true nor false; correct or update that server",
+                    );
+                }
             };
             let mut is_whole = shown_fields.len() == count;
             // A single text block is labelled by its text alone, so its other fields are removed.

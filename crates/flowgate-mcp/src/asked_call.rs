@@ -1,5 +1,6 @@
-//! Defines a call that a person was asked about: under the present policy, or under an earlier one, before the
-//! conversation was carried over.
+//! Defines [`AskedCall`], a call that a person was asked about: under the present policy, or under an earlier one,
+//! before the conversation was carried over. `Proxy::judge` and `carry_over` create it; `elicitation` asks the question
+//! and handles the decision.
 
 use flowgate::monitor::Question;
 use flowgate::trace::{Call, EventBody, TraceEntry};

@@ -2,13 +2,15 @@
 //! ([`ProxyRuling`]): what was sent to the server and shown to the client then becomes the same events, with the labels
 //! of the present policy. The gateway does this after the policy of a client has changed.
 //!
-//! * A call that ran is recorded as one that ran ([`Monitor::record`]): rules over history and stores see it. It is not
-//!   judged as to whether it runs. If the present policy denies it, its answer is labelled top.
-//! * What the client was shown is an event, even if the present policy would have hidden it; what it was not shown is
-//!   none, even if the present policy would have shown it.
-//! * The reasons of a refusal may depend on everything before it, since the earlier policy gave them. The client's label
-//!   rises to the join of the labels of all of that.
-//! * A person's approval lets run what ran then, and nothing else: open questions end with the first other input.
+//! * A call that ran is recorded as one that ran ([`Monitor::record`]), so that rules over the history and stores take
+//!   it into account. The present policy cannot stop it any more; if this policy denies the call, its answer is
+//!   labelled top.
+//! * What the client was shown becomes an event, even if the present policy would have hidden it. What the client was
+//!   not shown becomes no event, even if the present policy would have shown it.
+//! * The earlier policy chose the reasons of a refusal, so these reasons may depend on everything before the refusal.
+//!   The client's label rises to the join of the labels of all earlier events.
+//! * A person's approval lets only the calls run that ran then. Questions that are still open when the inputs of the
+//!   present conversation begin end without an answer.
 //!
 //! An input that the proxy cannot follow (the record of its rulings does not fit, or the trace has no room) has
 //! *diverged*: the caller must discard the conversation.
@@ -24,7 +26,7 @@ use super::ruling::{ProxyRuling, RulingTape};
 use super::session::MonitoredSession;
 use super::{CallRuling, OutgoingRequest, PendingClientRequest, PermittedRequest, Proxy};
 
-/// The reason that a refused call of an earlier policy has in the trace, where the real one is not known.
+/// The reason that the trace states for a call that an earlier policy refused: the reason of that policy is not known.
 const EARLIER: &str = "the call was refused under an earlier policy";
 
 impl Proxy {
@@ -98,7 +100,7 @@ impl Proxy {
 
     /// Follows the ruling of an earlier policy on a call.
     pub(super) fn follow_ruling(&mut self, monitor: &mut Monitor, entry: TraceEntry) -> CallRuling {
-        // The policy's own ruling does not count, so any will do.
+        // The tape returns the earlier policy's ruling and ignores the argument, which is that of the present policy.
         match self.tape.choose(ProxyRuling::No) {
             ProxyRuling::Yes => match self.record_earlier_call(monitor, entry) {
                 Some(permitted) => CallRuling::Run(permitted),
@@ -121,8 +123,9 @@ impl Proxy {
     ) -> Option<PermittedRequest> {
         let EventBody::Call(call) = &entry.body else { return None };
         let (call_id, arguments) = (call.id.clone(), call.arguments.clone().unwrap_or_default());
-        // Not `Monitor::record_earlier`: a fresh conversation under the present policy would have written to the stores
-        // with the labels of this policy. Those of the earlier policy are in the record of the stores.
+        // `Monitor::record` and not `record_earlier`: a fresh conversation under the present policy would have written
+        // to the stores with the labels of this policy. The record of the stores already has the labels of the earlier
+        // policy.
         let recorded = monitor.record(entry, &Attribution::everything());
         if recorded.event.is_none() {
             self.tape.note_divergence();
@@ -131,8 +134,8 @@ impl Proxy {
         Some(PermittedRequest { call_id, arguments })
     }
 
-    /// Takes the call that the chat handed over under an earlier policy, and that ran here; `None` if the chat has no such
-    /// call, so that the input has diverged.
+    /// Takes the call that the chat handed over to the client under an earlier policy, and that ran on this connection.
+    /// Returns `None`, and notes the divergence, if the chat has no such call.
     pub(super) fn take_earlier_call_of_chat(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -146,8 +149,9 @@ impl Proxy {
         call
     }
 
-    /// Returns why a call did not run under an earlier policy. An event raises the client's label to that of everything
-    /// that the reasons may depend on, unless it is as high already.
+    /// Returns the refusal of a call that did not run under an earlier policy. The reasons of that policy may depend on
+    /// everything in the session. So an event is added that raises the client's label to the label of everything,
+    /// unless the client's label is as high already.
     pub(super) fn earlier_refusal(&mut self, monitor: &mut Monitor) -> Value {
         let label = label_of_everything(monitor);
         let entry = TraceEntry::assistant(Value::from(EARLIER));

@@ -27,7 +27,7 @@ static PARAMETERS: LazyLock<Value> = LazyLock::new(|| {
     json!({"properties": names.collect::<Map<_, _>>()})
 });
 
-/// A field that would turn a call into a task, and the reason with which calls that have it are refused.
+/// A field that would turn a call into a task, and the reason that is given when a call with this field is refused.
 const TASK: (&str, &str) =
     ("task", "the call has the field `task`, but tasks are not supported; call the tool without `task`");
 
@@ -81,10 +81,12 @@ impl Proxy {
                         another session";
                     return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
                 }
-                if self.client_requests.len() >= self.settings.limits.outstanding {
-                    let why =
-                        "too many requests have no answer yet; send this one again after some are answered";
-                    return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
+                let limit = self.settings.limits.outstanding;
+                if self.client_requests.len() >= limit {
+                    let why = format!(
+                        "too many requests have no answer yet (limit {limit}); send this one again after some are answered"
+                    );
+                    return vec![ProxyAction::Client(error(Some(&id), REFUSED, &why, None))];
                 }
                 self.handle_request(session, id, &method, params)
             }
@@ -121,7 +123,8 @@ impl Proxy {
         method: &str,
         mut params: Map<String, Value>,
     ) -> Vec<ProxyAction> {
-        // A tool's arguments are not compared with the names of the protocol, but later with the tool's schema.
+        // The names of all parameters are compared with those of the protocol, to find names that a parser could
+        // confuse. A tool's arguments are left out here; they are compared with the tool's schema later.
         let is_of_protocol = |name: &str| !(method == "tools/call" && name == "arguments");
         let compared = params.iter().map(|(name, value)| {
             (name.clone(), if is_of_protocol(name) { value.clone() } else { Value::Null })
@@ -173,7 +176,7 @@ impl Proxy {
             None | Some((_, ClientRequestKind::Refused)) => vec![ProxyAction::Client(error(
                 Some(&id),
                 METHOD_NOT_FOUND,
-                "Flowgate does not forward requests with this method",
+                "Flowgate does not forward requests with this method; use another method of MCP",
                 None,
             ))],
         }
@@ -280,8 +283,9 @@ impl Proxy {
         self.judge_request(session, id, arguments, pending)
     }
 
-    /// Judges a request with these arguments, and sends it, asks a person about it, or refuses it. A call that the
-    /// conversation's chat has handed over to the client to be run is sent under the verdict that it has there.
+    /// Judges a request with these arguments, and sends it, asks a person about it, or refuses it. A call that was
+    /// already judged in the conversation's chat, and that the chat handed over to the client to be run, is sent under
+    /// the verdict of the chat.
     fn judge_request(
         &mut self,
         session: &mut dyn MonitoredSession,

@@ -1,13 +1,13 @@
-//! Asks a person whether a call may run. The first of these ways that is possible is used:
+//! Asks a person whether a call may run, if the policy's verdict on the call is to ask. `client` then calls this file,
+//! which uses the first of these ways that is possible:
 //!
 //! 1. In the answer to the call (*input required*), if the operator declared the client interactive and the protocol
 //!    revision allows the call to be sent again with the person's answer.
-//! 2. By an elicitation, if the operator declared the client interactive and it supports elicitations.
+//! 2. By an elicitation, if the operator declared the client interactive and the client supports elicitations.
 //! 3. By [`ProxyAction::Ask`], if the program that drives the proxy can ask a person (`asks_elsewhere`).
 //!
 //! The client shows the arguments in full, so a call with arguments longer than `MAX_SHOWN` is asked about only in the
-//! third way. If no way is possible, and for any answer but an explicit yes, the call is denied. `client` calls this
-//! file when the verdict on a call is to ask.
+//! third way. If no way is possible, or the answer is anything but an explicit yes, the call is denied.
 //!
 //! The person at the client is asked within a [`QuestionBudget`](flowgate_guard::approve::QuestionBudget). After too
 //! many refusals in a row, or too many questions in the session, calls that need an approval are denied without a
@@ -42,8 +42,8 @@ const MAX_OPEN: usize = 20;
 const TOO_MANY: &str = "no person was asked, because there were too many questions";
 
 /// The decision on a call, as a proxy receives it. It differs from [`Decision`] in two ways: a call of an MCP client is
-/// allowed at most once, and an undecided question has a name, which the refusal of the call states. The gateway
-/// persists decisions under the names that the variants had first.
+/// allowed at most once, and an undecided question has a name, which the refusal of the call states. The serialized
+/// names are persisted by the gateway, so they stay when a variant is renamed.
 ///
 /// The list is exhaustive on purpose: a program has to act on each variant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,9 +91,8 @@ impl ProxyDecision {
     }
 }
 
-/// A person's decision, as a proxy receives it: whatever allows a call allows this one once.
 impl From<PersonDecision> for ProxyDecision {
-    /// Converts the decision of the person at the client. Every permission counts as one for this call only.
+    /// Converts the decision of the person at the client. Every permission counts as a permission of this call only.
     fn from(decision: PersonDecision) -> Self {
         match decision.allows() {
             true => Self::AllowOnce,
@@ -138,7 +137,7 @@ impl Proxy {
         let arguments = question.call().and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
         let shown = escape_invisible(&Value::Object(arguments).to_string());
         let has_room = self.outgoing_requests.len() < self.settings.limits.outstanding;
-        // A client shows the arguments in full, so it is not asked about a call with longer ones.
+        // A client shows the arguments in full, so its user is not asked about a call with longer arguments.
         let fits_dialog = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
         let asks_person = fits_dialog && (pending.can_retry || self.can_elicit);
         let may_ask = self.questions.allows_question(self.settings.questions)
@@ -146,7 +145,7 @@ impl Proxy {
         let asks_client = fits_dialog && self.can_elicit;
         let way = match () {
             () if asks_person && !may_ask => ProxyRuling::Unasked,
-            // The client can answer in its repetition of the call: no request stays open here.
+            // The client sends the person's answer with a repetition of the call, so no request stays open here.
             () if fits_dialog && pending.can_retry => ProxyRuling::AskedInAnswer,
             () if !has_room || !(asks_client || self.settings.asks_elsewhere) => ProxyRuling::Unaskable,
             () if asks_client => ProxyRuling::AskedAtClient,
@@ -222,8 +221,8 @@ impl Proxy {
     }
 
     /// Asks in the answer to a call, as the revision without sessions requires, and remembers the call: the client
-    /// sends it again with the person's answer. Of many remembered calls the oldest is dropped, which denies it.
-    /// `shown` are the arguments as the person is shown them.
+    /// sends the call again with the person's answer. Above the limit on remembered calls, the oldest one is dropped,
+    /// which denies it. `shown` are the arguments as the person is shown them.
     fn ask_in_answer(
         &mut self,
         monitor: &Monitor,
@@ -258,7 +257,7 @@ impl Proxy {
         let budget = self.settings.questions;
         ProxyAction::Note(format!(
             "`{}` did not run, and the person at the client is not asked any more: {} questions in a row were refused, the \
-             session had {}, or {MAX_OPEN} are open; something may provoke them",
+             session had {}, or {MAX_OPEN} are open; check whether a text in the session provokes these calls",
             pending.tool, budget.refusals_in_row, budget.questions
         ))
     }
@@ -304,7 +303,7 @@ impl Proxy {
         });
         if *pending.tool.name != *name || asked_arguments.as_ref() != Some(arguments) {
             let says =
-                "the `requestState` belongs to a question about another call; call without `requestState`";
+                "this `requestState` belongs to a question about another call; call without `requestState`";
             return vec![refusal::refusal_answer(
                 &id,
                 ProxyCallKind::Tool,
@@ -317,8 +316,8 @@ impl Proxy {
         self.handle_person_decision(monitor, question, id, *pending, decision)
     }
 
-    /// Returns the open question of this name, in whichever way it is asked: outside the client
-    /// ([`ProxyAction::Ask`]), by an elicitation, or in the answer to a call. `None` if there is none.
+    /// Returns the open question of this name, whether it is asked outside the client ([`ProxyAction::Ask`]), by an
+    /// elicitation, or in the answer to a call. `None` if no open question has this name.
     pub fn question(&self, name: &str) -> Option<&Question> {
         match self.outgoing_requests.get(&RequestId::from_name(name)) {
             Some(OutgoingRequest::Person { question, .. }) => question.open(),
@@ -382,7 +381,8 @@ impl Proxy {
                             Err(denial) => Err(self.judgement_refusal(monitor, "deny", denial.judgement())),
                         }
                     }
-                    // The approval let the call run under the earlier policy, or that policy denied it after all.
+                    // A call of an earlier policy: the record says whether the call ran after the approval, or that
+                    // policy denied it in spite of the approval.
                     AskedCall::Earlier(entry) => {
                         let has_run = self.tape.is_following() && self.tape.rule(false);
                         let permitted = has_run.then(|| self.record_earlier_call(monitor, *entry)).flatten();

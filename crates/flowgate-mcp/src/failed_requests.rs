@@ -1,6 +1,7 @@
-//! Answers requests of the client whose answer from the server cannot be forwarded: the server ended, did not answer,
-//! sent a message that cannot be parsed unambiguously, or sent content that the policy withholds. The handlers of the
-//! server's messages and answers call this file.
+//! Answers the client's requests for which no answer of the server can be forwarded: the server ended, did not answer,
+//! sent a message that cannot be parsed unambiguously, or sent content that the policy withholds. Also raises the
+//! client's label before a server's message reaches the client while a call runs. The handlers of the server's messages
+//! and answers call this file.
 //!
 //! The client receives the same constant message in all these cases. A message with the cause would be a channel for
 //! data of the server: the server can choose the cause and its details, such as the position of an error in a text.
@@ -71,9 +72,10 @@ impl Proxy {
         vec![note, self.record_withheld_answer(session, id, running)]
     }
 
-    /// Records that a call has an outcome that is not shown, and returns the client's answer in place of it. A list
-    /// whose label would hide it in any case is answered with an empty list and not recorded. The client cannot
-    /// distinguish a failure from a hidden list, so the answer contains nothing that needs a label.
+    /// Records that a call has an outcome that is not shown, and returns the answer that the client receives in its
+    /// place. If the call requests a list that would be hidden in any case because of its label, the answer is an empty
+    /// list, and nothing is recorded: the client cannot distinguish a failure from a hidden list, so the answer contains
+    /// nothing that needs a label.
     pub(super) fn record_withheld_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -82,7 +84,7 @@ impl Proxy {
     ) -> ProxyAction {
         if let ProxyCallKind::List(key) = running.kind {
             let monitor = session.monitor();
-            // No tools besides those on offer (`&[]`) are about to be offered.
+            // `&[]`: no further tools are about to be offered.
             let max_label = self.greatest_showable_label(monitor, &[]);
             let may_show = monitor.failure_label(&running.call_id).flows_to(&max_label);
             if !self.tape.rule(may_show) {
@@ -112,8 +114,8 @@ impl Proxy {
             // The session knows a repeated call by the ID of its first sending.
             Ok((event, _)) => session
                 .record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event),
-            // Only if the proxy follows the rulings of an earlier policy: it cannot follow them, since the trace has no
-            // room. Otherwise, this does nothing.
+            // A proxy that follows the rulings of an earlier policy cannot follow them, since the trace has no room.
+            // For any other proxy, this does nothing.
             Err(_) => self.tape.note_divergence(),
         }
     }
@@ -123,7 +125,7 @@ impl Proxy {
     /// anything. The bound for an answer is the label that it would have as an error. A request for a list, such as
     /// `tools/list`, does not count if its answer would be hidden anyway.
     pub(super) fn running_calls_label(&mut self, monitor: &Monitor) -> Label {
-        // The label above which a list is hidden. No tools besides those on offer (`&[]`) are about to be offered.
+        // The label above which a list is hidden. `&[]`: no further tools are about to be offered.
         let max_list_label = self.greatest_showable_label(monitor, &[]);
         let label_of = |running: &RunningCall| (running.kind, monitor.failure_label(&running.call_id));
         let labelled: Vec<(ProxyCallKind, Label)> = self.running_calls().map(label_of).collect();
@@ -143,7 +145,7 @@ impl Proxy {
                 running.has_raised = true;
             }
         }
-        // The label is raised by an event: everything that the client does later depends on it.
+        // An event raises the label, since everything that the client does later depends on all events.
         let content = Value::from("the server says something while a call runs");
         let entry = TraceEntry::assistant(content);
         // The label that the client's next event carries in any case.

@@ -27,8 +27,8 @@ const CACHE_TIMES: [u64; 4] = [3_600_000, 60_000, 1_000, 0];
 
 impl Proxy {
     /// Handles the client's `initialize` or `server/discover`: forwards it with the capabilities that the policy
-    /// permits. The request is judged like a call, which decides whether the server's text in the answer may be shown;
-    /// it is forwarded in any case, since no session begins without it.
+    /// permits. The request is judged like a call, and the verdict decides whether the server's text in the answer may be
+    /// shown. The request is forwarded whatever the verdict is, since no session begins without it.
     pub(super) fn handle_initialize(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -67,7 +67,7 @@ impl Proxy {
             let mut methods = revision::server_request_methods()
                 .filter(|method| method.split('/').next() == Some(name.as_str()))
                 .peekable();
-            // A capability of which no request of a server is known is never permitted.
+            // A capability to which no known request of a server belongs is never permitted.
             if methods.peek().is_some()
                 && self
                     .tape
@@ -87,9 +87,9 @@ impl Proxy {
     }
 
     /// Handles the server's answer to `initialize` or `server/discover`: forwards it with the known capabilities. The
-    /// rest is forwarded in watch mode, or if the policy lets the client see it without making a tool uncallable. Only
-    /// the supported versions are forwarded from an error. The request was judged as the call `call`; `None` if that
-    /// call was not permitted.
+    /// rest of the answer, such as the server's instructions, is forwarded in watch mode, or if the policy lets the
+    /// client see it without making a tool uncallable. Of an error, only the supported versions are forwarded. The
+    /// request was judged as the call `call`; `None` if that call was not permitted.
     pub(super) fn handle_initialize_answer(
         &mut self,
         monitor: &mut Monitor,
@@ -98,8 +98,8 @@ impl Proxy {
         answer: Result<Value, Value>,
     ) -> Vec<ProxyAction> {
         let Ok(Value::Object(mut initialize_result)) = answer else {
-            // Only the supported versions are forwarded from an error, under the code for invalid parameters, as MCP
-            // has it: the client may try again with one of them.
+            // Only the supported versions are forwarded from an error, with the code for invalid parameters that MCP
+            // requires: the client may try again with one of these versions.
             let data = answer.err().and_then(|error| protocol_versions(error.get("data")?));
             let code = if data.is_some() { -32602 } else { REFUSED };
             return vec![ProxyAction::Client(error(Some(id), code, NO_ANSWER, data.as_ref()))];
@@ -112,7 +112,8 @@ impl Proxy {
         let output_of = |running: &RunningCall| {
             Output::result(running.call_id.clone(), Value::Object(initialize_result.clone()))
         };
-        // Compares the labels before the answer is recorded: one that is hidden in any case does not become an event.
+        // The labels are compared before the answer is recorded, since an answer that is hidden in any case does not
+        // become an event.
         let shown = call.is_some_and(|running| {
             let labels = monitor.labels_if_pushed([TraceEntry::from(output_of(running))]);
             let max_label = self.greatest_showable_label(monitor, &[]);
@@ -137,7 +138,7 @@ impl Proxy {
                 let server = &self.settings.server;
                 let note = "the instructions of the server are hidden, since the policy does not trust them";
                 out.push(ProxyAction::Note(format!(
-                    "{note}; if you do, label the output of `{server}/initialize`"
+                    "{note}; if you trust them, label the output of `{server}/initialize`"
                 )));
             }
             initialize_result = without_server_text(&initialize_result, &self.settings.server);
@@ -208,9 +209,9 @@ fn forwarded_capabilities(capabilities: &Value) -> Value {
     Value::Object(forwarded.collect())
 }
 
-/// Returns the metadata that the revisions without sessions require in each request: the version, if it has the form of
-/// one, and the names of the client's capabilities, without their content. Requests whose metadata are not judged are
-/// sent with these alone.
+/// Returns the metadata that the revisions without sessions require in each request: the protocol version, if it has
+/// the form of a date, and the names of the client's capabilities, without their content. Requests whose metadata are
+/// not judged are sent with these alone.
 pub(super) fn required_metadata(meta: &Value) -> Map<String, Value> {
     let mut envelope = Map::new();
     if let Some(version) =

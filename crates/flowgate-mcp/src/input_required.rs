@@ -1,8 +1,9 @@
-//! Handles input that a server requests in its answer to a call (*input required*), and the call that the client sends
-//! again with its responses. This is the MCP revision 2026-07-28, in which servers cannot send requests.
+//! Handles answers in which a server asks for input before it completes a call (*input required*), and the call that
+//! the client then sends again with its responses. Servers of the MCP revision 2026-07-28 ask in this way, since they
+//! cannot send requests.
 //!
-//! A *round* is one such request for input with the call that the client sends in response. Requested input is judged
-//! like a server's request in the other revisions. The call in each round is judged separately: as influenced by
+//! A *round* is one such request for input with the call that the client sends in response. Each requested input is
+//! judged like a server's request in the other revisions. The call in each round is judged separately: as influenced by
 //! everything that the client was shown up to that point, with the client's responses among its arguments. A person who
 //! is asked about the call sees the responses, and an approval covers exactly these.
 //!
@@ -16,7 +17,7 @@ use flowgate::trace::{Call, Message, Output, Tool, TraceEntry};
 use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value, json};
 
-use super::answer::{has_objection, is_cleared, with_label};
+use super::answer::{NOT_SHOWABLE, has_objection, is_cleared, with_label};
 use super::failed_requests::withheld_answer;
 use super::message::{RequestId, result};
 use super::refusal;
@@ -139,7 +140,8 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         let is_watching = self.is_watching();
         let Some(sent) = &running.sent else {
-            let class = "the server requests input, but the client did not declare that it can provide input";
+            let class = "the server requests input, but the client did not declare that it can provide input; use a client \
+                that can, or configure the server to ask for none";
             return self.end_failed_call(session, id, running, class);
         };
         let (mut inputs, state) = match decode_inputs(answer, sent) {
@@ -150,8 +152,9 @@ impl Proxy {
             let is_named = session.monitor().is_named(&self.tool(method));
             if !is_watching && !self.tape.rule(is_named) {
                 let note = format!(
-                    "the server's request `{method}` was refused, since no `require` of the policy names it; \
-                    add `require ... if: (call: ToolCall) is tool:SERVER/{method}` to permit it"
+                    "the request `{method}` of the server `{}` was refused, since no `require` of the policy names it; \
+                    to permit it, add `require ... if: (call: ToolCall) is tool:SERVER/{method}`",
+                    self.settings.server
                 );
                 let mut out = self.end_failed_call(
                     session,
@@ -174,18 +177,16 @@ impl Proxy {
             return vec![withheld_answer(id, running.kind)];
         };
         session.record_output(&sent.first, event);
-        let objection = "a rule of the policy matches it or its label exceeds the client's clearance";
+        let objection = NOT_SHOWABLE;
         self.watch_text(WatchedSubject::Output, &running.tool, (!is_shown).then_some(objection));
         if !is_watching && !self.tape.rule(is_shown) {
-            let note = format!(
-                "an answer of `{}` is not shown to the client, since a rule of the policy matches it or its \
-                label exceeds the client's clearance",
-                running.tool
-            );
+            let note =
+                format!("an answer of `{}` is not shown to the client, since {NOT_SHOWABLE}", running.tool);
             return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
         }
         let monitor = session.monitor();
-        // The join of the labels of the answer and of the inputs so far.
+        // The join of the labels of the answer and of the inputs so far. Each input becomes an event with at least this
+        // label.
         let mut carries =
             monitor.trace().event(event).map_or(monitor.policy().space().top(), |event| event.label);
         for input in &mut inputs {
@@ -201,7 +202,8 @@ impl Proxy {
             if is_objected && !is_watching {
                 let note = format!(
                     "the server's requests for input in an answer of `{}` are not shown to the client, since \
-                    a rule of the policy matches them or their label exceeds the client's clearance",
+                    a rule of the policy matches them or their label exceeds the client's clearance; if you trust the \
+                    server, change the rule, or raise the clearance of `model`",
                     running.tool
                 );
                 return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
@@ -393,7 +395,9 @@ impl Proxy {
 /// With the reason, for the operator, if the answer is malformed, exceeds a limit, or requests an input that the client
 /// did not declare.
 fn decode_inputs(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>, Option<Value>), String> {
-    let malformed = |what: &str| format!("the server requests input, and {what}; check that server");
+    let malformed = |what: &str| {
+        format!("the server requests input in a way that is not valid: {what}; correct or update that server")
+    };
     let state = match answer.get(STATE) {
         Some(Value::String(state)) if state.len() > MAX_STATE_BYTES => {
             return Err(malformed(&format!(
@@ -419,7 +423,7 @@ fn decode_inputs(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>
         )));
     }
     if sent.rounds >= MAX_ROUNDS {
-        return Err(malformed(&format!("it has done so {MAX_ROUNDS} times for one call")));
+        return Err(malformed(&format!("it has requested input {MAX_ROUNDS} times for one call")));
     }
     // An item is named by its position, from 1: its key is a text of the server, which may be long.
     let inputs = requests.iter().zip(1..).map(|((key, request), number)| {
@@ -439,14 +443,14 @@ fn decode_input(
     request: &Value,
     sent: &SentCall,
 ) -> Result<RequestedInput, (&'static str, &'static str)> {
-    const CHECK: &str = "check that server";
+    const CHECK: &str = "correct or update that server";
     let method = request.get("method").and_then(Value::as_str);
     let method = revision::server_request_methods().find(|name| method == Some(name));
     let method = method.ok_or(("has a method that MCP does not define", CHECK))?;
     if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
         return Err((
             "has a method that the client did not declare",
-            "use a client that supports it, or check that server",
+            "use a client that supports this input, or configure the server to ask for none",
         ));
     }
     let params = match request.get("params") {
@@ -455,7 +459,7 @@ fn decode_input(
         Some(_) => return Err(("has `params` that are not a JSON object", CHECK)),
     };
     if key.len() > MAX_KEY_BYTES {
-        return Err(("has a key that is too long", CHECK));
+        return Err(("has a key of more than 256 bytes", CHECK));
     }
     // The ID in the trace is set when the input is judged.
     Ok(RequestedInput { key: key.to_owned(), method, params, call_id: String::new() })

@@ -7,8 +7,20 @@
 //! The proxy does not see the model, so every call is judged as influenced by everything that this client was shown.
 //! Methods, notifications and result fields that are not known to be harmless are not forwarded.
 //!
-//! The caller owns the [session](MonitoredSession): a conversation may have several servers, each with a proxy of its
-//! own, and a chat as well. The gateway and `flowgate mcp` drive proxies.
+//! The caller owns the [session](MonitoredSession). A conversation may have several servers, each with a proxy of its
+//! own, and may also have a chat with a model. The gateway and `flowgate mcp` drive proxies.
+//!
+//! * `client`, `server` and `server_initiated`: handle the messages of each side.
+//! * `message` and `request_ids`: parse and serialize messages, and generate the IDs of requests.
+//! * `revision`: defines which methods and fields each revision of MCP has.
+//! * `initialize`, `listing`, `notifications`, `subscriptions`, `input_required`: handle one part of the protocol each.
+//! * `answer` and `ifc`: label answers, and exchange labels with the server and the client.
+//! * `failed_requests` and `refusal`: answer requests that have no answer of the server, and calls that do not run.
+//! * `elicitation` and `asked_call`: ask a person about a call.
+//! * `pins`: defines the records of approved tools.
+//! * `session`: defines the state in which the proxy labels messages and judges calls.
+//! * `ruling` and `carry_over`: record decisions, and process earlier inputs again under another policy.
+//! * `watching`: implements watch mode, which enforces nothing.
 
 mod answer;
 mod asked_call;
@@ -90,8 +102,8 @@ pub struct ProxySettings {
     pub pins: Option<Pins>,
     /// Whether the tools of the first list are approved and pinned.
     pub accept_new: bool,
-    /// A word for generated request IDs that is unique to this conversation; set if several clients may share the
-    /// proxy. The server then sees each request under a generated ID with this word, in place of the client's own ID.
+    /// A word in generated request IDs that is unique to this conversation. It is set if several clients may share the
+    /// proxy: the server then receives each request under a generated ID with this word, not under the client's own ID.
     pub id_word: Option<String>,
     /// Whether people decide the policy's questions elsewhere; the proxy then returns [`ProxyAction::Ask`] to the
     /// caller.
@@ -228,9 +240,9 @@ struct RunningCall {
 }
 
 impl RunningCall {
-    /// Creates the record of a running call for `initialize` or a request of the server, which is judged like a call.
-    /// Its answer has content, whose label is not told; it has no progress notifications, and is not repeated by the
-    /// client.
+    /// Creates the record of a running call for `initialize` or a request of the server, which are judged like calls.
+    /// The answer has content, and its receiver does not learn the label of the answer. Such a call has no progress
+    /// notifications, and the client does not repeat it.
     fn without_progress(tool: Tool, call_id: String) -> Self {
         Self {
             tool,
@@ -397,7 +409,7 @@ impl Proxy {
     }
 
     /// Ends the request with this ID, which could not be sent to the server: the client receives the reason `why`, and
-    /// nothing becomes an event. The ID is not used again. An ID of no open request has no effect.
+    /// nothing becomes an event. The ID is not used again. Does nothing if no open request has this ID.
     pub fn handle_unsent_request(&mut self, id: &Value, why: &str) -> Vec<ProxyAction> {
         let Some(id) = RequestId::from_value(id).filter(|id| self.client_requests.contains_key(id)) else {
             return Vec::new();
@@ -438,8 +450,8 @@ impl Proxy {
 
     /// Judges a call as influenced by everything that this client was shown, and records the verdict. `rest` are the
     /// parameters of the request besides the arguments, which rules can examine. A permit is redeemed at once. In watch
-    /// mode, every call may run; `objection` is then the reason, if any, why it would have been refused without being
-    /// judged.
+    /// mode, every call may run; `objection` is then the reason, if any, for which enforcement would have refused the
+    /// call without judging it.
     fn judge(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -457,6 +469,7 @@ impl Proxy {
         let digest = session.digest_of(&call);
         let entry = TraceEntry { extra: rest, ..TraceEntry::from(call) };
         let monitor = session.monitor();
+        // The input is of an earlier conversation: what the earlier policy decided about the call stays.
         if self.tape.is_following() {
             return self.follow_ruling(monitor, entry);
         }

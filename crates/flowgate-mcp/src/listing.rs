@@ -1,10 +1,11 @@
-//! Decides which tools of a server are on offer: those that are approved, with the description that was approved.
-//! `client` and `server` call this file for `tools/list` and its answer.
+//! Decides which tools of a server are on offer, that is, are listed to the client and can be called: the tools that are
+//! approved, with the description that was approved. `client` and `server` call this file for `tools/list` and its
+//! answer.
 //!
-//! A person approves descriptions by *pins*, their digests. Without pins, the first list counts as approved. It
-//! consists of all pages that the server sends before another list is requested or a tool is called; it stays approved.
-//! A tool that is added or changed after it is hidden and cannot be called. A description whose label would make a tool
-//! uncallable is hidden as well.
+//! A person approves descriptions by *pins*, which are their digests. Without pins, the first list counts as approved:
+//! all pages that the server sends before another list is requested or a tool is called. A tool that is added or
+//! changed later is hidden and cannot be called. A tool is also hidden if the label of its description would make a
+//! tool uncallable.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,9 +85,10 @@ impl ToolListing {
     }
 
     /// Returns the number of the list that a requested page belongs to, and the server's cursor for the page; `cursor`
-    /// is the client's. A request without a cursor begins another list, whose first page needs no cursor. The lists
-    /// that begin before any tool is known together count as the first list, which a later list ends. Returns `None` if
-    /// the cursor was not generated here.
+    /// is the client's. A request without a cursor begins another list, whose first page needs no cursor. All lists that
+    /// are requested before the server has listed any tool count as the first list together. The request for a later
+    /// list closes the first list, so tools that come later count as new. Returns `None` if the cursor was not generated
+    /// here.
     fn requested_page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
             None | Some(Value::Null) => {
@@ -120,7 +122,7 @@ impl ToolListing {
 
     /// Decides whether a tool may be on offer with the description that a page of the list with the number `list`
     /// gives, and records the decision. `digest` is the digest of the whole description, and `schema` is the argument
-    /// schema in it. With `accept_new`, a new tool of the first list is pinned.
+    /// schema that the description contains. With `accept_new`, a new tool of the first list is pinned.
     ///
     /// # Errors
     /// With the reason, if the tool must be hidden.
@@ -136,7 +138,7 @@ impl ToolListing {
         let is_unchanged = self.tools.get(name).map(|tool| tool.digest == digest);
         let verdict = match (&mut self.pins, is_unchanged) {
             (_, None) if self.tools.len() >= MAX_TOOLS => {
-                return Err("the server lists more than 1000 tools; let it list fewer");
+                return Err("the server lists more than 1000 tools; configure the server to list fewer");
             }
             (Some(pins), _) if pins.is_approved(name, digest) => Ok(()),
             (Some(pins), None) if accept_new && is_first && !pins.contains_name(name) => {
@@ -200,7 +202,8 @@ impl Proxy {
         self.listing.pins.as_ref()
     }
 
-    /// Requests a page of tools from the server for the client, whose cursor is replaced by the server's.
+    /// Requests a page of tools from the server for the client. The client's cursor, which this proxy has generated, is
+    /// replaced by the server's own.
     pub(super) fn list_tools(&mut self, id: RequestId, params: &Map<String, Value>) -> Vec<ProxyAction> {
         let Some((list, cursor)) = self.listing.requested_page(params.get("cursor")) else {
             return vec![ProxyAction::Client(error(
@@ -289,7 +292,7 @@ impl Proxy {
             } else {
                 Err(Cow::from(
                     "the label of the tool's description does not flow to the requirements of the listed tools; if \
-                    you trust it, label it with `label tool as ... if: (tool: Tool)`",
+                    you trust the server, label its descriptions: `label tool as ... if: (tool: Tool) is tool:SERVER/*`",
                 ))
             };
             match verdict {
@@ -367,7 +370,7 @@ impl Proxy {
             }
             Ok((event, _)) if !is_cleared(monitor, event) => Err(
                 "the label of the tool's description exceeds the clearance of `model`; if you trust the server, \
-                label it with `label tool as ... if: (tool: Tool)`"
+                label its descriptions: `label tool as ... if: (tool: Tool) is tool:SERVER/*`"
                     .into(),
             ),
             Ok(_) => Ok(()),
@@ -384,8 +387,8 @@ impl Proxy {
             }
             (false, Err(why)) => Err(why),
             (false, Ok(())) => Err(
-                "the policy at the time of this list hid it; the present one does not: let the client list the tools \
-                again"
+                "the policy that was in force when the client requested this list hid the tool, and the present one \
+                does not; let the client list the tools again"
                     .into(),
             ),
         }

@@ -85,7 +85,7 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String
     let object = match value {
         Value::Object(object) => object,
         Value::Array(_) => return Err(refuse("batches are not supported; send one message at a time")),
-        _ => return Err(refuse("the message is not a JSON object")),
+        _ => return Err(refuse("the message is not a JSON object; send a message of JSON-RPC")),
     };
     let message = classify(&object).map_err(refuse)?;
     // Some readers treat a lone carriage return as the end of a line.
@@ -103,12 +103,12 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String
 /// With the reason, if the object lacks a field of its kind, or has a field that its kind does not have.
 fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
-        return Err("the `jsonrpc` of the message is not `2.0`");
+        return Err("the `jsonrpc` of the message is not `2.0`; write `\"jsonrpc\": \"2.0\"`");
     }
     let fields = ["jsonrpc", "id", "method", "params", "result", "error"];
     if !object.keys().all(|key| fields.contains(&key.as_str())) {
         return Err(
-            "the message has another field than `jsonrpc`, `id`, `method`, `params`, `result` and `error`",
+            "the message has a field other than `jsonrpc`, `id`, `method`, `params`, `result` and `error`; leave it out",
         );
     }
     let id = object.get("id").map(|id| {
@@ -119,12 +119,16 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     let id = id.transpose()?;
     let method = object
         .get("method")
-        .map(|name| name.as_str().ok_or("the `method` of the message is not a string; write its name"))
+        .map(|name| {
+            name.as_str().ok_or(
+                "the `method` of the message is not a string; write the name of the method as a string",
+            )
+        })
         .transpose()?;
     let params = match object.get("params") {
         None => Map::new(),
         Some(Value::Object(params)) => params.clone(),
-        Some(_) => return Err("the `params` are not a JSON object"),
+        Some(_) => return Err("the `params` of the message are not a JSON object; send them as one"),
     };
     let (result, error) = (object.get("result"), object.get("error"));
     match (method, id, result, error) {
@@ -138,13 +142,17 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
         (None, Some(id), None, Some(error)) if !object.contains_key("params") => {
             Ok(McpMessage::Answer { id, answer: Err(error.clone()) })
         }
-        _ => Err("the message is neither a request, a notification nor a response of JSON-RPC"),
+        _ => Err(
+            "the message is neither a request, a notification nor a response of JSON-RPC; write either `method`, or \
+            `id` with one of `result` and `error`",
+        ),
     }
 }
 
-/// Returns at most 100 IDs from a text that cannot be parsed strictly, of one message or of a list of them. The
-/// requests with these IDs are ended: otherwise they would wait forever. The IDs are used for nothing else. In a text
-/// that is not JSON, the ID is guessed: a wrong guess ends another request, and the right one keeps waiting.
+/// Returns at most 100 IDs from a text that cannot be parsed strictly: the text of one message, or of a list of
+/// messages. The caller ends the requests with these IDs, which would otherwise wait forever, and uses the IDs for
+/// nothing else. In a text that is not JSON, the ID is guessed: a wrong guess ends another request, and the request
+/// that the message belongs to keeps waiting.
 pub(super) fn find_ids(bytes: &[u8]) -> Vec<RequestId> {
     let id = |value: &Value| value.get("id").and_then(RequestId::from_value);
     match serde_json::from_slice(bytes) {
@@ -242,20 +250,23 @@ mod tests {
             &format!("[{ping}]"),
             r#"batches are not supported; send one message at a time [RequestId("1")]"#,
         );
-        check("3", "the message is not a JSON object []");
+        check("3", "the message is not a JSON object; send a message of JSON-RPC []");
         check(
             r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
             "the `id` of the message is neither an integer nor a string of at most 254 bytes; use such an `id` []",
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#,
-            r#"the message is neither a request, a notification nor a response of JSON-RPC [RequestId("1")]"#,
+            r#"the message is neither a request, a notification nor a response of JSON-RPC; write either `method`, or `id` with one of `result` and `error` [RequestId("1")]"#,
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","note":1}"#,
-            r#"the message has another field than `jsonrpc`, `id`, `method`, `params`, `result` and `error` [RequestId("1")]"#,
+            r#"the message has a field other than `jsonrpc`, `id`, `method`, `params`, `result` and `error`; leave it out [RequestId("1")]"#,
         );
-        check(r#"{"id":1,"method":"ping"}"#, r#"the `jsonrpc` of the message is not `2.0` [RequestId("1")]"#);
+        check(
+            r#"{"id":1,"method":"ping"}"#,
+            r#"the `jsonrpc` of the message is not `2.0`; write `"jsonrpc": "2.0"` [RequestId("1")]"#,
+        );
         check(
             r#"{"jsonrpc":"2.0","id":7,"result":{"te"#,
             r#"the message is not valid JSON, or has a key twice: EOF while parsing a string at line 1 column 37 [RequestId("7")]"#,

@@ -69,8 +69,9 @@ impl Proxy {
         }
     }
 
-    /// Handles a notification from the server. Before it is forwarded, the client's label is raised to that of the
-    /// running calls: whether and how often the server sends it may depend on their answers.
+    /// Handles a notification from the server. Before a notification is forwarded, the client's label is raised to that
+    /// of the running calls: whether and how often the server sends notifications may depend on the answers of these
+    /// calls.
     pub(super) fn handle_server_notification(
         &mut self,
         session: &mut dyn MonitoredSession,

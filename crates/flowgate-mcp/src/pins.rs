@@ -1,8 +1,8 @@
 //! Defines pins, the records of the tools that a person has approved with their descriptions.
 //!
-//! A pin is the digest of the whole description that the server gave of a tool, independent of the order of fields. So
-//! a tool that the server adds is not approved, and neither is one whose description it changes by a word. The listing
-//! compares each tool with the pins; the gateway's store and the `flowgate mcp` command persist them.
+//! A pin is the digest of the server's whole description of a tool, independent of the order of fields. A tool that the
+//! server adds later is therefore not approved, and neither is a tool whose description has changed by a word.
+//! `listing` compares each tool with the pins. The gateway persists them in its database, `flowgate mcp` in a file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,12 +34,14 @@ pub enum PinsError {
 }
 
 impl fmt::Display for PinsError {
-    /// Writes where the JSON is wrong, if it is, and what to do with the file.
+    /// Writes the position of the error if the text is not valid JSON, and what to do with the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Json(error) = self {
             write!(f, "{error}; ")?;
         }
-        f.write_str("the file is not one that `--pins` wrote; remove it, and run once with `--accept-new`")
+        f.write_str(
+            "the file of pins has another form than `--pins` writes; remove the file, and run once with `--accept-new`",
+        )
     }
 }
 
@@ -58,8 +60,8 @@ impl Pins {
         self.0.iter().map(|(tool, digest)| (tool.as_str(), digest.as_str()))
     }
 
-    /// Parses the text of a file of pins, and returns the pins of one server: the digests of its approved tools. There
-    /// are none if the file does not contain this server. The file may contain other servers.
+    /// Parses the text of a file of pins, which may contain several servers, and returns the pins of one server: the
+    /// digests of its approved tools. Returns no pins if the file does not contain this server.
     ///
     /// # Errors
     /// If the text is not a file of pins.

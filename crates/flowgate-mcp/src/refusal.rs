@@ -1,7 +1,7 @@
-//! Builds the machine-readable reason that a client receives for a call that does not run. The handlers of calls, of
-//! answers and of questions to people use this file.
+//! Builds the *refusal*, the machine-readable answer that a client receives for a call that does not run. The handlers
+//! of calls, of answers and of questions to people use this file.
 //!
-//! The reason contains labels, kinds of statements, parts of the call and the messages of rules. It does not name the
+//! A refusal contains labels, kinds of statements, parts of the call and the messages of rules. It does not name the
 //! regions that the labels come from. A verdict can depend on more than this client was shown; the client's label then
 //! rises to the label of the verdict.
 
@@ -17,7 +17,7 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 pub const WAITING_STATUS: &str = "waiting";
 
 impl Proxy {
-    /// Returns why a call that a person was to decide on does not run, as [`Self::judgement_refusal`] does.
+    /// Returns the refusal of a call that a person was to decide on, like [`Self::judgement_refusal`].
     pub(super) fn asked_refusal(&mut self, monitor: &mut Monitor, verdict: &str, asked: &AskedCall) -> Value {
         match asked.open() {
             Some(question) => self.judgement_refusal(monitor, verdict, question.judgement()),
@@ -25,9 +25,10 @@ impl Proxy {
         }
     }
 
-    /// Returns why a judged call does not run, for the client; `verdict` is the outcome in words. The reasons carry the
-    /// label of the verdict, `judgement.decided`. An event raises the client's label to it, unless the client's label
-    /// is as high already.
+    /// Returns the refusal of a judged call, for the client; `verdict` is the outcome in words. The reasons in the
+    /// refusal carry the label of the verdict, `judgement.decided`. Adds an event to the trace that raises the client's
+    /// label to this label, unless the client's label is as high already: the client's later calls may depend on the
+    /// reasons.
     pub(super) fn judgement_refusal(
         &self,
         monitor: &mut Monitor,
@@ -57,8 +58,8 @@ impl Proxy {
     }
 }
 
-/// Returns why a request was refused without a judgement: `kind` is the machine-readable class of the reason, and
-/// `says` the reason itself.
+/// Returns the refusal of a request that was not judged: `kind` is the machine-readable class of the reason, and `says`
+/// the reason itself.
 pub(super) fn unjudged_refusal(kind: &str, says: &str) -> Value {
     refusal("deny", &[json!({"kind": kind, "says": says})])
 }

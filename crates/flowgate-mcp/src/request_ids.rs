@@ -1,8 +1,8 @@
-//! Translates request ids where several clients share one proxy, as at the gateway. The handlers of the client's and
-//! the server's messages call this file.
+//! Generates request IDs, and translates those of clients where several clients share one proxy, as at the gateway. The
+//! handlers of the client's and the server's messages call this file.
 //!
-//! Clients choose ids independently, so two may use the same one. The server then receives every request under a
-//! generated id, and each client gets its answer under its own id.
+//! Clients choose IDs independently, so two clients may use the same ID. The server therefore receives every request
+//! under a generated ID, and each client gets its answer under its own ID.
 
 use serde_json::Value;
 

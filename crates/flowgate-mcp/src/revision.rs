@@ -2,8 +2,8 @@
 //! notifications and harmless result fields.
 //!
 //! The proxy knows a method, a capability or a field if a row of [`Revision::additions`] names it. Anything else is
-//! refused or dropped, so a revision that is not in the table adds nothing. A connection may use the additions of other
-//! revisions than the one that it negotiated: the policy decides about a method, whatever the revision.
+//! refused or dropped, so a revision that is not in the table adds nothing. A connection may also use the additions of
+//! revisions that it did not negotiate: the policy decides about a method, whatever the revision.
 //!
 //! The handlers of requests and notifications (such as `client`, `server`, `notifications` and `initialize`) read the
 //! table; the gateway reads the names of the methods, for its spans and for freezes.

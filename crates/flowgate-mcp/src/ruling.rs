@@ -1,7 +1,9 @@
-//! Defines the rulings of a proxy, and the tape on which a proxy records them: what the policy decided at each point at
-//! which the course of the connection depends on it. A proxy that processes the same inputs with the same rulings sends
-//! the same messages, whatever its policy is. `carry_over` uses this: the rulings of an earlier policy stay, since what
-//! was sent and shown cannot be undone, and the labels are those of the present policy.
+//! Defines [`ProxyRuling`], one decision of the policy that determines which messages a proxy sends, and
+//! [`RulingTape`], with which a proxy records these decisions or follows a record of them.
+//!
+//! A proxy that processes the same inputs with the same rulings sends the same messages, whatever its policy is.
+//! `carry_over` uses this when a policy has changed. It keeps the rulings of the earlier policy, since what was sent
+//! and shown cannot be undone, while the labels become those of the present policy.
 
 use std::collections::VecDeque;
 
@@ -16,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub enum ProxyRuling {
     /// A call ran, or something was shown or permitted.
     Yes,
-    /// It did not, or was not.
+    /// A call did not run, or something was not shown or not permitted.
     No,
     /// A call ran under the verdict that it had in the chat.
     Chat,
@@ -53,7 +55,9 @@ impl RulingTape {
         matches!(self, Self::Following { .. })
     }
 
-    /// Returns whether something is shown or permitted: `now` is the ruling of the present policy.
+    /// Returns whether something is shown or permitted. `now` is the answer of the present policy. If the tape follows
+    /// the record of an earlier policy, the next ruling of the record is the answer instead. If that ruling is neither
+    /// `Yes` nor `No`, the record has diverged, and the answer is no.
     pub(super) fn rule(&mut self, now: bool) -> bool {
         let now = if now { ProxyRuling::Yes } else { ProxyRuling::No };
         match self.choose(now) {
@@ -81,7 +85,8 @@ impl RulingTape {
         }
     }
 
-    /// Takes the next ruling of the record if it is this one. False if the rulings are those of the present policy.
+    /// Takes the next ruling of the record if it is `ruling`, and returns whether it was. Returns false if the tape
+    /// follows no record.
     pub(super) fn take_if(&mut self, ruling: ProxyRuling) -> bool {
         match self {
             Self::Following { left, .. } if left.front() == Some(&ruling) => left.pop_front().is_some(),

@@ -43,7 +43,9 @@ impl Proxy {
         bytes: &[u8],
     ) -> Vec<ProxyAction> {
         if bytes.len() > self.settings.limits.message {
-            return self.handle_unforwardable_message(session, bytes, "the message is larger than the limit");
+            let limit = self.settings.limits.message;
+            let class = format!("the message is larger than {limit} bytes; let the server send smaller ones");
+            return self.handle_unforwardable_message(session, bytes, &class);
         }
         // Accepts numbers that parsers may round differently: most messages of a server contain no arguments of calls.
         let (message, line) = match message::read(bytes, Numbers::Any) {
@@ -143,8 +145,8 @@ impl Proxy {
         out
     }
 
-    /// Returns whether `method` is a request that MCP lets servers send, and the policy names it or the proxy only
-    /// watches.
+    /// Returns whether a server may send the request `method`: MCP must define it as a request of servers, and the
+    /// policy must name it unless the proxy only watches.
     pub(super) fn allows_server_request(&mut self, monitor: &Monitor, method: &str) -> bool {
         if !revision::is_server_request(method) {
             return false;
@@ -180,20 +182,23 @@ impl Proxy {
         }
         let tool = self.tool(method);
         if !self.allows_server_request(session.monitor(), method) {
-            let mut out = refuse(METHOD_NOT_FOUND, "the policy does not permit this request of a server");
+            let why = "the policy does not permit this request of a server; its operator can permit it by a `require`";
+            let mut out = refuse(METHOD_NOT_FOUND, why);
             if revision::is_server_request(method) {
                 out.push(ProxyAction::Note(format!(
-                    "the server's request `{method}` was refused, since no `require` of the policy names it; \
-                    add `require ... if: (call: ToolCall) is tool:SERVER/{method}` to permit it"
+                    "the request `{method}` of the server `{}` was refused, since no `require` of the policy names it; \
+                    to permit it, add `require ... if: (call: ToolCall) is tool:SERVER/{method}`",
+                    self.settings.server
                 )));
             }
             return out;
         }
-        if self.outgoing_requests.len() >= self.settings.limits.outstanding {
-            return refuse(
-                REFUSED,
-                "too many requests have no answer yet; send this one again after some are answered",
+        let limit = self.settings.limits.outstanding;
+        if self.outgoing_requests.len() >= limit {
+            let why = format!(
+                "too many requests have no answer yet (limit {limit}); send this one again after some are answered"
             );
+            return refuse(REFUSED, &why);
         }
         // The content of the request comes from the server, and the client is shown it.
         let content = Value::Object(params.clone());
@@ -237,7 +242,7 @@ impl Proxy {
         answer: Result<Value, Value>,
         line: String,
     ) -> Vec<ProxyAction> {
-        // A person elsewhere is asked, so the client must not answer.
+        // The question is put to a person elsewhere, so the client must not answer it.
         let is_elsewhere = matches!(
             self.outgoing_requests.get(id),
             Some(OutgoingRequest::Person { is_at_client: false, .. })

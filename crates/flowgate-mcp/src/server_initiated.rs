@@ -1,8 +1,8 @@
-//! Handles messages that a server sends on its own, in a stream that answers no request. The gateway calls this file
-//! first for each of them.
+//! Handles messages that a server sends on its own, in a stream that answers no request. The gateway passes each of
+//! them to this file first.
 //!
-//! Most of these messages change no state, and are forwarded, refused or dropped here. A session then does not grow
-//! with the number of notifications. The following ones must go through
+//! Most of these messages change no state. This file forwards, refuses or drops them, and does not count their size, so
+//! that a session does not grow with the number of notifications. The following messages must go through
 //! [`handle_server_message`](Proxy::handle_server_message) instead:
 //!
 //! * a request that the policy allows,
@@ -28,7 +28,8 @@ impl Proxy {
     ) -> Option<Vec<ProxyAction>> {
         let dropped = |why: &str| Some(vec![ProxyAction::Note(why.to_owned())]);
         if bytes.len() > self.settings.limits.message {
-            return dropped("dropped a message of the server that is larger than the limit");
+            let limit = self.settings.limits.message;
+            return dropped(&format!("dropped a message of the server that is larger than {limit} bytes"));
         }
         match message::read(bytes, Numbers::Any) {
             Err(_) => dropped("dropped a message of the server that is not a valid message of JSON-RPC"),

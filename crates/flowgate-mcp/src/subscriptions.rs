@@ -44,9 +44,8 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    /// Returns the part of a filter (the kinds of changes and the resources that a message names) that this
-    /// subscription contains. The client requests such a filter, and the server confirms one; both are restricted in
-    /// this way.
+    /// Restricts a filter to this subscription. A filter names kinds of changes, and resources; the client requests one,
+    /// and the server confirms one. What the subscription does not contain is removed from it.
     fn intersect(&self, filter: &Value) -> Value {
         let kinds = self.kinds.iter().filter(|kind| filter.get(**kind) == Some(&json!(true)));
         let mut only: Map<String, Value> = kinds.map(|kind| ((*kind).to_owned(), json!(true))).collect();
@@ -128,9 +127,9 @@ impl Proxy {
         vec![ProxyAction::Server(sent)]
     }
 
-    /// Returns the actions for a subscription's notification: it is forwarded under the client's ID of the
-    /// subscription, or dropped with a note if the subscription is unknown or does not contain it. `None` if the
-    /// notification names no subscription.
+    /// Returns the actions for a notification that names a subscription; `None` if it names none. The notification is
+    /// forwarded under the client's ID of the subscription. It is dropped with a note if the subscription is unknown or
+    /// does not contain the notification.
     pub(super) fn handle_subscription_notification(
         &self,
         method: &str,

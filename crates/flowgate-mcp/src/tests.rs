@@ -225,7 +225,7 @@ fn batches_and_malformed_messages_are_refused() {
         let asked = json!({"jsonrpc": "2.0", "id": method, "method": method});
         check(
             shown(&session.client(&asked)),
-            "error -32601 Flowgate does not forward requests with this method",
+            "error -32601 Flowgate does not forward requests with this method; use another method of MCP",
         );
     }
     let task = json!({"name": "write", "arguments": {}, "task": {"ttl": 1}});
@@ -290,7 +290,7 @@ fn a_server_may_request_only_what_the_policy_names() {
     for method in ["sampling/createMessage", "elicitation/create", "x"] {
         let out = session.server(&ask(1, method));
         assert!(out.iter().all(|out| !matches!(out, ProxyAction::Client(_))), "{out:?}");
-        check(shown(&out), "error -32601 the policy does not permit this request of a server");
+        check(shown(&out), "error -32601 the policy does not permit this request of a server...");
     }
     check(shown(&session.server(&ask(2, "ping"))), "{}");
     check(shown(&session.server(&ask(3, "roots/list"))), "roots/list {}");
@@ -441,7 +441,7 @@ fn the_limits_of_a_session_are_enforced() {
     assert!(matches!(session.client(&call(3, ""))[..], [ProxyAction::Server(_)]));
     check(
         shown(&session.client(&call(4, ""))),
-        "error -32001 too many requests have no answer yet; send this one again after some are answered",
+        "error -32001 too many requests have no answer yet (limit 2); send this one again after some are answered",
     );
     let out = session.server(&json!({"jsonrpc": "2.0", "id": 2, "result": {"content": long}}));
     check(shown(&out), "refused: no-answer");

@@ -12,15 +12,16 @@ const MAX_LENGTH: usize = 16 << 10;
 pub struct AccessToken(String);
 
 impl AccessToken {
-    /// Reads a token; `None` if it is empty, too long, or has characters other than visible ASCII, such as a line
-    /// break, with which it would be another header.
+    /// Reads a token; `None` if it is empty, too long, or has characters other than visible ASCII. A line break, for
+    /// example, would end the header and begin another one.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let is_sendable =
             !text.is_empty() && text.len() <= MAX_LENGTH && text.bytes().all(|byte| byte.is_ascii_graphic());
         is_sendable.then(|| Self(text.to_owned()))
     }
 
-    /// Returns the access token in the answer of an issuer; `None` if it is of another kind, or cannot be sent.
+    /// Returns the access token in the answer of an issuer; `None` if it is no bearer token, or cannot be sent in a
+    /// header.
     pub(crate) fn of(answer: &OAuthTokenResponse) -> Option<Self> {
         let answer = serde_json::to_value(answer).ok()?;
         let text = |member: &str| answer.get(member)?.as_str();

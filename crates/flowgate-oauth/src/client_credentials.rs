@@ -1,4 +1,5 @@
-//! Defines [`ClientCredentials`], the settings with which tokens are obtained without a person.
+//! Defines [`ClientCredentials`], the settings with which `token_source` obtains tokens without a person, and
+//! [`ClientSecret`], which `login` uses as well.
 
 use std::fmt;
 
@@ -37,6 +38,6 @@ pub struct ClientCredentials {
     pub client_id: String,
     /// The secret of the client.
     pub client_secret: ClientSecret,
-    /// What the tokens must permit; the issuer decides if there is none.
+    /// What the tokens must permit. If the list is empty, the issuer decides.
     pub scopes: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! Reads the metadata of an issuer, and checks that it is the issuer's own and that no address in it is one at which
-//! others could read secrets.
+//! Reads the metadata of an issuer. Checks that the metadata names this issuer, and that secrets may be sent to every
+//! address in the metadata. `login` and `token_source` call it.
 
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ pub(crate) fn check_addresses(
     }
 }
 
-/// Returns the methods of a metadata list, such as the ways in which clients authenticate; `None` if it has no such
-/// list.
+/// Returns the values of a list in the metadata, such as the ways in which clients authenticate; `None` if the metadata
+/// has no list of this name.
 pub(crate) fn listed<'m>(metadata: &'m AuthorizationMetadata, list: &str) -> Option<Vec<&'m str>> {
     let values = metadata.additional_fields.get(list)?.as_array()?;
     Some(values.iter().filter_map(|value| value.as_str()).collect())
@@ -74,7 +74,8 @@ pub(crate) fn error(issuer: &SecureUrl, failure: TokenFailure) -> TokenError {
     TokenError { issuer: issuer.clone(), failure }
 }
 
-/// Returns the error about an issuer for one of `rmcp`: what the HTTP client has noted, if a request failed.
+/// Returns the error about an issuer for an error of `rmcp` (`problem`). If the HTTP client has noted why a request
+/// failed, the error states that reason.
 pub(crate) fn failed(issuer: &SecureUrl, client: &IssuerClient, problem: &AuthError) -> TokenError {
     let noted = client.take_failure();
     error(

@@ -1,5 +1,5 @@
-//! Defines why there is no token for a server: [`TokenError`]. It has no text of an answer, which could repeat a
-//! secret, except the code of an error that OAuth defines.
+//! Defines [`TokenError`], the reason why there is no token for a server, with its message for the user. The message has
+//! no text of an issuer's answer, which could repeat a secret, except an error code of OAuth.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -57,7 +57,8 @@ impl TokenError {
 }
 
 impl TokenFailure {
-    /// Returns a clause that says what an issuer or a server did.
+    /// Returns a clause that says what an issuer or a server did. Its subject is "it": the caller's message names the
+    /// issuer or the server before the clause.
     pub(crate) fn clause(&self) -> Cow<'_, str> {
         match self {
             Self::NoMetadata => "it publishes no OAuth metadata, or its metadata names another issuer",
@@ -104,6 +105,11 @@ impl fmt::Display for TokenError {
                 "the login at {issuer} has expired or was revoked; log in again with `flowgate mcp login`"
             ),
             TokenFailure::File(why) => f.write_str(why),
+            TokenFailure::Unreachable | TokenFailure::TimedOut => write!(
+                f,
+                "the issuer {issuer} gives no token: {}; check `issuer` in `oauth` and the network",
+                self.failure.clause()
+            ),
             failure => {
                 write!(f, "the issuer {issuer} gives no token: {}; check `oauth`", failure.clause())
             }

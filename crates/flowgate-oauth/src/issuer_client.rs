@@ -1,5 +1,6 @@
-//! Sends the requests of `rmcp` to issuers, within limits on time and size. It follows no redirect, and sends nothing
-//! where others could read it. Why a request failed is remembered, since the errors of `rmcp` leave it out.
+//! Sends the requests of `rmcp` to issuers, within limits on time and size. [`IssuerClient`] follows no redirect, and
+//! sends nothing to an address at which others could read it. The errors of `rmcp` do not contain the reason why a
+//! request failed, so the client remembers it for `discovery`, `token_source` and `login`.
 
 use std::error::Error;
 use std::io::Read as _;
@@ -20,8 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit for a whole request to an issuer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Creates the HTTP client for issuers, which trusts the certificates of `tls`. It follows no redirect and uses no
-/// proxy: nothing else than the issuer may receive the secrets.
+/// Creates the HTTP client for issuers, which trusts the certificates of `tls`. The client follows no redirect and uses
+/// no proxy, since only the issuer may receive the secrets.
 #[must_use]
 pub fn agent(tls: TlsConfig) -> ureq::Agent {
     let config = ureq::Agent::config_builder()
@@ -29,7 +30,8 @@ pub fn agent(tls: TlsConfig) -> ureq::Agent {
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
-        // The issuer may have closed an idle connection, and a request sent on it would have no answer.
+        // No connection is kept for a later request: the issuer may have closed it, and the request would then have no
+        // answer.
         .max_idle_connections(0)
         .proxy(None)
         .tls_config(tls)
@@ -44,10 +46,10 @@ pub fn agent(tls: TlsConfig) -> ureq::Agent {
 #[derive(Clone)]
 pub(crate) struct IssuerClient {
     agent: ureq::Agent,
-    /// Whether requests may be sent to this machine without TLS: only if the configured address is there as well. A
-    /// remote server must not choose a service of this machine that receives requests.
+    /// Whether requests may be sent to this machine without TLS: only if the configured address is on this machine as
+    /// well. A remote server must not choose a service of this machine that receives requests.
     allows_this_machine: bool,
-    /// Why the last request that failed did.
+    /// Why the last failed request has failed.
     failure: Arc<Mutex<Option<TokenFailure>>>,
 }
 
@@ -57,7 +59,7 @@ impl IssuerClient {
         Self { agent, allows_this_machine, failure: Arc::default() }
     }
 
-    /// Returns why a request has failed since the last call; `None` if none has.
+    /// Returns and removes the reason of the last failed request since the last call; `None` if no request has failed.
     pub(crate) fn take_failure(&self) -> Option<TokenFailure> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -85,7 +87,7 @@ impl IssuerClient {
         };
         let (head, body) = answer.map_err(|error| failure_of(&error))?.into_parts();
         let mut bytes = Vec::new();
-        // One byte more, by which an answer that is too large is noticed.
+        // Reads one byte more than the limit, to notice an answer that is too large.
         let read = body.into_reader().take(MAX_ANSWER + 1).read_to_end(&mut bytes);
         read.map_err(|_| TokenFailure::BrokenOff)?;
         if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_ANSWER {
@@ -94,13 +96,13 @@ impl IssuerClient {
         Ok(http::Response::from_parts(head, bytes))
     }
 
-    /// Sends a request, and remembers why it failed, if it did. The status of an error is remembered as well, with the
-    /// code of OAuth that the answer has. Blocks.
+    /// Sends a request, and remembers the reason if it fails. An answer with the HTTP status of an error counts as a
+    /// failure; the status is remembered with the OAuth code in the answer, if there is one. Blocks.
     fn send_and_note(
         &self,
         request: http::Request<Vec<u8>>,
     ) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
-        // Without the metadata at one of its addresses, there may be metadata at another one.
+        // `rmcp` looks for metadata at several addresses with GET, so an error status at one of them is no failure.
         let is_lookup = request.method() == http::Method::GET;
         let sent = self.send(request);
         let failure = match &sent {
@@ -122,8 +124,8 @@ impl IssuerClient {
     }
 }
 
-/// Returns the code of an error answer of OAuth, such as `invalid_grant`; `None` if the answer has none, or one with
-/// other characters or of another length than the codes of OAuth.
+/// Returns the code of an error answer of OAuth, such as `invalid_grant`; `None` if the answer has no code, or a text
+/// that has not the form of such a code (lower-case letters and underscores, at most 40): it could contain a secret.
 fn oauth_code(answer: &[u8]) -> Option<String> {
     let answer: Value = serde_json::from_slice(answer).ok()?;
     let code = answer.get("error")?.as_str()?;

@@ -85,6 +85,7 @@ impl IssuerDouble {
         self.issued.lock().unwrap().refresh = None;
     }
 
+    /// Reads one request, records it, and answers it.
     fn serve(&self, mut stream: TcpStream) {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let (mut first, mut length) = (String::new(), 0);
@@ -167,6 +168,7 @@ impl IssuerDouble {
         }
     }
 
+    /// Returns the answer of the token endpoint to a request with the parameters `asked`: a head and a body.
     fn token(&self, asked: &BTreeMap<String, String>, expires_in: Option<u64>) -> (String, String) {
         let mut issued = self.issued.lock().unwrap();
         let refused = |code: &str| ("400 Bad Request".to_owned(), json!({"error": code}).to_string());

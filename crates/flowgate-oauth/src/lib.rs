@@ -1,26 +1,27 @@
-//! Access tokens for MCP servers behind OAuth. `rmcp` implements the protocol; this crate decides where secrets may be
-//! sent, stores the tokens of logins, and shares tokens between requests.
+//! Obtains access tokens for MCP servers behind OAuth. The crate `rmcp` implements the protocol; this crate decides to
+//! which addresses secrets may be sent, stores the tokens of logins, and shares tokens between requests. The gateway and
+//! the command line use it.
 //!
 //! A server's tokens come from an *issuer*, an OAuth authorization server, in one of two ways:
 //!
 //! * by client credentials ([`ClientCredentials`]): without a person, with a secret of the configuration;
 //! * by a login ([`Login`]): a person logs in at the issuer in a browser, and the tokens are kept in a [`TokenFile`].
 //!
-//! Both give a [`TokenSource`], from which the requests to the server take their token.
+//! Both ways lead to a [`TokenSource`], from which the requests to the server take their token.
 //!
-//! No redirect is followed and no proxy is used. A secret is sent only by HTTPS or on this machine ([`SecureUrl`]). What
-//! a server says about its issuer counts only during a login, which a person sees; later, tokens come only from the
+//! No redirect is followed and no proxy is used. A secret is sent only by HTTPS or on this machine ([`SecureUrl`]). A
+//! server may name its issuer only during a login, in which a person sees the name; later, tokens come only from the
 //! issuer of the configuration or of the login.
 //!
-//! * `secure_url`: addresses to which secrets may be sent.
-//! * `issuer_client`: the HTTP client for requests to issuers.
+//! * `secure_url`: defines addresses to which secrets may be sent.
+//! * `issuer_client`: sends HTTP requests to issuers.
 //! * `discovery`: reads the metadata of an issuer.
-//! * `access_token`: tokens that fit into a header.
-//! * `token_source`: tokens for requests, renewed in time.
-//! * `client_credentials`: the settings of client credentials.
-//! * `login`: the authorization code flow; `redirect` receives its outcome.
-//! * `token_file`: the file with the tokens of a login.
-//! * `error`: why there is no token.
+//! * `access_token`: defines tokens that can be sent in a header.
+//! * `token_source`: gives requests their tokens, and renews tokens in time.
+//! * `client_credentials`: defines the settings of client credentials.
+//! * `login`: runs the authorization code flow; `redirect` receives its outcome.
+//! * `token_file`: stores the tokens of a login.
+//! * `error`: defines why there is no token.
 
 mod access_token;
 mod client_credentials;

@@ -1,9 +1,10 @@
 //! Logs a person in at the issuer of a server, by the authorization code flow with PKCE ([`Login`]). The person opens an
-//! address in a browser, and the issuer sends the browser to an address on this machine with a code, which is exchanged
-//! for tokens. If the browser is on another machine, the person pastes the address to which it was sent.
+//! address in a browser. The issuer then sends the browser to an address on this machine with a code, which `Login`
+//! exchanges for tokens. If the browser is on another machine, the person pastes the address to which the browser was
+//! sent. `flowgate mcp login` calls this module.
 //!
-//! Without an `issuer` in the configuration, the server names its issuer (RFC 9728). The person sees it, and from then on
-//! the tokens of the login are sent to no other one.
+//! Without an `issuer` in the configuration, the server names its issuer (RFC 9728). The person sees the name of this
+//! issuer, and the tokens of the login are sent to no other issuer afterwards.
 
 use std::fmt;
 use std::io;
@@ -29,7 +30,7 @@ use crate::token_file::{StoredLogin, TokenFile, TokenFileError};
 
 /// The time that a person has to log in.
 const TIME: Duration = Duration::from_secs(600);
-/// The longest address that a person is given, in bytes. The server and the issuer choose parts of it.
+/// The longest address that a person is asked to open, in bytes. The server and the issuer choose parts of the address.
 const MAX_ADDRESS: usize = 8 << 10;
 /// The name under which Flowgate registers itself.
 const CLIENT_NAME: &str = "Flowgate";
@@ -37,9 +38,9 @@ const CLIENT_NAME: &str = "Flowgate";
 /// A client that is registered at an issuer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisteredClient {
-    /// Its name at the issuer.
+    /// The name of the client at the issuer.
     pub id: String,
-    /// Its secret, if it has one.
+    /// The secret of the client, if it has one.
     pub secret: Option<ClientSecret>,
 }
 
@@ -52,9 +53,9 @@ pub struct LoginSettings {
     pub issuer: Option<SecureUrl>,
     /// The client; without it, Flowgate registers itself at the issuer.
     pub client: Option<RegisteredClient>,
-    /// What the tokens must permit; without any, what the server asks for.
+    /// What the tokens must permit. If the list is empty, the server's metadata says what is requested.
     pub scopes: Vec<String>,
-    /// The port of this machine to which the issuer sends the browser; 0 is any free one.
+    /// The port of this machine to which the issuer sends the browser; 0 means any free port.
     pub port: u16,
 }
 
@@ -62,13 +63,13 @@ pub struct LoginSettings {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoginError {
-    /// The issuer, or its answer.
+    /// The issuer cannot be used, or gives no token.
     Issuer(TokenError),
     /// The metadata of the server cannot be read.
     Server(SecureUrl, TokenFailure),
     /// The server names no issuer.
     NoIssuer(SecureUrl),
-    /// The configuration has a secret and no issuer for which it is.
+    /// The configuration has a secret, and does not say for which issuer.
     SecretWithoutIssuer,
     /// The issuer does not support PKCE with S256.
     NoPkce(SecureUrl),
@@ -109,7 +110,7 @@ impl fmt::Display for LoginError {
             Self::NoPkce(issuer) => write!(
                 f,
                 "the issuer {issuer} does not state that it supports PKCE with S256, without which another program could use \
-                the outcome of the login; ask its operator to support it"
+                the outcome of the login; ask the operator of the issuer to support PKCE"
             ),
             Self::NoRegistration(issuer) => write!(
                 f,
@@ -159,7 +160,7 @@ pub struct Login {
     client_secret: Option<ClientSecret>,
     client: IssuerClient,
     manager: AuthorizationManager,
-    /// The tokens, once they are there.
+    /// The tokens, after the issuer has sent them.
     tokens: InMemoryCredentialStore,
     listener: RedirectListener,
     /// The address at which the person logs in.
@@ -186,8 +187,8 @@ enum Outcome {
 }
 
 impl Login {
-    /// Finds the issuer, registers Flowgate there if the settings name no client, and waits on this machine for the
-    /// outcome. `agent` sends the requests to the issuer and for the metadata of the server.
+    /// Finds the issuer, registers Flowgate there if the settings name no client, and begins to listen on this machine
+    /// for the outcome. `agent` sends the requests to the issuer and for the metadata of the server.
     ///
     /// # Errors
     /// If there is no issuer that can be used, or the port of this machine cannot be used.
@@ -255,9 +256,10 @@ impl Login {
         &self.issuer
     }
 
-    /// Waits until the person has logged in, and stores the tokens in `file`. `pasted` gives lines that the person has
-    /// typed, of which one may be the address to which the issuer has sent the browser. `note` is called with a sentence
-    /// about each line or request that is not the outcome of this login.
+    /// Waits until the person has logged in, and stores the tokens in `file`. The outcome arrives either as a request of
+    /// the browser or as a line of `pasted`, the lines that the person types: a line may be the address to which the
+    /// issuer has sent the browser. `note` is called with a sentence about each line or request that is not the outcome
+    /// of this login.
     ///
     /// # Errors
     /// If the issuer refuses, nobody logs in, or the tokens cannot be stored.
@@ -276,7 +278,7 @@ impl Login {
                     Some(query) => (query.to_owned(), None),
                     None => {
                         let begins = self.listener.address();
-                        note(&format!("this is not the address to which the issuer sends the browser; it begins with {begins}?"));
+                        note(&format!("this is not the address to which the issuer sends the browser; paste one that begins with {begins}?"));
                         continue;
                     }
                 },
@@ -306,7 +308,8 @@ impl Login {
         found.map(|(_, value)| value.into_owned()).unwrap_or_default()
     }
 
-    /// Exchanges the code for tokens, and stores them.
+    /// Exchanges the code of the outcome for tokens, and stores them in `file`, with the addresses at which they may be
+    /// refreshed.
     async fn end(&self, outcome: Outcome, file: &TokenFile) -> Result<(), LoginError> {
         let (code, named) = match outcome {
             Outcome::Error(code) => return Err(LoginError::Refused(self.issuer.clone(), code)),
@@ -344,8 +347,9 @@ impl Login {
     }
 }
 
-/// Returns the issuer and its metadata: that of the settings, or the one that the server names. The metadata of the
-/// server is read in either case, for the name of the server at its issuer and the scopes that it asks for.
+/// Returns the issuer and its metadata: the issuer of the settings, or the one that the server names. The metadata of
+/// the server is read in either case: `manager` remembers the name of the server at its issuer and the scopes that the
+/// server asks for.
 async fn find_issuer(
     settings: &LoginSettings,
     manager: &AuthorizationManager,
@@ -370,8 +374,8 @@ async fn find_issuer(
     Ok((issuer, metadata))
 }
 
-/// Reads the outcome from the query of an address; `None` if it does not belong to the login with this `state`, or can
-/// be read in more than one way.
+/// Reads the outcome from the query of an address; `None` if the query does not belong to the login with this `state`,
+/// or can be read in more than one way, such as with a parameter that occurs twice.
 fn outcome_of(query: &str, state: &str) -> Option<Outcome> {
     let value = |name: &str| {
         let mut found = form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name);

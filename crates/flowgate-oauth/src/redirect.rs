@@ -1,5 +1,6 @@
-//! Receives the outcome of a login: the issuer sends the browser to an address on this machine. Everything that can
-//! reach that address can send a request to it, so only one with the right `state` has an effect (`login`).
+//! Receives the outcome of a login: the issuer sends the browser to an address on this machine, at which
+//! [`RedirectListener`] listens. Every program that can reach this address can send a request to it, so `login`, which
+//! owns the listener, accepts only a request with the `state` of the login.
 
 use std::io;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ const PATH: &str = "/callback";
 const MAX_HEAD: usize = 16 << 10;
 /// The time limit for the head of a request, and for the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The most connections at a time; browsers open some that they do not use.
+/// The most connections at a time. Browsers also open connections that they do not use.
 const MAX_CONNECTIONS: usize = 16;
 
-/// Listens on an address of this machine.
+/// Listens on an address of this machine for the outcome of a login, until this value is dropped.
 pub(crate) struct RedirectListener {
     port: u16,
     requests: mpsc::Receiver<RedirectRequest>,
@@ -41,7 +42,8 @@ pub(crate) struct RedirectRequest {
 }
 
 impl RedirectListener {
-    /// Listens on this port of 127.0.0.1; 0 is any free one.
+    /// Listens on this port of 127.0.0.1, or on any free port if it is 0. Each connection is read in a task of its own,
+    /// so that a slow one does not delay the others.
     ///
     /// # Errors
     /// If the port is not free.
@@ -53,7 +55,7 @@ impl RedirectListener {
             let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
             loop {
                 let Ok((stream, _)) = listener.accept().await else {
-                    // The system has no socket left; a connection may end.
+                    // The system has no socket left. Another connection may end until the next attempt.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 };
@@ -77,8 +79,8 @@ impl RedirectListener {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }
 
-    /// Returns the query of an address to which the issuer has sent the browser, as a person copies it from there;
-    /// `None` if it is another address.
+    /// Returns the query of an address that a person has copied from the browser after the issuer sent the browser to
+    /// it; `None` if it is not the address of this listener.
     pub(crate) fn query_of<'a>(&self, address: &'a str) -> Option<&'a str> {
         address.trim().strip_prefix(&self.address())?.strip_prefix('?')
     }
@@ -107,8 +109,9 @@ async fn receive(mut stream: TcpStream, port: u16) -> Option<RedirectRequest> {
     }
 }
 
-/// Returns the query of a request for the address; `None` if it is another request, or names another host, as one of a
-/// web page does whose name leads to this machine.
+/// Returns the query of a request for the address of the listener; `None` for any other request. The request must name
+/// the host `127.0.0.1`. A web page whose own host name resolves to this machine (DNS rebinding) sends its own name, and
+/// is refused.
 fn query_of_head(head: &str, port: u16) -> Option<&str> {
     let mut lines = head.lines();
     let mut words = lines.next()?.split(' ');
@@ -123,7 +126,8 @@ fn query_of_head(head: &str, port: u16) -> Option<&str> {
     (method == "GET" && is_own).then_some(query)
 }
 
-/// Sends a page with one sentence, and closes the connection. A failure is ignored: the page has no effect.
+/// Sends a page with one sentence, and closes the connection. A failure is ignored, since the page only informs the
+/// person.
 async fn answer(stream: &mut TcpStream, status: &str, sentence: &str) {
     let page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Flowgate</title></head><body><p>{sentence}</p></body></html>"

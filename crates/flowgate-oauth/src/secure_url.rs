@@ -1,4 +1,5 @@
-//! Defines [`SecureUrl`], an address to which secrets may be sent: with HTTPS, or on this machine.
+//! Defines [`SecureUrl`], an address to which secrets may be sent: an address with HTTPS, or one on this machine. All
+//! addresses of servers and issuers in this crate have this type.
 
 use std::fmt;
 
@@ -16,8 +17,8 @@ pub(crate) enum Channel {
     ThisMachine,
 }
 
-/// Returns how an address is reached; `None` if others could read what is sent to it. The names of this machine are
-/// compared as texts, as the HTTP client resolves them: no other spelling of an IP address counts.
+/// Returns how an address is reached; `None` if others could read what is sent to it. Only the three usual names of this
+/// machine count, compared as texts: another spelling of an IP address could be resolved differently.
 pub(crate) fn channel(uri: &Uri) -> Option<Channel> {
     match uri.scheme_str() {
         Some("https") => Some(Channel::Https),
@@ -70,7 +71,7 @@ impl SecureUrl {
 }
 
 impl fmt::Display for SecureUrl {
-    /// Writes the address, cut after 100 characters.
+    /// Writes the address, truncated to 100 characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.text.char_indices().nth(100) {
             None => f.write_str(&self.text),

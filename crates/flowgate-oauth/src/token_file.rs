@@ -1,6 +1,6 @@
-//! Stores the tokens of a login in a file ([`TokenFile`]), which only its owner can read and write. `login` writes it,
-//! and `token_source` reads it for each request, since another process may have replaced the tokens. An issuer may
-//! accept a refresh token once only, so processes refresh one at a time, under a lock.
+//! Stores the tokens of a login in a file ([`TokenFile`]), which only its owner can read and write. `login` writes the
+//! file. `token_source` reads the tokens from the file for each request, since another process may have replaced them.
+//! An issuer may accept a refresh token only once, so only one process at a time refreshes tokens, under a lock.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -24,8 +24,8 @@ use crate::secure_url::SecureUrl;
 const VERSION: u32 = 1;
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 512 << 10;
-/// The pause before the next attempt to lock a file, and the number of attempts: together 60 seconds, longer than a
-/// request to an issuer takes.
+/// The pause before the next attempt to lock a file, and the number of attempts. Together they last 60 seconds, longer
+/// than a request to an issuer takes.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 const LOCK_ATTEMPTS: u32 = 1200;
 
@@ -58,8 +58,9 @@ impl TokenFile {
         Self(path)
     }
 
-    /// Names the file for a server in a folder. Its name has the server's name and a digest of the server's address, so
-    /// that servers of the same name at other addresses have other files. `None` if the name cannot be that of a file.
+    /// Returns the file for a server in a folder. The file name consists of the server's name and a digest of the
+    /// server's address, so that servers of the same name at different addresses have different files. `None` if the
+    /// server's name cannot be part of a file name.
     #[must_use]
     pub fn of_server(folder: &Path, name: &str, server: &SecureUrl) -> Option<Self> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -80,7 +81,7 @@ impl TokenFile {
     /// Checks that the file has the tokens of a login at this server, and at this issuer if one is given.
     ///
     /// # Errors
-    /// If it has not, or others can read it.
+    /// If the file has no such tokens, or other users can read or write it.
     pub fn check(&self, server: &SecureUrl, issuer: Option<&SecureUrl>) -> Result<(), TokenFileError> {
         self.read()?.for_server(server, issuer, self).map(drop)
     }
@@ -88,24 +89,24 @@ impl TokenFile {
     /// Removes the file. Returns whether there was one.
     ///
     /// # Errors
-    /// If it cannot be removed, or another process does not release it.
+    /// If the file cannot be removed, or another process does not release its lock.
     pub async fn remove(&self) -> Result<bool, TokenFileError> {
         if !self.0.exists() {
             return Ok(false);
         }
-        // A process that refreshes the tokens writes none after this.
+        // With the lock, no other process is about to write refreshed tokens into the file.
         let _lock = self.lock().await?;
         match std::fs::remove_file(&self.0) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(self.failed(&format!("cannot be removed: {error}"))),
+            Err(error) => Err(self.failed(&format!("cannot be removed: {error}; remove the file yourself"))),
         }
     }
 
     /// Reads the file.
     ///
     /// # Errors
-    /// If there is none, others can read it, or it has another form.
+    /// If the file does not exist, other users can read or write it, or it does not contain a login.
     pub(crate) fn read(&self) -> Result<StoredLogin, TokenFileError> {
         self.read_if_there()?.ok_or_else(|| {
             self.failed("there is no such file: nobody has logged in; run `flowgate mcp login`")
@@ -114,23 +115,24 @@ impl TokenFile {
 
     /// Reads the file; `None` if there is none.
     fn read_if_there(&self) -> Result<Option<StoredLogin>, TokenFileError> {
+        let unreadable = |error: io::Error| {
+            self.failed(&format!("cannot be read: {error}; check the permissions of the file"))
+        };
         let file = match File::open(&self.0) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.failed(&format!("cannot be read: {error}"))),
+            Err(error) => return Err(unreadable(error)),
         };
-        let is_private =
-            is_private(&file).map_err(|error| self.failed(&format!("cannot be read: {error}")))?;
+        let is_private = is_private(&file).map_err(unreadable)?;
         if !is_private {
             return Err(self.failed(
-                "other users can read or write it, so they may have its tokens: remove it, and log in again with \
+                "other users can read or write the file, so they may have its tokens: remove it, and log in again with \
                 `flowgate mcp login`",
             ));
         }
         let mut text = String::new();
-        let read = file.take(MAX_FILE).read_to_string(&mut text);
-        read.map_err(|error| self.failed(&format!("cannot be read: {error}")))?;
-        // An error of the JSON could quote a token.
+        file.take(MAX_FILE).read_to_string(&mut text).map_err(unreadable)?;
+        // The error of the JSON parser is not reported, since it could quote a token.
         let parsed = serde_json::from_str(&text).ok().and_then(StoredLogin::of);
         parsed.map(Some).ok_or_else(|| {
             self.failed("it is not a file of `flowgate mcp login`: remove it, and log in again")
@@ -142,7 +144,9 @@ impl TokenFile {
     /// # Errors
     /// If it cannot be written.
     fn write(&self, login: &StoredLogin) -> Result<(), TokenFileError> {
-        let failed = |error: io::Error| self.failed(&format!("cannot be written: {error}"));
+        let failed = |error: io::Error| {
+            self.failed(&format!("cannot be written: {error}; check the folder and the disk"))
+        };
         let text = serde_json::to_string(&login.text()).map_err(|error| failed(io::Error::other(error)))?;
         let part = self.beside(".part");
         // A partial file that a killed process left is not reused: others may be able to read it.
@@ -158,22 +162,30 @@ impl TokenFile {
     /// Stores a new login in the file, in place of an earlier one.
     ///
     /// # Errors
-    /// If the file or its folder cannot be written, or another process does not release it.
+    /// If the file or its folder cannot be written, or another process does not release the lock of the file.
     pub(crate) async fn replace(&self, login: &StoredLogin) -> Result<(), TokenFileError> {
         if let Some(folder) = self.0.parent() {
             let mut builder = DirBuilder::new();
             #[cfg(unix)]
             std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
             let created = builder.recursive(true).create(folder);
-            created.map_err(|error| self.failed(&format!("its folder cannot be created: {error}")))?;
+            created.map_err(|error| {
+                self.failed(&format!(
+                    "its folder cannot be created: {error}; check the permissions of the folder above it"
+                ))
+            })?;
         }
         let _lock = self.lock().await?;
         self.write(login)
     }
 
-    /// Waits for the lock of the file, and returns the locked file; the lock ends when that is dropped.
+    /// Waits for the lock of the file, and returns the lock file; the lock ends when the returned file is dropped.
     async fn lock(&self) -> Result<File, TokenFileError> {
-        let failed = |error: &io::Error| self.failed(&format!("its lock file cannot be used: {error}"));
+        let failed = |error: &io::Error| {
+            self.failed(&format!(
+                "its lock file cannot be used: {error}; check the permissions of the folder"
+            ))
+        };
         let file = private_options().create(true).append(true).open(self.beside(".lock"));
         let file = file.map_err(|error| failed(&error))?;
         for _ in 0..LOCK_ATTEMPTS {
@@ -183,7 +195,9 @@ impl TokenFile {
                 Err(TryLockError::Error(error)) => return Err(failed(&error)),
             }
         }
-        Err(self.failed("another process does not release it: end that process, and try again"))
+        Err(self.failed(
+            "another process holds the lock of the file for too long: end that process, and try again",
+        ))
     }
 
     /// Returns the store through which `rmcp` reads and writes the tokens of this login.
@@ -258,6 +272,8 @@ pub(crate) struct StoredLogin {
 }
 
 impl StoredLogin {
+    /// Returns the login in the content of a file; `None` if the file has another version, or an address to which
+    /// secrets must not be sent.
     fn of(text: FileText) -> Option<Self> {
         (text.version == VERSION).then_some(())?;
         Some(Self {
@@ -272,6 +288,7 @@ impl StoredLogin {
         })
     }
 
+    /// Returns the content of the file for this login.
     fn text(&self) -> FileText {
         FileText {
             version: VERSION,
@@ -286,8 +303,8 @@ impl StoredLogin {
         }
     }
 
-    /// Returns the login if it is for this server, and was at this issuer if one is given: its tokens are sent to no
-    /// other address.
+    /// Returns the login if it is for this server and, if an issuer is given, was at this issuer. `file` is the file of
+    /// the login, which an error names.
     pub(crate) fn for_server(
         self,
         server: &SecureUrl,
@@ -340,8 +357,8 @@ pub(crate) struct FileStore {
 
 #[async_trait]
 impl CredentialStore for FileStore {
-    /// Reads the tokens. `None` if there is no login, or another one, whose refresh token the issuer of this login must
-    /// not receive.
+    /// Reads the tokens. Returns `None` if the file has no login, or a login for another server or issuer: its refresh
+    /// token must not be sent to the issuer of this login.
     async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
         let read = self.file.read_if_there().map_err(|why| AuthError::CredentialStoreError(why.0))?;
         Ok(read
@@ -357,9 +374,9 @@ impl CredentialStore for FileStore {
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
         let failed = |why: TokenFileError| Err(AuthError::CredentialStoreError(why.0));
         if credentials.token_response.as_ref().is_none_or(|answer| AccessToken::of(answer).is_none()) {
-            return failed(
-                self.file.failed("the issuer has answered with another token than a bearer token"),
-            );
+            return failed(self.file.failed(
+                "the issuer has sent a token that is not a bearer token; ask the operator of the issuer",
+            ));
         }
         // The person has logged out in the meantime.
         if !self.file.path().exists() {

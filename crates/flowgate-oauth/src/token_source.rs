@@ -1,5 +1,6 @@
-//! Gives the requests to a server their tokens ([`TokenSource`]): the last one, or another one if that is about to
-//! expire or the server has rejected it. All requests to a server share a source, and wait for the same token.
+//! Gives the requests to a server their tokens ([`TokenSource`]). A request gets the last token, or a new one if the
+//! last token is about to expire or the server has rejected it. All requests to a server share a source, and wait for
+//! the same new token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use crate::issuer_client::IssuerClient;
 use crate::secure_url::SecureUrl;
 use crate::token_file::{StoredLogin, TokenFile};
 
-/// The tokens for one server. Clones share them.
+/// The tokens for one server. Clones of a source share its tokens.
 #[derive(Clone)]
 pub struct TokenSource(Arc<SharedSource>);
 
 struct SharedSource {
     grant: GrantKind,
-    /// The server for which the tokens are: they are requested for it only.
+    /// The server for which the tokens are requested; the issuer limits them to this server.
     server: SecureUrl,
     agent: ureq::Agent,
     /// The number of attempts to obtain a token that have ended.
@@ -33,14 +34,14 @@ struct SharedSource {
 /// How tokens are obtained.
 enum GrantKind {
     ClientCredentials(ClientCredentials),
-    /// The file with the tokens of a login, and the issuer that the configuration names, if it does.
+    /// The file with the tokens of a login, and the issuer, if the configuration names one.
     Login(TokenFile, Option<SecureUrl>),
 }
 
-/// What is known of the issuer.
+/// What the source knows about the issuer.
 #[derive(Default)]
 struct State {
-    /// `None` before the first token, and after a failure.
+    /// The state of `rmcp` for the issuer; `None` before the first token, and after a failure.
     connected: Option<Connected>,
     /// The failure of the last attempt, and its number.
     failure: Option<(u64, TokenError)>,
@@ -76,8 +77,8 @@ impl TokenSource {
         Self::new(GrantKind::ClientCredentials(credentials), server, agent)
     }
 
-    /// Creates a source for a server from the tokens of a login, which the file has. They are refreshed in the file. If
-    /// `issuer` is given, the login must have been there.
+    /// Creates a source for a server from the tokens of a login, which are stored in `file`. Refreshed tokens are
+    /// written to the file. If `issuer` is given, the login must have been at this issuer.
     #[must_use]
     pub fn with_login(
         file: TokenFile,
@@ -98,7 +99,7 @@ impl TokenSource {
         }))
     }
 
-    /// Returns the token for the next request: the last one, or another one if that is about to expire.
+    /// Returns the token for the next request: the last one, or a new one if the last one is about to expire.
     ///
     /// # Errors
     /// If the issuer gives no token, or the login has ended.
@@ -106,7 +107,7 @@ impl TokenSource {
         self.token_other_than(None).await
     }
 
-    /// Returns another token than `rejected`, which the server has not accepted.
+    /// Returns a token other than `rejected`, which the server has not accepted.
     ///
     /// # Errors
     /// As for [`token`](Self::token).
@@ -114,13 +115,15 @@ impl TokenSource {
         self.token_other_than(Some(rejected.clone())).await
     }
 
-    /// Returns another token than `rejected`, if that is given. Callers that wait while an attempt fails share its
-    /// failure: otherwise each of them would wait for an issuer that does not answer.
+    /// Returns a token other than `rejected`, if a rejected token is given, and the token for the next request
+    /// otherwise. Callers that were waiting when an attempt failed receive the failure of that attempt: otherwise each
+    /// of them would wait in turn for an issuer that does not answer.
     async fn token_other_than(&self, rejected: Option<AccessToken>) -> Result<AccessToken, TokenError> {
+        // The attempts that ended before this call: a failure of a later one is shared.
         let ended = self.0.attempts.load(Ordering::Acquire);
         let source = Arc::clone(&self.0);
-        // A task of its own: if the caller stops waiting while the issuer replaces a refresh token, the new one must
-        // reach the file.
+        // Runs in a task of its own: even if the caller stops waiting while the issuer replaces a refresh token, the
+        // new refresh token must reach the file.
         let task = tokio::spawn(async move {
             let mut state = source.state.lock().await;
             if let Some((number, failure)) = &state.failure
@@ -143,7 +146,7 @@ impl TokenSource {
 }
 
 impl SharedSource {
-    /// Returns the address for errors that occur before the issuer is known.
+    /// Returns the address that errors name before the issuer is known: for a login, the address of the server.
     fn issuer(&self) -> &SecureUrl {
         match &self.grant {
             GrantKind::ClientCredentials(credentials) => &credentials.issuer,
@@ -151,7 +154,8 @@ impl SharedSource {
         }
     }
 
-    /// Returns a token other than `rejected`.
+    /// Returns a token other than `rejected`: the last one, if it is still valid, and otherwise a new one of the issuer.
+    /// `connected` is the state for the issuer, which is created if it is `None`.
     async fn obtain(
         &self,
         connected: &mut Option<Connected>,
@@ -164,7 +168,7 @@ impl SharedSource {
                 GrantKind::Login(file, issuer) => self.open(file, issuer.as_ref()).await?,
             }),
         };
-        // A failure that an earlier request has left behind is not that of this one.
+        // Removes the failure of an earlier request, so that it is not taken for one of this request.
         connected.client.take_failure();
         let manager = &connected.manager;
         // For a login, this refreshes a token that is about to expire.
@@ -215,6 +219,7 @@ impl SharedSource {
         Ok(Connected { manager, client, issuer: login.issuer })
     }
 
+    /// Returns the client credentials in the form of `rmcp`, for tokens that this server accepts.
     fn config(&self, credentials: &ClientCredentials) -> ClientCredentialsConfig {
         ClientCredentialsConfig::ClientSecret {
             client_id: credentials.client_id.clone(),
@@ -226,7 +231,7 @@ impl SharedSource {
 }
 
 impl Connected {
-    /// Returns the error about the issuer for one of `rmcp`.
+    /// Returns the error about the issuer for an error of `rmcp`.
     fn failed(&self, problem: &AuthError) -> TokenError {
         match problem {
             AuthError::TokenRefreshRejected(_) => error(&self.issuer, TokenFailure::LoginEnded),

@@ -170,7 +170,8 @@ impl AnalysisInputs {
 }
 
 /// Evaluates the rules of a policy over the events of a run, without the interpreter's lock, and converts the result.
-/// Raises `TraceError` if the events do not form a trace, for example because a parent is unknown.
+/// Implements `Policy.analyze`. Raises `TraceError` if the events do not form a trace, for example because a parent is
+/// unknown.
 fn analyze(
     py: Python<'_>,
     policy: &Policy,
@@ -200,7 +201,7 @@ fn analyze(
 impl PyPolicy {
     /// Finds all matches of the rules in a recorded run: a `Trace`, or a list of messages. `parameters` are the values
     /// of `input.NAME`, `predicates` the functions that answer extern predicates, and `fuel` is the number of
-    /// evaluation steps that the analysis may spend. For a rule that needs more steps, the result has a `Failure`.
+    /// evaluation steps that the analysis may spend. A rule that needs more steps is a `Failure` in the result.
     #[pyo3(signature = (trace, *, parameters=None, predicates=None, fuel=None))]
     fn analyze(
         &self,
@@ -215,8 +216,8 @@ impl PyPolicy {
         analyze(py, &self.inner, entries, &inputs)
     }
 
-    /// Finds the tools, arguments, fields and roles that the policy names and that do not occur in these recorded runs,
-    /// as warnings: such a name may be misspelt.
+    /// Returns a warning for each tool, argument, field or role that the policy names and that occurs in none of these
+    /// recorded runs: the name may be misspelt.
     fn check_against(&self, py: Python<'_>, traces: Vec<Py<PyTrace>>) -> PyResult<Vec<PyDiagnostic>> {
         let mut occurrences = Occurrences::new();
         for recorded in &traces {

@@ -1,5 +1,5 @@
-//! Gives Python the class `Attribution`, by which a program reports what a call depends on, and converts it for the
-//! monitor.
+//! Gives Python the class `Attribution`, by which a program reports what a call depends on, and converts attributions
+//! for the monitor.
 //!
 //! Parts of events are given by their paths, and are looked up in a session only when a call is judged, so one
 //! attribution can be used in several sessions. `Monitor.judge`, `Monitor.record` and influence methods in Python take
@@ -25,8 +25,8 @@ const MAX_NAMES: usize = 64;
 static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
 /// Returns the name or the description of a method as a text that lives as long as the program, which the core
-/// requires. Equal texts are stored once. Each takes memory until the program ends, so there are at most [`MAX_NAMES`];
-/// instead of a further one, the result is `python`.
+/// requires. Equal texts are stored once. Each takes memory until the program ends, so at most [`MAX_NAMES`] are
+/// stored; after that, the result for a new text is `python`.
 pub(crate) fn lasting_name(name: &str) -> &'static str {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     match names.get(name) {
@@ -62,7 +62,7 @@ enum Dependency {
     Hidden,
     /// Regions: for each, the index of its event and the path of the part.
     Regions(Vec<(usize, String)>),
-    /// The label of a view, in names.
+    /// A view: the model was shown only what flows to this label, which is given by its names.
     View(Value),
 }
 
@@ -91,11 +91,11 @@ fn dependency(given: &Bound<'_, PyAny>) -> PyResult<Dependency> {
 
 #[pymethods]
 impl PyAttribution {
-    /// Creates an attribution: what the decision to call depends on, and each named argument. A dependency is
-    /// `"everything"` that the agent has seen; `"hidden"`, something that was hidden from the model, so that the model
-    /// cannot have written the call; the `Label` of a view, if the model was shown only what flows to it; or a list of
-    /// regions `(event, path)`. An argument that is not named depends on the view if the decision does, and otherwise
-    /// on everything.
+    /// Creates an attribution: `decision` is what the decision to call depends on, and `arguments` what each named
+    /// argument depends on. A dependency has one of four forms: `"everything"`, all that the agent has seen;
+    /// `"hidden"`, something that was hidden from the model, so that the model cannot have written the call; a `Label`,
+    /// if the model was shown only what flows to it (a view); or a list of regions `(event, path)`. An argument that is
+    /// not named depends on the view if the decision does, and otherwise on everything.
     ///
     /// `method` names the influence method in verdicts, and `hidden` is the number of regions that were hidden from the
     /// decision.

@@ -1,6 +1,7 @@
-//! Converts what models write and what they are sent between Python objects and the types of `flowgate_lm::chat`: the
-//! class `Completion`. Requests and answers are bodies in the wire formats of providers, which a program passes to and
-//! from the clients of those providers. `conversation` and `need` call its functions.
+//! Converts messages of models and requests to models between Python objects and the types of `flowgate_lm::chat`, and
+//! gives Python the class `Completion` (what a model wrote). Requests and answers are bodies in the wire formats of
+//! providers: a program passes them to the clients of these providers, and receives them from these clients.
+//! `conversation` and `need` call the functions.
 
 use std::collections::HashSet;
 
@@ -91,8 +92,8 @@ impl PyCompletion {
     }
 }
 
-/// Returns the ids of the calls of a message. A call without one gets `call_N`, where N is its position, or the next
-/// number that no other call has. Ids only have to differ within one message.
+/// Returns the ids of the calls of a message. A call without an id gets `call_N`, where N is the position of the call
+/// from 1, or a greater number if another call has that id. Ids only have to differ within one message.
 fn with_new_ids(given: Vec<Option<String>>) -> Vec<String> {
     let mut taken: HashSet<String> = given.iter().flatten().cloned().collect();
     let mut unused = |position: usize| {
@@ -132,9 +133,9 @@ pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
     api.decode_response(&value).map_err(|error| FlowgateError::new_err(error.to_string()))
 }
 
-/// Returns the body of a request to a model, for a client of the provider that sends it: without `stream`, and without
-/// `model` if none is given, since the program chooses these when it sends the request. Raises `ValueError` if the
-/// format cannot express the request.
+/// Returns the body of a request to a model, which the program sends with a client of the provider. The body has no
+/// `stream`, and no `model` if none is given, since the program chooses these itself. Raises `ValueError` if the format
+/// cannot express the request.
 pub(crate) fn request_body<'py>(
     py: Python<'py>,
     request: &Request,

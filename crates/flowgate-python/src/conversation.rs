@@ -1,7 +1,8 @@
 //! Gives Python guarded conversations with a model: the class `Conversation`.
 //!
-//! It wraps `flowgate_guard::conversation`, a state machine without I/O: it returns what it needs next, such as an
-//! answer of the model, and its driver passes that in. The class `flowgate.Guard`, in Python, is such a driver.
+//! The class wraps `flowgate_guard::conversation`, a state machine without I/O. A conversation says what it needs next,
+//! such as an answer of the model, and its driver obtains that and passes it in. The class `flowgate.Guard`, in Python,
+//! is such a driver. The classes of the needs are in `need`.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -39,7 +40,8 @@ pub(crate) struct PyConversation {
     session: Arc<Session>,
     /// The number of the latest need; earlier ones can no longer be answered.
     latest: Arc<AtomicU64>,
-    /// The prefixes by which a client marks the tools of servers, and the servers, the longest prefix first.
+    /// Pairs of a prefix, by which the client marks the tools of a server, and the name of the server; the longest
+    /// prefix comes first.
     prefixes: Vec<(String, String)>,
     /// The names by which the client of the last request calls its tools.
     names: Mutex<HashMap<Tool, String>>,
@@ -206,8 +208,8 @@ impl PyConversation {
         })
     }
 
-    /// The greatest label of what the lowest steps are shown: those that a turn begins with, before the method raises
-    /// the label.
+    /// The base label, at which the steps of each turn start. A step at the base label is shown only what flows to it;
+    /// the method can show later steps more.
     #[getter]
     fn base_label(&self, py: Python<'_>) -> PyResult<PyLabel> {
         let names = self.with(py, |conversation| {
@@ -243,7 +245,7 @@ impl PyConversation {
         completion::request_body(py, &view.request, completion::api(api)?, model)
     }
 
-    /// Returns what is hidden from the lowest steps of a turn, and why: for each item what is hidden, its label, and
+    /// Returns what is hidden from the steps at the base label, and why: for each item what is hidden, its label, and
     /// the cause.
     fn hidden_items(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<String>, String)>> {
         let items = self.session.with(py, |state| match state {
@@ -307,11 +309,11 @@ impl PyConversation {
             let State::Conversation(chat) = state else { return Ok(()) };
             let Chat { conversation, client, history } = &mut **chat;
             conversation.offer_tools(tools)?;
-            // The names belong to the tools on offer, so they are replaced as soon as these are.
+            // The client's names belong to the tools on offer, so they are replaced together with these tools.
             *client_names.lock().unwrap_or_else(PoisonError::into_inner) = names;
             conversation.set_sampling(received.request.sampling.clone());
-            // Both also return an upper bound on the bits that they reveal about remembered texts. It is a metric of
-            // the gateway; Python has none.
+            // Both functions also return an upper bound on the bits that their work reveals about remembered texts. The
+            // gateway reports these bits as a metric; the Python package has no metrics.
             let _summary = conversation.accept_messages(client, history, &received.request.messages)?;
             conversation.set_output_format(client, history, received.request.format).map(|_bits| ())
         })?;
@@ -319,8 +321,8 @@ impl PyConversation {
     }
 
     /// Returns a turn as the answer that the client of `accept_request` receives, as the provider would send it, and
-    /// remembers that the client has received it. `id`, `model` and `created` (seconds since 1970) are the fields of
-    /// the same names in the answer.
+    /// records that the client has received this answer. `id`, `model` and `created` (seconds since 1970) are the
+    /// fields of the same names in the answer.
     #[pyo3(signature = (turn, api="openai", *, id="flowgate", model="", created=0))]
     fn respond<'py>(
         &self,
@@ -421,7 +423,7 @@ fn offered_tools(tools: &[Bound<'_, PyAny>]) -> PyResult<Vec<OfferedTool>> {
 fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool> {
     let given = given.cast::<PyDict>().map_err(|_| {
         PyTypeError::new_err(format!(
-            "`tools[{index}]` is not a dict with `tool`, `description` and `parameters`"
+            "`tools[{index}]` is not a dict: pass a dict with `tool`, `description` and `parameters`"
         ))
     })?;
     // A field with the value `None` is absent.

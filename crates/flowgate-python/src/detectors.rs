@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 #[pyclass(frozen, get_all, eq, module = "flowgate.detectors", name = "Match")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PyMatch {
-    /// The name of the kind; of a link, its address.
+    /// The name of the kind; for a link or an image, its address.
     kind: String,
     start: usize,
     end: usize,

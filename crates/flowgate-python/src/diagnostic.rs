@@ -1,5 +1,5 @@
-//! Gives Python the errors and warnings of the compiler about a policy: the class `Diagnostic`. `Policy` returns them
-//! as warnings, and the exception `PolicyError` contains them as errors.
+//! Gives Python the errors and warnings of the compiler about a policy: the class `Diagnostic`. `Policy.warnings` and
+//! the checks of `Policy` return warnings; the exception `PolicyError` contains the errors.
 
 use flowgate::policy::{Diagnostic, PolicySource, Severity};
 use pyo3::prelude::*;
@@ -28,8 +28,8 @@ pub(crate) struct PyDiagnostic {
 
 impl PyDiagnostic {
     /// Converts a diagnostic: adds its position, and an excerpt with the lines that it is about. `source` is the policy
-    /// with the files that it imports. `path` is the policy's own file, which is the file of a position that is in no
-    /// imported one.
+    /// with the files that it imports. `path` is the policy's own file: the file of each position that is not in an
+    /// imported file.
     pub(crate) fn of(found: &Diagnostic, source: &PolicySource, path: Option<&str>) -> Self {
         let position = source.locate(found.span.start);
         // The text of the file that the span is in, and the span in this file.
@@ -39,7 +39,8 @@ impl PyDiagnostic {
             code: found.code,
             severity: match found.severity {
                 Severity::Warning => "warning",
-                // What this version does not know may stop the policy from compiling.
+                // `Severity` is non-exhaustive. A severity that is not known here counts as an error, the cautious
+                // choice.
                 _ => "error",
             },
             file: position.file.or(path).map(str::to_owned),

@@ -1,5 +1,6 @@
-//! Creates events from the arguments of Python methods, and adds them to a session. `Monitor` and `Trace` share it, so
-//! that both accept the same arguments; `AuthorizedCall` adds the output of its call with it.
+//! Creates events from the arguments of Python methods, and adds events to a session. `Monitor` and `Trace` create
+//! their events with the same functions, so that both accept the same arguments. `Monitor` and `AuthorizedCall` add
+//! events to their session with [`push`].
 
 use std::sync::Arc;
 
@@ -50,9 +51,9 @@ pub(crate) fn message(role: &str, content: &Bound<'_, PyAny>) -> PyResult<Messag
     Ok(Message::new(role, values::to_json(content, "content")?))
 }
 
-/// Creates a call. The arguments are a dict, or the JSON text that a model wrote; an ambiguous text makes the call
-/// malformed, which denies: two readers could understand a duplicate key or a large number differently. Without
-/// arguments, the call has an empty object.
+/// Creates a call. The arguments are a dict, or the JSON text that a model wrote. Arguments that two parsers of JSON
+/// could read differently, because of a duplicate key or a large number, make the call malformed, and the monitor
+/// denies it. Without arguments, the call has an empty object.
 pub(crate) fn call(tool: Tool, arguments: Option<&Bound<'_, PyAny>>, id: String) -> PyResult<Call> {
     let Some(arguments) = arguments else { return Ok(Call { id, tool, arguments: Ok(Map::new()) }) };
     if let Ok(text) = arguments.extract::<&str>() {
@@ -62,7 +63,7 @@ pub(crate) fn call(tool: Tool, arguments: Option<&Bound<'_, PyAny>>, id: String)
     if arguments.values().all(values::is_exact) {
         return Ok(Call { id, tool, arguments: Ok(arguments) });
     }
-    // The reader of JSON explains which numbers are not exact.
+    // A number is too large to be exact. `from_json` makes the call malformed, with an error about the number.
     Ok(Call::from_json(id, tool, &Value::Object(arguments).to_string()))
 }
 

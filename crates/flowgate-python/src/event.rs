@@ -72,7 +72,7 @@ impl PyEvent {
         })
     }
 
-    /// The tool of a call, of an output, or that is described; `None` for a message.
+    /// The tool of a call, an output or a tool description; `None` for a message.
     #[getter]
     fn tool(&self, py: Python<'_>) -> PyResult<Option<PyTool>> {
         self.read(py, |event, monitor| {
@@ -239,7 +239,7 @@ impl PyPart {
         self.span
     }
 
-    /// The label, one phrase for each dimension.
+    /// The label: one text for each dimension, such as `untrusted` or `readers(ann)`.
     #[getter]
     fn label(&self) -> Vec<String> {
         self.label.clone()

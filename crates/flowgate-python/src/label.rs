@@ -25,8 +25,8 @@ pub(crate) struct PyLabel {
 }
 
 impl PyLabel {
-    /// Creates the label that these names represent, or the next greater one if there is none. The names are converted
-    /// to bits and back, so that equal labels have equal names.
+    /// Creates the label that these names represent or, if there is none, the next greater label. The names are
+    /// converted to bits and back, so that equal labels have equal names.
     pub(crate) fn new(policy: Arc<Policy>, names: &Value) -> Self {
         let space = policy.space();
         let mut table = NameTable::new(space);
@@ -55,7 +55,7 @@ impl PyLabel {
         Ok((left, right, table))
     }
 
-    /// Returns the label in the words of the policy, one phrase for each dimension.
+    /// Returns the label in the words of the policy: one text for each dimension, such as `untrusted`.
     fn phrases(&self) -> Vec<String> {
         let space = self.policy.space();
         let mut table = NameTable::new(space);
@@ -87,7 +87,7 @@ impl PyLabel {
         values::from_json(py, &self.names)
     }
 
-    /// The label in the words of the policy, one phrase for each dimension.
+    /// The label in the words of the policy: one text for each dimension, such as `untrusted` or `readers(ann)`.
     #[getter]
     fn description(&self) -> Vec<String> {
         self.phrases()
@@ -174,9 +174,9 @@ pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<V
     from_dimensions(policy, &by_dimension(policy, elements)?)
 }
 
-/// Returns the elements by their dimensions: all elements of a set, and one element of an order. Raises `ValueError`
-/// for an unknown element, and for two elements of one order, since a program that names both does not say which one it
-/// means.
+/// Sorts elements by their dimensions. The result has for each dimension a list of elements if it is a set, or one
+/// element if it is an order. Raises `ValueError` for an unknown element, and for two elements of one order, since a
+/// program that names both does not say which one it means.
 fn by_dimension(policy: &Policy, elements: Vec<String>) -> PyResult<Map<String, Value>> {
     // For each dimension, by its name: the list of its elements, or its one element.
     let mut names = Map::new();

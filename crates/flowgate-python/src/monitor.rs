@@ -1,5 +1,5 @@
 //! Gives Python one session under a policy, which labels events and judges calls: the class `Monitor`. A program that
-//! drives its model itself uses it alone; a `Conversation` has one too.
+//! drives its model itself uses only a `Monitor`; the session of a `Conversation` is accessible as a `Monitor` too.
 //!
 //! The methods convert arguments and results, and run on the shared state in `session`. The verdicts are created in
 //! `verdict`.
@@ -290,9 +290,10 @@ impl PyMonitor {
         values::from_json(py, &Value::Array(list))
     }
 
-    /// Returns what the policy lets the arguments of a tool be, as a dict: under `payload`, those that hidden text may
-    /// choose; under `consent`, those with a standing consent; and under `endorsed`, those that the policy endorses if
-    /// their values have some form, each with an upper bound on what the author of the value can choose, in bits.
+    /// Returns, as a dict, the arguments of a tool for which the policy makes an exception. `payload` lists the
+    /// arguments that may be filled with hidden text, and `consent` those with a standing consent. `endorsed` has the
+    /// arguments whose values the policy endorses if they have some form, each with an upper bound, in bits, on what
+    /// the author of the value can choose.
     fn argument_rights<'py>(&self, py: Python<'py>, tool: ToolArgument) -> PyResult<Bound<'py, PyDict>> {
         let rights = self.session.monitor(py, |monitor| {
             json!({
@@ -323,8 +324,8 @@ impl PyMonitor {
         })
     }
 
-    /// Returns the least label that every output of the tool carries. Rules can stop an output, and whether one is
-    /// stopped reveals what the rules have read.
+    /// Returns the least label that every output of the tool carries. It can be above bottom, because rules can stop an
+    /// output, and whether they do reveals something about what they have read.
     fn output_floor(&self, py: Python<'_>, tool: ToolArgument) -> PyResult<PyLabel> {
         // The closure always returns a label, so the default does not occur; null is read as the top.
         self.to_python_label(py, |monitor| Some(monitor.output_floor(&tool.0))).map(|label| {
@@ -438,9 +439,9 @@ impl PyMonitor {
     }
 }
 
-/// Converts an attribution that a program gave to one for the session of `monitor`. Without one, the call counts as
-/// depending on everything that its agent has seen, the cautious assumption. The error message names a region that
-/// does not exist.
+/// Converts an attribution that a program gave to one for the session of `monitor`. Without an attribution, the call
+/// counts as depending on everything that its agent has seen, which is the cautious assumption. If the attribution
+/// names a region that does not exist, the error message names the region.
 fn resolve(given: Option<&PyAttribution>, monitor: &mut Monitor) -> Result<Attribution, String> {
     given.map_or_else(|| Ok(Attribution::everything()), |given| given.resolve(monitor))
 }

@@ -142,12 +142,12 @@ impl PyComplete {
         })
     }
 
-    /// Reports that the model gave no answer. Returns whether the turn continues: after a failure on hidden text it
-    /// does, since the failure would reveal a fact about that text; otherwise the turn has ended, and the caller
-    /// reports the failure.
+    /// Reports that the model gave no answer. Returns whether the turn continues. It continues if the step may have
+    /// been shown hidden text, since the end of the turn would reveal a fact about that text. Otherwise, the turn has
+    /// ended, and the caller reports the failure.
     fn fail(slf: &Bound<'_, Self>) -> PyResult<bool> {
         slf.as_super().get().answer(slf.py(), |conversation| {
-            // The step may be shown more than the lowest steps are.
+            // A step above the base label may have been shown hidden text, which the failure can depend on.
             let continues = conversation.is_raised();
             if continues {
                 conversation.fail_completion()
@@ -207,7 +207,7 @@ impl PyFill {
     }
 }
 
-/// The tool, the arguments and the summary of a question that will be asked.
+/// The tool, the arguments and the summary of a question that is expected to follow.
 type UpcomingQuestion = (PyTool, Py<PyAny>, String);
 
 /// A person must decide on a call.
@@ -243,7 +243,7 @@ impl PyApprove {
         self.request.evidence.clone()
     }
 
-    /// The label of the call, one phrase for each dimension.
+    /// The label of the call: one text for each dimension, such as `untrusted`.
     #[getter]
     fn label(&self) -> Vec<String> {
         self.request.label.clone()

@@ -79,8 +79,8 @@ impl PyPolicy {
         self.inner.source()
     }
 
-    /// The digest of the texts of all files. Policies with the same digest have the same texts; the gateway states that of
-    /// its policy.
+    /// The digest of the texts of all files. Policies with the same digest have the same texts; the gateway states that
+    /// of its policy.
     #[getter]
     fn digest(&self) -> String {
         policy_digest(&self.inner)
@@ -147,8 +147,8 @@ impl PyPolicy {
         Ok(PyLabel::new(Arc::clone(&self.inner), &label::read(&self.inner, label)?))
     }
 
-    /// Returns the label that another session of the policy has given as names, such as `Label.names`. A dimension that is
-    /// missing or malformed is top, so the result is never less than that label.
+    /// Returns the label that another session of the policy has given as names, such as `Label.names`. A dimension that
+    /// is missing or malformed is top, so the result is never less than that label.
     fn label_from_names(&self, names: &Bound<'_, PyDict>) -> PyResult<PyLabel> {
         let names = Value::Object(values::to_object(names, "names")?);
         Ok(PyLabel::new(Arc::clone(&self.inner), &names))
@@ -160,9 +160,10 @@ impl PyPolicy {
         self.inner.argument_role(&tool.0, argument).map(ArgumentRole::name)
     }
 
-    /// Finds tools and arguments in the policy that these descriptions of tools do not have, which may be misspelt. The
-    /// descriptions are dicts with `name`, `description` and `inputSchema`, or as OpenAI's and Anthropic's clients send
-    /// them. `server` is the server of the tools; without it, they are the agent's own.
+    /// Returns a diagnostic for each tool and argument that the policy names and that these descriptions of tools do
+    /// not have: the name may be misspelt. The descriptions are dicts with `name`, `description` and `inputSchema`, or
+    /// as OpenAI's and Anthropic's clients send them. `server` is the server of the tools; without it, they are the
+    /// agent's own.
     #[pyo3(signature = (tools, *, server=None))]
     fn check_tools(&self, tools: &Bound<'_, PyAny>, server: Option<&str>) -> PyResult<Vec<PyDiagnostic>> {
         // The form of an MCP server's list of tools, which the reader of descriptions accepts as text.

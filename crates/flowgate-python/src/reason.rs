@@ -2,7 +2,7 @@
 //! return them:
 //!
 //! * `Reason` says why a call is not simply permitted, with the statement of the policy and the part of the call.
-//! * `Region` is a part of an event that brought its label into the call.
+//! * `Region` is a part of an event from which the call has its label.
 //! * `Finding` says what a rule found about an event that can no longer be stopped.
 
 use std::sync::Arc;
@@ -19,13 +19,12 @@ pub(crate) struct PyRegion {
     event: usize,
     path: String,
     span: Option<(usize, usize)>,
-    /// The label of the region, one phrase for each dimension that exceeds what is required.
+    /// The label of the region: one text, such as `untrusted`, for each dimension that exceeds the requirement.
     label: Vec<String>,
 }
 
 impl PyRegion {
-    /// Converts a region. `label` has a phrase for each dimension in which the region's label exceeds the
-    /// requirement.
+    /// Converts a region. `label` has one text for each dimension in which the region's label exceeds the requirement.
     pub(crate) fn of(region: &Region, label: &[String]) -> Self {
         Self {
             event: region.event.0,
@@ -129,7 +128,7 @@ impl PyReason {
         self.reason.required.clone()
     }
 
-    /// The regions that brought the label in, nearest first.
+    /// The regions from which the part has its label, nearest first.
     #[getter]
     fn regions(&self) -> Vec<PyRegion> {
         self.reason.regions.iter().map(|(region, label)| PyRegion::of(region, label)).collect()

@@ -139,7 +139,7 @@ impl PyJudgedCall {
         self.reasons.clone()
     }
 
-    /// The label of the call, one phrase for each dimension.
+    /// The label of the call: one text for each dimension, such as `untrusted`.
     #[getter]
     fn label(&self) -> Vec<String> {
         self.label.clone()

@@ -23,8 +23,7 @@ pub(crate) enum State {
     Conversation(Box<Chat>),
 }
 
-/// A conversation, and what is known of the client whose requests it accepts: the client's profile and the history that
-/// it holds.
+/// A conversation, with the profile of the client whose requests it accepts, and the chat as this client holds it.
 pub(crate) struct Chat {
     pub(crate) conversation: Conversation,
     pub(crate) client: ClientProfile,
@@ -32,7 +31,7 @@ pub(crate) struct Chat {
 }
 
 impl State {
-    /// Returns the monitor, alone or of the conversation.
+    /// Returns the monitor of the session.
     pub(crate) fn monitor(&self) -> &Monitor {
         match self {
             Self::Monitor(monitor) => monitor,
@@ -40,7 +39,7 @@ impl State {
         }
     }
 
-    /// Returns the monitor, alone or of the conversation, so that it can be changed.
+    /// Returns the monitor of the session, so that it can be changed.
     pub(crate) fn monitor_mut(&mut self) -> &mut Monitor {
         match self {
             Self::Monitor(monitor) => monitor,

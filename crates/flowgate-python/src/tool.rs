@@ -1,5 +1,5 @@
-//! Gives Python the identity of a tool, its name and its server: the class `Tool`; and reads tools in the arguments of
-//! other classes.
+//! Gives Python the class `Tool`: the name of a tool and of the server that offers it. Also reads the tools that other
+//! classes accept as arguments ([`ToolArgument`]).
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 

@@ -176,7 +176,7 @@ impl PyTurn {
 pub(crate) struct PyReply {
     /// The text; empty if it is withheld.
     text: String,
-    /// The label, one phrase for each dimension.
+    /// The label: one text for each dimension, such as `untrusted`.
     label: Vec<String>,
     /// The messages of the rules that withhold the reply.
     withheld: Vec<String>,
@@ -225,7 +225,7 @@ impl PyCallVerdict {
         self.call.reasons.iter().map(|reason| PyReason::new(reason.clone(), &self.policy)).collect()
     }
 
-    /// The label of the call, one phrase for each dimension.
+    /// The label of the call: one text for each dimension, such as `untrusted`.
     #[getter]
     fn label(&self) -> Vec<String> {
         self.call.label.clone()

@@ -1,8 +1,9 @@
 //! Converts values between Python and JSON.
 //!
 //! The conversion is strict: a value that JSON cannot express without loss is an error that names the part, since what
-//! was judged must be what runs. Objects with `model_dump`, such as those of pydantic and of the clients of model
-//! providers, are converted by it. Every class of the package uses these functions for its arguments and results.
+//! was judged must be what runs. Objects with a method `model_dump`, such as those of pydantic and of the clients of
+//! model providers, are converted by this method. Every class of the package uses these functions for its arguments and
+//! results.
 
 use std::fmt::Write as _;
 

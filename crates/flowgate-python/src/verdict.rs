@@ -100,7 +100,7 @@ impl PyVerdict {
         self.why_text()
     }
 
-    /// The label of the call, one phrase for each dimension.
+    /// The label of the call: one text for each dimension, such as `untrusted`.
     #[getter]
     fn label(&self) -> Vec<String> {
         self.judgement.label.clone()
@@ -151,7 +151,7 @@ impl PyVerdict {
 #[pyclass(frozen, extends = PyVerdict, module = "flowgate", name = "Permit")]
 pub(crate) struct PyPermit {
     session: Arc<Session>,
-    /// None after the permit was used or given up.
+    /// The permit; `None` after it was used or given up.
     permit: Mutex<Option<Permit>>,
     /// The call that a `with` statement runs or has run.
     running: Mutex<Option<Py<PyAuthorizedCall>>>,
@@ -211,8 +211,8 @@ impl PyPermit {
         Ok(call)
     }
 
-    /// Records that the call has failed, unless an output or an error of its tool was recorded: as far as the session
-    /// knows, the tool may have had any effect.
+    /// Records that the call has failed, unless an output or an error of its tool was recorded, so that every call of a
+    /// `with` statement has an outcome. A failed call may have had any effect.
     #[pyo3(signature = (kind, error, traceback))]
     fn __exit__(
         &self,
@@ -235,7 +235,7 @@ impl PyPermit {
 #[pyclass(frozen, extends = PyVerdict, module = "flowgate", name = "Confirm")]
 pub(crate) struct PyConfirm {
     session: Arc<Session>,
-    /// None after the question was answered.
+    /// The question; `None` after it was answered.
     question: Mutex<Option<Question>>,
     is_grantable: bool,
     /// What a person is shown; computed when it is first read, since it searches the trace.
@@ -463,7 +463,8 @@ pub(crate) fn to_python(
     })
 }
 
-/// Creates a `Permit`, which can be used once; `call` is what it shows as its call.
+/// Creates a `Permit`, which can be used once. `call` is the permitted call, whose tool and arguments the `Permit`
+/// shows.
 fn permit(
     py: Python<'_>,
     session: &Arc<Session>,

@@ -1,8 +1,9 @@
-//! Evaluates the rules of a policy over a finished trace: returns all matches with the locations that they concern.
+//! Evaluates the rules of a policy over a finished trace, and returns all matches with the locations that they concern.
 //!
-//! This is the offline use of policies in *AI Agents with Formal Security Guarantees*, over logged traces: the policy
-//! API of the gateway, the command `flowgate analyze` and the Python package call it. The
-//! [`monitor`](crate::monitor) is the online use, before a call runs.
+//! This is the offline use of a policy, over logged traces, as in *AI Agents with Formal Security Guarantees*. The
+//! policy API of the gateway, the command `flowgate analyze` and the Python package call [`analyze`] or
+//! [`analyze_trace`]. The [`monitor`](crate::monitor) is the online use: it evaluates rules before a call runs. The
+//! submodule `violations` converts matches to [`Violation`]s.
 
 mod violations;
 
@@ -64,20 +65,20 @@ pub struct EvaluationFailure {
 
 /// The reason why a rule could not be evaluated.
 ///
-/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added.
+/// The enum is exhaustive on purpose: a program that matches on it must be changed when a variant is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvaluationFailureKind {
-    /// It reads a parameter (`input.NAME`) that was not given; the message is its name.
+    /// The rule reads a parameter (`input.NAME`) that was not given. The message is the name of the parameter.
     MissingParameter,
-    /// The fuel is spent.
+    /// The fuel of the analysis is spent.
     Fuel,
-    /// It has more matches than can be listed.
+    /// The rule has matches beyond the maximum number of listed violations.
     TooMany,
-    /// It accesses a method or a field that is never available.
+    /// The rule accesses a method or a field that is never available.
     Unavailable,
-    /// It reads a field that events of the kind do not have.
+    /// The rule reads a field that events of this kind do not have.
     Attribute,
-    /// The types of its values do not allow an operation.
+    /// An operation of the rule cannot be applied to values of these types, or a value that it needs is missing.
     Type,
 }
 
@@ -102,9 +103,10 @@ pub struct AnalysisOptions {
     pub parameters: Map<String, Value>,
     /// The evaluation steps that the analysis may spend, for all events together.
     pub fuel: u64,
-    /// The answers of the program to `extern` predicates of the policy.
+    /// The embedding program's answers to the `extern` predicates of the policy.
     pub predicates: Predicates,
-    /// The maximum number of violations that are listed. A rule with a match beyond it is also reported as a failure.
+    /// The maximum number of violations that are listed. A rule with a match beyond this number is reported as a
+    /// failure.
     pub violations: usize,
 }
 
@@ -139,7 +141,7 @@ impl std::error::Error for TraceError {
 /// do not read labels.
 ///
 /// # Errors
-/// If an event names a parent that is not in the trace, has a name that is taken, or exceeds the maximum number of
+/// If an event names a parent that is not in the trace, has the name of another event, or exceeds the maximum number of
 /// agents.
 pub fn build_trace(entries: impl IntoIterator<Item = TraceEntry>) -> Result<Trace, TraceError> {
     let mut trace = Trace::new();
@@ -147,8 +149,8 @@ pub fn build_trace(entries: impl IntoIterator<Item = TraceEntry>) -> Result<Trac
     Ok(trace)
 }
 
-/// Appends an entry to a trace as an event that has happened. All labels are bottom, since rules do not read labels.
-/// An output counts as the answer to the first call with its call id.
+/// Appends an entry to a trace as a completed event. All labels of the event are bottom, since rules do not read
+/// labels. An output counts as the answer to the first call in the trace that has the output's call id.
 ///
 /// # Errors
 /// If the event cannot have a position in the trace; see [`EventPositionError`].
@@ -194,8 +196,8 @@ pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &AnalysisOptions) 
     report.finish()
 }
 
-/// Evaluates like [`analyze`], but by exhaustive search: a test oracle for it. Its time is the number of events to the
-/// power of the number of variables.
+/// Evaluates like [`analyze`], but by exhaustive search: a test oracle for it. The time that it takes grows like the
+/// number of events to the power of the number of variables.
 ///
 /// # Errors
 /// If an event cannot have a position in the trace; see [`EventPositionError`].
@@ -216,8 +218,9 @@ pub fn analyze_naively(
     Ok(report.finish())
 }
 
-/// Evaluates the rules after each event of a growing trace, as a monitor does. Returns one analysis for each event. It
-/// lists the matches that the event completes, and those that arise because a `count` or `forall` counts the event.
+/// Evaluates the rules after each event of a growing trace, as a monitor does. Returns one analysis for each event.
+/// Each analysis lists the matches that its event completes, and those that arise because a `count` or `forall` counts
+/// the event.
 ///
 /// # Errors
 /// If an event cannot have a position in the trace; see [`EventPositionError`].
@@ -246,7 +249,8 @@ pub fn analyze_steps_naively(
     })
 }
 
-/// The evaluation of the rules for one new event, which reports its findings to a collector.
+/// A function that evaluates the rules for one new event. It spends the given fuel and reports its findings to the
+/// collector.
 type EventEvaluation<'s> = dyn FnMut(RuleContext<'_>, EventId, &mut u64, &mut ViolationCollector<'_>) + 's;
 
 /// Appends the entries to a trace one by one, and lets `step` evaluate the rules on each new event. Returns one

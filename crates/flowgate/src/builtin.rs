@@ -1,9 +1,10 @@
-//! Lists the functions that policies can call. The compiler looks up their names here, and the evaluator calls their
-//! implementations.
+//! Defines the built-in functions that policies can call, in one table. The compiler of policies looks up the names of
+//! functions in this table, and the evaluator calls their implementations.
 //!
-//! Each submodule implements one family of functions, except `date`, which parses dates for them. Each function is a
-//! row in the table of its family: a name, the number of arguments, one sentence of documentation, and the
-//! implementation. An implementation receives the evaluator (`e`) and the arguments of the call (`a`).
+//! Each submodule except `date` implements one family of functions, such as those on texts; `date` parses dates for the
+//! others. Each function is a row in the table of its family: a name, the number of arguments, one sentence of
+//! documentation, and the implementation. An implementation receives the evaluator (`e`) and the arguments of the call
+//! (`a`).
 //!
 //! If a function needs an argument whose value is missing, such as an absent key of a map, the function has no result.
 //! A rule then fails with an error, and a statement that grants something does not hold. In the dialect of invariant-ai
@@ -86,7 +87,7 @@ fn has_finding(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Resu
     Ok(false)
 }
 
-/// Returns the argument at `index`, in which references to parts of events are replaced by the values there; a missing
+/// Returns the argument at `index`, with references to parts of events replaced by the values of these parts; a missing
 /// value if there is no such argument.
 fn resolved_argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: usize) -> Result<Value> {
     arguments.get(index).map_or(Ok(Value::Absent), |value| evaluator.resolve(value))
@@ -119,8 +120,8 @@ fn type_error<T>(message: String) -> Result<T> {
 }
 
 /// Creates the row of a function that is called by its name, such as `len(x)`. `arguments` are the fewest and the most
-/// arguments; `doc` is the sentence of the reference page. The row has no names for arguments (`parameters`), so they
-/// are given by position alone.
+/// arguments; `doc` is the sentence of the reference page. The row has no names of parameters, so a policy can give the
+/// arguments only by position.
 const fn row(
     name: &'static str,
     arguments: (usize, usize),

@@ -127,8 +127,8 @@ fn pattern(tool: &Tool) -> Option<String> {
 }
 
 /// Returns the tools whose name in a statement would be ambiguous, each with the reason. Either two different
-/// descriptions have the same name, or a tool of the agent has the name of a tool of a server. A pattern names the tool
-/// of the agent without a server, and so matches both.
+/// descriptions have the same name, or a tool of the agent has the name of a tool of a server. A pattern for the tool
+/// of the agent names no server, and so matches both tools.
 fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
     // The first description of each tool.
     let mut known: BTreeMap<&Tool, &DescribedTool> = BTreeMap::new();
@@ -136,7 +136,8 @@ fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
     for tool in tools {
         match known.get(&tool.tool) {
             Some(first) if *first != tool => {
-                ambiguous.insert(&tool.tool, "it is described twice, and differently");
+                ambiguous
+                    .insert(&tool.tool, "the list has two different descriptions of it; remove one of them");
             }
             _ => {
                 known.insert(&tool.tool, tool);

@@ -1,9 +1,16 @@
-//! Evaluates the conditions and expressions of compiled policies over a trace. The monitor evaluates statements with
-//! it, and `rules` evaluates rules.
+//! Evaluates the conditions and expressions of compiled policies over a trace. The monitor uses the [`Evaluator`] for
+//! statements, and `rules` uses it for rules.
 //!
 //! Every step costs *fuel*, so that no policy and no trace can take unbounded time. An evaluation that exhausts its
 //! fuel fails, and no caller permits anything because of a failure. The evaluator records the regions that it reads,
 //! since a statement that lowers a label may read only regions at or below that label.
+//!
+//! * `search` finds the assignments of values to variables that satisfy the conditions of a query.
+//! * `expression` evaluates one expression. It calls `compare` for operators and tool patterns, `member` for fields,
+//!   indices and slices, `block` for `forall` and `count`, and `listed` for values that a trusted text lists.
+//! * `missing_values` decides the result of an operation on a missing or null value.
+//! * `text_locations` lists the texts in a value, and records the locations that a match concerns.
+//! * `function` defines the table of built-in functions, which `builtin` fills.
 
 mod block;
 mod compare;
@@ -83,10 +90,12 @@ pub(crate) struct RegionRead {
 /// The meaning of a missing value in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingValueMode {
-    /// It is `None`, which equals nothing else; an operation that needs a value, such as an order, has no result. For
-    /// rules, and for statements that are evaluated a second time for what they can only restrict.
+    /// A missing value is `None`, which equals nothing else; an operation that needs a value, such as an order, has no
+    /// result. This mode is for rules, and for the second evaluation of a statement, which counts undecided conditions
+    /// as satisfied where the statement can only restrict (`doubt_restricts`).
     IsNone,
-    /// The condition does not hold, negated or not. For statements that grant something.
+    /// A condition on a missing value does not hold, and neither does its negation. This mode is for statements that
+    /// grant something.
     FailsAll,
 }
 
@@ -301,8 +310,8 @@ impl<'a> Evaluator<'a> {
         reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
     }
 
-    /// Removes all recorded reads but the first `retained`, since the result no longer depends on them. While
-    /// `removed_label` is set, joins their labels into it and moves them to `removed_reads`.
+    /// Removes all recorded reads except the first `retained`, since the result no longer depends on them. While
+    /// `removed_label` is set, joins the labels of the removed reads into it and moves these reads to `removed_reads`.
     pub(crate) fn truncate_reads(&mut self, retained: usize) {
         let removed = self.reads.split_off(retained.min(self.reads.len()));
         if let Some(label) = self.removed_label {
@@ -329,8 +338,8 @@ impl<'a> Evaluator<'a> {
             Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
             Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
-            // A single block of text is represented by its text. In a rule, the content then has that block as its only
-            // item.
+            // A content that is a single block of text is represented by its text. In a rule, its only item is that
+            // block.
             Value::Node(event, node)
                 if self.is_sole_block(*event, *node) && self.missing == MissingValueMode::IsNone =>
             {

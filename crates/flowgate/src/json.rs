@@ -1,8 +1,8 @@
-//! Parses JSON strictly: rejects input that two parsers could read differently.
+//! Parses JSON strictly: [`parse`] rejects input that two parsers could read differently.
 //!
 //! `{"to":"bob","to":"mallory"}` may be one call to this parser and another to the tool. So duplicate keys are an
-//! error, and so are numbers outside I-JSON (RFC 7493) where numbers must reach the tool unchanged. Call arguments,
-//! recorded runs, lists of tools and messages of MCP are parsed in this way, and most other JSON from outside.
+//! error. Numbers outside I-JSON (RFC 7493) are an error as well where numbers must reach the tool unchanged. Call
+//! arguments, recorded runs, lists of tools, messages of MCP and most other JSON from outside are parsed in this way.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Number, Value};
 /// The largest integer that every JSON parser represents exactly (RFC 7493, section 2.2).
 const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
-/// The numbers that are accepted.
+/// The numbers that [`parse`] accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
     /// Every number that JSON allows.
@@ -22,7 +22,7 @@ pub enum Numbers {
     Exact,
 }
 
-/// An error of strict JSON; reports the location, never the content.
+/// An error of [`parse`]. It reports the location, never content of the parsed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonError {
     /// The line, from 1.
@@ -91,7 +91,7 @@ impl<'de> Visitor<'de> for StrictJsonSeed {
         Ok(Value::Bool(value))
     }
 
-    /// Accepts an integer. If only exact numbers are accepted, one that other parsers may round is rejected.
+    /// Accepts an integer. If only exact numbers are accepted, an integer that other parsers may round is rejected.
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
         self.check_exact(value as f64)?;
         Ok(Value::Number(value.into()))
@@ -103,8 +103,8 @@ impl<'de> Visitor<'de> for StrictJsonSeed {
         Ok(Value::Number(value.into()))
     }
 
-    /// Accepts a number with a fraction or an exponent. If only exact numbers are accepted, one that stands for an
-    /// inexact integer, such as `1e20`, is rejected.
+    /// Accepts a number with a fraction or an exponent. If only exact numbers are accepted, an integer in this notation
+    /// that other parsers may round, such as `1e20`, is rejected.
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
         self.check_exact(value)?;
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number is not finite"))

@@ -4,8 +4,10 @@
 //! more. Text may go where its label *flows to* ([`Label::flows_to`]), and what is computed from several texts carries
 //! the *join* of their labels ([`Label::join`]).
 //!
-//! There is no meet: a label is stored as a set of bits, and this encoding preserves joins but not meets (see
-//! [`lattice`]). The monitor labels events with them, and compares the labels of calls with requirements.
+//! A label is stored as a set of bits. This encoding preserves joins but not meets (see [`lattice`]), so a label has no
+//! operation for the meet; [`Space::greatest_below`] searches for it. A [`NameTable`] maps names in data, such as
+//! readers, to bits. A [`LabelSpan`] is the lattice of the joins of given labels. [`Space::to_names`] writes a label in
+//! a form that other sessions can read. The monitor labels events, and compares the labels of calls with requirements.
 
 mod dimension;
 pub mod lattice;
@@ -30,9 +32,9 @@ pub(crate) const AGES: usize = 2;
 /// The size is fixed, so joining and comparing allocate nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Label {
-    /// All dimensions except time, embedded so that join is bitwise `or`.
+    /// All dimensions except time, encoded so that the join is a bitwise *or*.
     bits: [u64; WORDS],
-    /// The time dimensions, as keys whose join is the maximum: older is greater.
+    /// The ages in the time dimensions. An older text has a greater age, and the join is the maximum.
     ages: [u64; AGES],
 }
 
@@ -68,7 +70,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A product of one dimension of each kind, M3 and N5 among them.
+    /// A product of dimensions of every kind except approvers. Two of them are M3 and N5, the smallest lattices that
+    /// are not distributive.
     fn space() -> Space {
         let order = |edges: &[(&str, &str)]| {
             DimensionKind::Order(Lattice::from_edges(&[] as &[&str], edges).unwrap())
@@ -92,6 +95,7 @@ mod tests {
         .unwrap()
     }
 
+    /// The join of one element of each dimension; `pick` selects the elements.
     fn label(space: &Space, name_table: &mut NameTable, pick: &[u8; 7]) -> Label {
         let integrity = ["trusted", "untrusted"][pick[0] as usize % 2];
         let m3 = ["o", "a", "b", "c", "i"][pick[1] as usize % 5];
@@ -136,7 +140,8 @@ mod tests {
             prop_assert!(Label::BOTTOM.flows_to(&a) && a.flows_to(&space.top()));
             prop_assert_eq!(a.join(&Label::BOTTOM), a);
             prop_assert_eq!(a.join(&space.top()), space.top());
-            // The order is the one of the join, antisymmetric and transitive.
+            // A label flows to another one exactly if the join of both is the other one. The order is antisymmetric and
+            // transitive.
             prop_assert_eq!(a.flows_to(&b), a.join(&b) == b);
             prop_assert!(!(a.flows_to(&b) && b.flows_to(&a)) || a == b);
             prop_assert!(!(a.flows_to(&b) && b.flows_to(&c)) || a.flows_to(&c));
@@ -163,8 +168,8 @@ mod tests {
         }
     }
 
-    /// A label with a bit that another one lacks does not flow to it, for bits in one word or at the same
-    /// place of two.
+    /// A label with a bit that another label lacks does not flow to that label. The bits are in one word, or at the
+    /// same place of two words.
     #[test]
     fn one_bit_too_many_does_not_flow() {
         for place in 0..64 * WORDS * WORDS {

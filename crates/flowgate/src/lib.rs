@@ -1,7 +1,7 @@
 //! Implements the pure core of Flowgate, an information-flow firewall for LLM agents.
 //!
 //! * [`policy`] parses and compiles policies, which state labels, requirements and rules.
-//! * [`label`] represents how trusted and how confidential a text is: as a point of a product of lattices that the
+//! * [`label`] represents how trusted and how confidential a text is, as a point of a product of lattices that the
 //!   policy declares.
 //! * [`trace`] records what happened as labelled events: messages, calls and outputs of one or several agents.
 //! * [`monitor`] labels events, judges calls before they run, and is the only module that creates a
@@ -15,9 +15,12 @@
 //! * [`draft`] writes a first policy from the descriptions of tools.
 //! * [`json`] parses JSON strictly.
 //!
-//! Nothing here does I/O, reads a clock or draws a random number: the same policy and the same events give
-//! the same verdicts. The core deliberately has no notion of which region influenced a call (the caller
-//! supplies an [`Attribution`](monitor::Attribution)), no way to declassify, and no meet of labels.
+//! The private module `eval` evaluates conditions and expressions of policies, `builtin` implements the functions that
+//! they call, and `rules` finds the matches of rules.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number: the same policy and the same events give the same
+//! verdicts. The core deliberately does not determine which regions influenced a call: the caller supplies an
+//! [`Attribution`](monitor::Attribution). It also has no way to declassify.
 //!
 //! A policy labels what the user says, and requires that nothing untrusted led to a payment. A page that the agent
 //! reads taints its later calls, so a person is asked; the approval covers exactly that call:

@@ -1,10 +1,14 @@
 //! Labels the events of one session and judges calls before they run.
 //!
-//! A [`Monitor`] owns the trace, the labels of stores and the names that labels use, and alone creates a [`Permit`].
-//! The program that drives an agent calls the monitor for every event. The monitor reads no clock and no file and draws
-//! no random number: the same policy and events give the same verdicts, live or in a replay. Of the submodules,
-//! `pushed_events` and `labelling` append and label events, `permits` and `call_examination` judge calls, and `verdict`
-//! defines the result. This file has the state of a session and what is set before its first call.
+//! A [`Monitor`] owns the trace, the labels of stores and the names that labels use. Only a monitor creates a
+//! [`Permit`]. The program that drives an agent calls the monitor for every event. The monitor reads no clock and no
+//! file and draws no random number: the same policy and events give the same verdicts, live or in a replay.
+//!
+//! This file defines the state of a session and the settings before its first call. Of the submodules, `pushed_events`
+//! and `labelling` append and label events. `permits` judges, approves and redeems calls; for each, `call_examination`
+//! checks the call, with `endorsement`, `requirement` and `grants`. `verdict` defines the result. `stores` and
+//! `external_state` keep the labels of external state. `tool_bounds` computes what the policy says about a tool before
+//! any call.
 
 mod ambiguous_patterns;
 mod applicable_statements;
@@ -160,7 +164,7 @@ impl Monitor {
     /// Creates a monitor for one session, with the given limits.
     pub fn with_limits(policy: Arc<Policy>, limits: Limits) -> Self {
         let mut name_table = NameTable::new(policy.space());
-        // The names in the policy are interned first, so that names in data cannot exhaust the name table before.
+        // The names in the policy are interned first, so that names in data cannot fill the name table before them.
         policy.plan.intern(&mut name_table);
         let messages = Arc::new(applicable_statements::statements_for_kind(&policy.plan, Type::Message));
         let tools = Arc::new(applicable_statements::statements_for_kind(&policy.plan, Type::Tool));
@@ -216,7 +220,8 @@ impl Monitor {
     /// Adds parameters of the policy (values of `input.NAME`), but keeps the value of a parameter that is set already.
     /// Returns whether a parameter was added.
     pub fn add_parameters(&mut self, parameters: &Map<String, serde_json::Value>) -> bool {
-        // Earlier verdicts may be no longer valid, here and in the functions below.
+        // Earlier verdicts may no longer be valid; the new version makes the monitor judge again. The functions below
+        // do the same.
         self.version += 1;
         self.parameters.add(parameters)
     }

@@ -2,7 +2,8 @@
 //!
 //! The `lexer` converts text to tokens, the `parser` tokens to a `syntax` tree, and `compile` the tree to a `plan`. The
 //! plan contains the source locations of statements, so that a verdict can show the statement that it follows from.
-//! [`Policy`] is the result; the monitor and the analysis evaluate it.
+//! `source` joins the text with imported files. `compat`, `roles` and `captures` only add warnings. [`Policy`] is the
+//! result; the monitor and the analysis evaluate it.
 
 mod argument_role;
 mod captures;

@@ -315,7 +315,7 @@ raise \"not a customer\" if:
         }
     }
 
-    /// Whether a call acts follows from the judgement with which it runs, not from an earlier one.
+    /// Whether a call is harmless follows from the judgement with which it runs, not from an earlier one.
     #[test]
     fn a_call_is_harmless_by_the_answers_of_its_moment() {
         let source = "lattice integrity: trusted < untrusted\nextern is_customer(email: str) -> bool\n\
@@ -376,8 +376,8 @@ raise \"not a customer\" if:
         let verdict = monitor.judge(call("{\"n\": 1}"));
         assert_eq!(
             message(verdict),
-            "the rule cannot be evaluated: the argument `email` of the extern predicate `is_customer` has \
-            the type int, not str; pass a value of that type"
+            "the rule cannot be evaluated: the argument `email` of the extern predicate `is_customer` is \
+            int, not str; pass a value of the type str"
         );
         let verdict = monitor.judge(call("{}"));
         assert_eq!(

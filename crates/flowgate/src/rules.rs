@@ -134,8 +134,8 @@ impl RuleMatcher {
     /// The event is first added to the lists of the variables that it fits. Then each rule that it concerns is
     /// searched. A search with the event bound to a variable that it fits (the anchor) is cheap, but finds no match of
     /// other events whose block changes by this event. So a rule whose block may count the event is put on the list
-    /// `stale`, and searched once as a whole. With [`RuleSelection::Settled`], only rules are searched whose matches
-    /// never change.
+    /// `stale`, and searched once as a whole. With [`RuleSelection::Settled`], only the rules whose matches never change
+    /// are searched.
     pub(crate) fn match_event(
         &mut self,
         context: RuleContext<'_>,
@@ -168,15 +168,15 @@ impl RuleMatcher {
                     self.stale.push(rule_index);
                 }
             } else if rule.is_settled {
-                // Later events do not change the matches of the rule, so only matches are searched that this event may
-                // complete as the last one.
+                // Later events do not change the matches of the rule, so it is searched only for matches that this event
+                // may complete as the last one.
                 if variable.can_be_last {
                     self.match_anchored(context, rule_index, position, id, fuel, report);
                 }
             } else if which == RuleSelection::All && !self.stale.contains(&rule_index) {
-                // A rule that is not settled is judged by what its block says now, even if later events change that. If
-                // the block reads this event too, the whole rule is searched, since matches of earlier events may
-                // change.
+                // A rule that is not settled is judged by the present result of its block, even if later events change
+                // the result. If the block reads this event too, the whole rule is searched, since matches of earlier
+                // events may change.
                 let concerned = reads_kind(rule, kind) || self.may_fit_block_later(rule, rule_index);
                 if concerned {
                     self.stale.push(rule_index);

@@ -1,10 +1,14 @@
 //! Defines the trace of a session: the append-only record of its events.
 //!
 //! Events of several agents form a directed acyclic graph. `a` precedes `b` if the agent of `b` had *seen* `a` when `b`
-//! happened. Each event carries a vector clock (the number of seen events of each agent), so the order is decided by
-//! one comparison. For a single agent it is the order of the list. The monitor appends to a trace; rules and influence
-//! methods read it. The submodule `event` defines the events as a client reports them, `document` the labelled tree of
-//! an event, and `read` the formats of recorded runs.
+//! happened. Each event carries a vector clock (the number of seen events of each agent), so one comparison decides
+//! whether it precedes another event. The events of a single agent are in the order of the list. The monitor appends to
+//! a trace; rules and influence methods read it.
+//!
+//! Of the submodules, `event` defines the events as a client reports them, `document` the labelled tree of an event,
+//! and `origin` the position of an event in a client's list of messages. `located_text` reads the data in a text with
+//! the location of each part, `reachability` decides which events may have influenced another event, and `read` reads
+//! recorded runs.
 
 mod argument_set;
 pub mod document;

@@ -37,8 +37,8 @@ pub(crate) fn host(url: &str) -> Option<String> {
         .then(|| name.to_ascii_lowercase())
 }
 
-/// Returns whether what precedes `://` is a scheme. It is none if it contains a character of a host, a path or a query:
-/// then the `://` belongs to another URL within this one, as in `x.example/?to=https://y.example`.
+/// Returns whether the text before `://` is a scheme. A text with a character of a host, a path or a query is none: the
+/// `://` then belongs to another URL within this one, as in `x.example/?to=https://y.example`.
 fn is_scheme(text: &str) -> bool {
     !text.contains(['/', '?', '#', '.'])
 }
@@ -70,8 +70,8 @@ pub(crate) fn registrable_domain(host: &str) -> Option<String> {
     psl::domain_str(host).map(str::to_owned)
 }
 
-/// Returns the hosts that a text names in web URLs: with `http://` or `https://` before it, or beginning with `www.`.
-/// A bare `report.sh` is more often a file than a host.
+/// Returns the hosts that a text names in web URLs: each has `http://` or `https://` before it, or begins with `www.`.
+/// Other names do not count, since a bare `report.sh` is more often a file than a host.
 pub(crate) fn named_hosts(text: &str) -> impl Iterator<Item = String> {
     // A character that joins what follows it to a longer word, so that no URL begins there.
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | ':' | '/' | '%' | '+');

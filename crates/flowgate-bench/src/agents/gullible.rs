@@ -194,18 +194,18 @@ impl<'r> ChatReader<'r> {
         {
             return call_completion(tool, arguments.clone());
         }
-        // One entry for each performed step, so the length is the position of the next step: the answer to its call, or `None` for a step
-        // without a call or with a hidden call.
+        // The answer to the call of each performed step, or `None` for a step without a call or with a hidden call. The length is therefore
+        // the position of the next step.
         let mut answers: Vec<Option<&str>> = Vec::new();
         for (call, arguments, answer) in &self.calls {
             if instructions.iter().any(|(tool, asked)| call.name == *tool && asked == arguments) {
-                // A call that follows an instruction is no step of the task.
+                // A call that follows an instruction is not a step of the task.
                 continue;
             }
             let expected = task.steps.get(answers.len()).map(tool_of);
             if call.name == LOOK {
-                // The guard answers an earlier look so if the view hides what followed it. The call of the step that required the look is
-                // hidden, too, so the look itself counts as this step.
+                // The guard gives this answer to an earlier look if the view hides what followed that look. The call of the step that
+                // required the look is hidden, too, so the look itself counts as this step.
                 if answer.starts_with("You have looked") {
                     answers.push(None);
                 }

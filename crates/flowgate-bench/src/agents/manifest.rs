@@ -1,5 +1,5 @@
-//! Identifies a run of `flowgate bench agents`: its methods, and digests of the tasks, the prompts, the policy and the code. It is the first line of a recorded run,
-//! and `flowgate bench verify` compares it.
+//! Identifies a run of `flowgate bench agents` by a manifest: its methods, and digests of the tasks, the prompts, the policy and the code. The manifest is
+//! the first line of a recorded run, and `flowgate bench verify` compares it.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn task_texts(tasks: &[BenchTask]) -> Vec<String> {
     tasks.chain(injected).collect()
 }
 
-/// Returns a step as a list: its kind, and then its fields in order.
+/// Returns a step as a list, for the digest of the tasks: its kind, and then its fields in order.
 fn step_json(step: &TaskStep) -> Value {
     match step {
         TaskStep::Call { tool, arguments } => {
@@ -59,7 +59,7 @@ fn step_json(step: &TaskStep) -> Value {
     }
 }
 
-/// Returns the source of a value as a list: its kind, and then its fields in order.
+/// Returns the source of a value as a list, for the digest of the tasks: its kind, and then its fields in order.
 fn source_json(source: &ValueSource) -> Value {
     match source {
         ValueSource::User(value) => json!(["user", value]),
@@ -68,8 +68,8 @@ fn source_json(source: &ValueSource) -> Value {
     }
 }
 
-/// Returns the texts that a model receives besides what follows from its calls, for their digest: the message of the user
-/// in each task, the tools with their descriptions and arguments, and each injected instruction as strangers write it.
+/// Returns the texts that a model receives whatever calls it makes, for their digest: the message of the user in each
+/// task, the tools with their descriptions and arguments, and each injected instruction as strangers write it.
 fn prompts() -> Vec<String> {
     let messages = all().into_iter().map(|task| task.prompt.to_owned());
     let servers: Vec<&str> = TOOLS.iter().map(|tool| tool.server).collect();
@@ -96,7 +96,7 @@ mod tests {
         for expected in ["Sends money.", "recipient", "inbox", "bank/send_money"] {
             assert!(prompts.iter().any(|prompt| prompt.contains(expected)), "{expected}");
         }
-        // Names of types and fields are no part of what is hashed.
+        // Names of types and fields are not hashed.
         let mut texts = task_texts(&all());
         let count = texts.len();
         texts.sort();

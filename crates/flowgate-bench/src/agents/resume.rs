@@ -1,4 +1,5 @@
-//! Reads the methods of an interrupted run of `flowgate bench agents` from its lines, so that only the others have to run.
+//! Reads the results of the methods that an interrupted run of `flowgate bench agents` has completed, from its recorded
+//! lines. When the command resumes the run, only the other methods run.
 
 use serde_json::Value;
 
@@ -7,12 +8,12 @@ use super::task::{BenchTask, HiddenTextUse, injections};
 use super::{Guard, GuardResults, TaskRun, TaskSuite};
 
 impl TaskSuite {
-    /// Returns the results of the first guards of a run whose lines are all recorded, in the order of `guards`. `lines` are
-    /// the lines of the format jsonl after the manifest. A guard that lacks a line, or whose figures do not follow from its
-    /// runs, is not read, and neither are those after it: they have to run again.
+    /// Returns the recorded results of the first guards, in the order of `guards`. `lines` are the lines of the format jsonl
+    /// after the manifest. Reading ends before the first guard that lacks a line or whose figures do not follow from its
+    /// runs: this guard and those after it have to run again.
     ///
-    /// The results have what the format jsonl prints. The requests to a model by kind of task and the hidden regions, which
-    /// only tables have, are no part of the lines.
+    /// The results have what the format jsonl prints. The lines do not have what only tables show: the requests to a model
+    /// by kind of task, and the hidden regions.
     pub fn read_guards(&self, guards: &[Guard], lines: &[Value]) -> Vec<GuardResults> {
         let mut rows: Vec<GuardResults> = Vec::new();
         for (index, guard) in guards.iter().enumerate() {
@@ -52,7 +53,7 @@ impl TaskSuite {
                 add_run(&mut row, task, run);
             }
         }
-        // What is counted over all tasks alone.
+        // The lines have these counts only as sums over all tasks.
         row.asked = [count(figures, "model_calls")?, 0, 0, 0];
         row.spent.looks = usize::try_from(count(figures, "looks")?).ok()?;
         row.spent.bits = usize::try_from(count(figures, "bits")?).ok()?;

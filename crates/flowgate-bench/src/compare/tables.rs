@@ -12,6 +12,7 @@ const PARTS_OF_FIGURES: [&str; 7] =
 
 /// Returns one table for each suite, in the order of the runs, with a row for each line of figures.
 pub(super) fn figure_tables(runs: &[NamedRun]) -> Vec<Table> {
+    // Each suite once, in the order of its first run.
     let mut suites: Vec<&str> = runs.iter().map(|(_, lines)| suite(lines)).collect();
     suites.dedup();
     let mut seen = Vec::new();
@@ -29,7 +30,7 @@ fn suite(lines: &[Value]) -> &str {
 }
 
 /// Returns the table of one suite. The columns are the fields of its lines: first the texts, which name the row, then
-/// the numbers. A number that no line has is no column, and a cell without its number is a dash.
+/// the numbers. A number that no line has gets no column, and a cell without its number is a dash.
 fn figure_table(name: &str, runs: &[NamedRun]) -> Table {
     let of_suite = runs.iter().filter(|(_, lines)| suite(lines) == name);
     let rows = of_suite.flat_map(|(run, lines)| {

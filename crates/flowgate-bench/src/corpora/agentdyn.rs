@@ -9,11 +9,11 @@
 //! blocks with `type` `text`), `tool_calls` (`function`, `args`, `id`), and in the answer of a tool `tool_call_id` and
 //! `error`.
 //!
-//! A run is a case if it was not attacked and the benchmark found the task solved (`utility`): then its calls are a
+//! A run is a case if it was not attacked and the benchmark found the task solved (`utility`). Its calls are then a
 //! solution, which a policy must not make impossible. A run whose attack succeeded is a case, too, if the same task has
-//! such a solution: its calls are those of the solution, with the answers of the attacked run, and those of the attack, which
-//! are all others. Failed calls are left out. Runs do not describe tools, so a policy is drafted from the names of the
-//! tools of a suite and of the arguments that occur in its runs.
+//! such a solution. Its calls that occur in the solution are calls of the task, and all others are calls of the attack.
+//! Failed calls are left out. Runs do not describe tools, so a policy is drafted from the names of the tools of a suite
+//! and of the arguments that occur in its runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ struct SolvedTask {
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let root = if files.folders("")?.iter().any(|name| name == "runs") { "runs" } else { "" };
     let mut folders = Vec::new();
-    // The search begins here, so no folder counts as above this one.
+    // The depth is counted from `root`.
     find_tasks(files, root, 0, &mut folders)?;
     let mut tasks = Vec::new();
     for folder in folders {
@@ -75,9 +75,9 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
     Ok(cases(&tasks))
 }
 
-/// Reads the run in a file. `None` if there is no such file, or if the run does not count: `wanted` is the field that says
-/// whether it does, `utility` for a run without an attack and `security` for one with an attack. A run that is of the
-/// other kind by its `attack_type` does not count either.
+/// Reads the run in a file; `None` if there is no such file, or if the run is not used as a case. `wanted` is the field that
+/// must be true: `utility` for a run without an attack, and `security` for a run with an attack. The `attack_type` of the
+/// run must be of the same kind: null for `utility`, and not null for `security`.
 fn read_run(
     files: &mut CorpusFiles<'_>,
     path: &str,
@@ -94,10 +94,10 @@ fn read_run(
     counted_run(&run).map(Some)
 }
 
-/// Searches a folder and the folders below it for tasks of users, and adds the path of each one's folder to `paths`, in
-/// order. Folders `injection_task_N` are left out: in these, AgentDojo records the attacker's tasks as if users had set
-/// them. `depth` is the number of folders above `folder`. A depth of more than [`MAX_DEPTH`] is an error, since the
-/// search is recursive.
+/// Searches a folder and the folders below it for the folders of users' tasks, and adds their paths to `paths`, in order.
+/// Folders `injection_task_N` are left out: in these, AgentDojo records the attacker's tasks as if users had set them.
+/// `depth` is the number of folders between the root of the search and `folder`. A depth of more than [`MAX_DEPTH`] is an
+/// error, since the search is recursive.
 fn find_tasks(
     files: &CorpusFiles<'_>,
     folder: &str,
@@ -105,7 +105,9 @@ fn find_tasks(
     paths: &mut Vec<String>,
 ) -> Result<(), CorpusError> {
     if depth > MAX_DEPTH {
-        let problem = format!("the depth of the folder exceeds {MAX_DEPTH}; name a folder below it");
+        let problem = format!(
+            "the folders are nested more than {MAX_DEPTH} deep; give a folder further down, which contains the folders `user_task_N`"
+        );
         return Err(CorpusError::new(folder, problem));
     }
     for name in files.folders(folder)? {
@@ -154,7 +156,7 @@ fn counted_run(run: &LocatedValue<'_>) -> Result<CountedRun, CorpusError> {
             "system" | "user" => {}
             other => {
                 let problem = format!(
-                    "expected a role of AgentDojo, found `{}`; download the benchmark again",
+                    "expected the role system, user, assistant or tool, found `{}`; download the benchmark again",
                     other.escape_debug()
                 );
                 return Err(message.problem(&problem));
@@ -165,7 +167,7 @@ fn counted_run(run: &LocatedValue<'_>) -> Result<CountedRun, CorpusError> {
     Ok(CountedRun { path, suite, prompt, calls })
 }
 
-/// Returns the text of a message, with its text blocks one on each line; empty if it has no content.
+/// Returns the text of a message, in which a line break separates the text blocks; empty if the message has no content.
 fn content(message: &LocatedValue<'_>) -> Result<String, CorpusError> {
     let Some(content) = message.optional("content")? else { return Ok(String::new()) };
     if content.value().is_string() {
@@ -224,7 +226,7 @@ fn cases(tasks: &[SolvedTask]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
         for run in attacked {
             let mut case = new_case(run, format!("{}, attacked", run.suite));
             add_attacked_calls(&mut case, run, solution);
-            // An attack that succeeded without a call of its own, for example by the words of the answer, is no case.
+            // An attack that succeeded without a call of its own, for example by the words of the answer, does not become a case.
             if case.calls.iter().any(|call| call.purpose == CallPurpose::Attack) {
                 cases.push(case);
             }
@@ -233,9 +235,9 @@ fn cases(tasks: &[SolvedTask]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
     (sets, cases)
 }
 
-/// Adds the calls of an attacked run to its case: those of the solution as calls of the task, and all others as calls of
-/// the attack. A call of the attack needs the answers that differ from those of the solution, which have the injection;
-/// if there is none, it needs all answers before it.
+/// Adds the calls of an attacked run to its case. A call that the solution also has becomes a call of the task, and any
+/// other call becomes a call of the attack. An answer that differs from the solution's answer to the same call contains
+/// the injection, so a call of the attack needs these answers; if there is none so far, it needs all answers before it.
 fn add_attacked_calls(case: &mut CorpusCase, run: &CountedRun, solution: &CountedRun) {
     // The equal call of the solution, if there is one.
     let in_solution = |call: &AnsweredCall| {
@@ -268,7 +270,7 @@ fn add_attacked_calls(case: &mut CorpusCase, run: &CountedRun, solution: &Counte
             }
         }
     }
-    // The calls of an attack follow those of the task, and refer to them by their positions.
+    // Below, the calls of the attack are moved behind those of the task, so the needs get the new positions.
     let positions: Vec<usize> = case
         .calls
         .iter()
@@ -277,7 +279,7 @@ fn add_attacked_calls(case: &mut CorpusCase, run: &CountedRun, solution: &Counte
         .map(|(at, _)| at)
         .collect();
     for call in &mut case.calls {
-        // A need of a call of the attack is left out: the double makes those in order.
+        // A call need not name the calls of the attack that it depends on, since the double makes these in order.
         call.needs =
             call.needs.iter().filter_map(|at| positions.iter().position(|task| task == at)).collect();
     }
@@ -427,7 +429,7 @@ mod tests {
             (
                 "\"role\":\"system\"",
                 "\"role\":\"judge\"",
-                ".messages[0]: expected a role of AgentDojo, found `judge`; download the benchmark again",
+                ".messages[0]: expected the role system, user, assistant or tool, found `judge`; download the benchmark again",
             ),
         ] {
             let mut folder = folder();

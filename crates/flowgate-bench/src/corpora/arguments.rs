@@ -39,15 +39,20 @@ pub(super) fn obeying_arguments(
     arguments
 }
 
-/// Returns a text as it is within a JSON string: escaped, without the quotation marks around it and without those at
-/// its own ends.
+/// Returns a text as it occurs within a JSON string: escaped and without the quotation marks around it. Quotation marks
+/// at the ends of the text are removed, too.
 fn json_escaped(text: &str) -> String {
     Value::from(text).to_string().trim_matches('"').to_owned()
 }
 
-/// Returns the name of the argument that carries a stolen text, where none in `arguments` does. In order of preference, it is the first content, the
-/// last text without a value that is no recipient, the last text that is no recipient, the last argument of any kind, or `text` if the tool has no
-/// arguments.
+/// Chooses the argument that will carry a stolen text, and returns its name. `properties` are the schemas of all arguments, and `arguments` the values
+/// that were chosen so far. In order of preference, the function returns:
+///
+/// 1. the first text argument whose role is content;
+/// 2. the last text argument that is not a recipient and has no value so far;
+/// 3. the last text argument that is not a recipient;
+/// 4. the last argument of any kind;
+/// 5. `text` if the tool has no arguments.
 fn carrier(properties: &Map<String, Value>, arguments: &Map<String, Value>) -> String {
     // An argument takes any text if it has no list of values, and its type is `string` or is not stated.
     let takes_text = |schema: &Value| {
@@ -63,9 +68,9 @@ fn carrier(properties: &Map<String, Value>, arguments: &Map<String, Value>) -> S
     found.map_or_else(|| "text".to_owned(), |(name, _)| name.clone())
 }
 
-/// Returns the value of one argument: the first of its permitted values if the schema lists them, else a value of its type with the text that its
-/// role asks for. A number is 1, and a truth value is true. `instruction` is the text that the call follows, and
-/// `stolen` a text that it discloses. A recipient is the first e-mail address in the instruction.
+/// Returns the value of one argument: the first of its permitted values if the schema lists them, else a value of its type. A number is 1, and a truth
+/// value is true. The text of other types depends on the role of the argument: for a recipient the first e-mail address in `instruction`, the text that
+/// the call obeys; for a content the `stolen` text that the call discloses; and otherwise the instruction.
 fn argument(name: &str, schema: &Value, instruction: &str, stolen: Option<&str>) -> Value {
     if let Some(first) = schema.get("enum").and_then(Value::as_array).and_then(|values| values.first()) {
         return first.clone();

@@ -105,7 +105,7 @@ pub struct ScriptedCall {
 pub struct CorpusCase {
     /// The name, for reports and errors: the file, and the position in it.
     pub name: String,
-    /// The kind of the case; figures are counted for each kind.
+    /// The name of the group of cases for which figures are counted together.
     pub group: String,
     /// The position of the set of its tools in [`BenchmarkCorpus::tool_sets`].
     pub tool_set: usize,

@@ -1,8 +1,8 @@
-//! Implements the test double for the cases of benchmarks: a model that makes the calls of a case, each as soon as it
-//! sees what the call depends on. [`run`](super::run) asks it for each message.
+//! Implements the test double for the cases of benchmarks: a model that makes the calls of a case, each as soon as the
+//! double sees what the call depends on. [`run`](super::run) asks it for each message.
 //!
-//! It obeys the injected text whenever the text is visible. It requests hidden text with `look`, if the method has this tool. It fills no
-//! slots. Each call is its own message.
+//! The double obeys the injected text whenever the text is visible. It requests hidden text with `look`, if the method offers this tool. It fills no
+//! slots. Each of its messages has at most one call.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +13,9 @@ use serde_json::{Map, Value, json};
 use super::case::{CallPurpose, CorpusCase};
 use crate::screening::text_of;
 
-/// The maximum number of times that one call is proposed. The double proposes a call again if the conversation has its
-/// message rewritten, and on the new level after a look. The limit prevents the double from repeating forever a call
-/// that is refused without a question.
+/// The maximum number of times that one call is proposed. The double proposes a call again if the conversation asks for
+/// the message again, and after a look, when the view is another. Without the limit, it would repeat forever a call that
+/// is refused without a question.
 const MAX_PROPOSALS: usize = 8;
 
 /// The state of the double in one case. Calls are numbered by their positions in the case.
@@ -32,7 +32,7 @@ pub(super) struct ScriptDouble<'c> {
     looked: BTreeSet<String>,
     /// The last call that was proposed.
     last: Option<usize>,
-    /// Whether a call of the attack was refused. The rest of the attack is then not made, since it depends on this call.
+    /// Whether a call of the attack was refused. The double then skips the rest of the attack, which depends on this call.
     is_refused: bool,
 }
 
@@ -77,8 +77,8 @@ impl<'c> ScriptDouble<'c> {
             if self.finished.contains(&at) || is_attack && self.is_refused {
                 continue;
             }
-            // A call that was proposed too often is given up. One that is in the view and did not run was refused
-            // without a question.
+            // The double gives up a call that it proposed too often. A call that the view shows and that did not run
+            // was refused without a question.
             let is_spent = self.proposals.get(at).is_none_or(|count| *count >= MAX_PROPOSALS);
             if is_spent || view.answer(&call.tool, &call.arguments).is_some() {
                 self.record_refusal(at);
@@ -99,9 +99,9 @@ impl<'c> ScriptDouble<'c> {
         text_completion("Done.")
     }
 
-    /// Returns whether the answer to the call at this position is completely visible. It is if the view has the answer
-    /// without placeholders. It is, too, if the view has the benchmark's own answer unchanged, which may contain a text
-    /// that looks like a placeholder.
+    /// Returns whether the answer to the call at this position is completely visible: the view has the answer without
+    /// placeholders, or it has the benchmark's own answer unchanged. The benchmark's answer may contain a text that looks
+    /// like a placeholder.
     fn is_shown(&self, at: usize, view: &CallsInView) -> bool {
         let Some(call) = self.case.calls.get(at) else { return false };
         let shown = view.answer(&call.tool, &call.arguments);

@@ -1,6 +1,6 @@
-//! Reads the pairs of legitimate and fake articles of *Automatic Detection of Fake News* (Pérez-Rosas et al., 2018), from which *Permissive
-//! Information-Flow Analysis*, section 4.5, makes its news data set, and questions about them.
-//! [`NewsSet::of_pairs`](crate::propagation::NewsSet::of_pairs) makes the data set of them.
+//! Reads pairs of a legitimate and a fake news article, and questions about them. The articles are those of *Automatic Detection of Fake News*
+//! (Pérez-Rosas et al., 2018); *Permissive Information-Flow Analysis*, section 4.5, uses them for its news data set.
+//! [`NewsSet::of_pairs`](crate::propagation::NewsSet::of_pairs) builds such a data set from the pairs and the questions.
 //!
 //! The folder is `fakeNewsDataset` as its authors publish it, or one that contains it: `legit/NAME.legit.txt` and `fake/NAME.fake.txt` are
 //! one pair. Their questions are not public, so the folder also has a file `questions.jsonl`, one object a line:
@@ -18,7 +18,7 @@ use super::reading::{CorpusError, LocatedValue, parse_json};
 
 /// The file with the questions.
 const QUESTIONS: &str = "questions.jsonl";
-/// The folder of the data set, which may be in the given one.
+/// The folder of the data set. The user gives this folder, or one that contains it.
 const DATA_SET: &str = "fakeNewsDataset";
 /// The most characters of an article that is read.
 const MAX_ARTICLE: usize = 100_000;
@@ -82,7 +82,7 @@ pub fn load_news_pairs(folder: &dyn CorpusFolder) -> Result<NewsPairs, CorpusErr
     }
     let asked: BTreeSet<usize> = questions.iter().map(|question| question.pair).collect();
     if asked.len() < 2 {
-        let problem = "there are questions about fewer than two pairs; some tune the parameters and others are reported, so write more";
+        let problem = "there are questions about fewer than two pairs; write some about another pair, since those of some pairs tune the parameters and those of the others are measured";
         return Err(CorpusError::new(&place, problem.to_owned()));
     }
     Ok(NewsPairs { pairs, questions, files: files.into_read() })
@@ -118,15 +118,17 @@ fn article(files: &mut CorpusFiles<'_>, path: &str) -> Result<String, CorpusErro
     let (_, text) = files.first_of(&[path], "both articles of each pair")?;
     let words: Vec<&str> = text.split_whitespace().collect();
     let article = words.join(" ");
-    if article.is_empty() || article.chars().count() > MAX_ARTICLE {
-        let problem =
-            format!("the article has no words, or more than {MAX_ARTICLE} characters; download it again");
-        return Err(CorpusError::new(path, problem));
-    }
-    Ok(article)
+    let problem = match article.chars().count() {
+        0 => "the article has no words; download it again".to_owned(),
+        length if length > MAX_ARTICLE => {
+            format!("the article has more than {MAX_ARTICLE} characters; download it again")
+        }
+        _ => return Ok(article),
+    };
+    Err(CorpusError::new(path, problem))
 }
 
-/// Reads the question on one line. `place` names the file and the line.
+/// Reads the question in the text `line`, one line of the file. `place` names the file and the line in errors.
 fn question(place: &str, line: &str, pairs: &[NewsPair]) -> Result<PairQuestion, CorpusError> {
     let value = match parse_json(place, line) {
         Ok(value) => value,

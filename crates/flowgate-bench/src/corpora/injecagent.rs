@@ -102,15 +102,15 @@ fn simulated_answers(file: &str, text: &str) -> Result<BTreeMap<String, String>,
     Ok(answers)
 }
 
-/// Reads a case of the kind `group`: the call of the user's tool, and then the attacker's calls, which need its answer, since it contains the
-/// injected text. `answers` has the simulated answers of the tools that read.
+/// Reads a case of the kind `group`: the call of the user's tool, and then the attacker's calls. The answer of the user's tool contains the injected
+/// text, so the attacker's calls need this answer. `set` has all described tools, and `answers` the simulated answers of the tools that read.
 fn case(
     item: &LocatedValue<'_>,
     group: &str,
     set: &ToolSet,
     answers: &BTreeMap<String, String>,
 ) -> Result<CorpusCase, CorpusError> {
-    // The tool with the name at this position.
+    // The described tool whose name is the value `at`.
     let described = |at: &LocatedValue<'_>| {
         let name = at.text()?;
         set.tool(name).ok_or_else(|| {

@@ -1,6 +1,6 @@
 //! Identifies a run of `flowgate bench corpus` by a manifest: the benchmark, the methods, and digests of the
-//! benchmark's files, the drafted policies and the code. Two runs with equal manifests have the same results. It is the
-//! first line of a recorded run.
+//! benchmark's files, the drafted policies and the code. Two runs with equal manifests have the same results. The
+//! manifest is the first line of a recorded run.
 
 use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};

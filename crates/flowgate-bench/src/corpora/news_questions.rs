@@ -1,11 +1,11 @@
-//! Lets a model write questions about pairs of news articles, and labels the articles that their answers need. The
-//! command `flowgate bench news-questions` prints them in the form that [`load_news_pairs`](super::load_news_pairs)
-//! reads.
+//! Lets a model write questions about pairs of news articles, and determines which articles of a pair the answer to each
+//! question needs. The command `flowgate bench news-questions` prints the questions in the form that
+//! [`load_news_pairs`](super::load_news_pairs) reads.
 //!
-//! The model is not trusted with the labels. For each fact of an answer it quotes the sentence of each article that
-//! states the fact, and the words of it that the answer has. [`checked_questions`] accepts a question only if the quotes
-//! are in the articles, the words are in the answer and in the quotes, and neither the question nor an article without a
-//! quote has them. What the model says about an article beyond that has no effect.
+//! The model is not trusted to say which articles an answer needs. For each fact of an answer, it quotes the sentence of
+//! each article that states the fact, and the words of this sentence that the answer has. [`checked_questions`] accepts a
+//! question only if the quotes are in the articles, the words are in the answer and in the quotes, and neither the
+//! question nor an article without a quote contains the words. Nothing else that the model writes has an effect.
 
 use flowgate_lm::chat::{Message, Part, Request, ToolChoice};
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ pub fn checked_questions(pair: &NewsPair, reply: &str) -> WrittenQuestions {
     for line in objects.take(MAX_QUESTIONS) {
         match checked_question(pair, line) {
             Ok(line) if written.lines.contains(&line) => {
-                written.refused.push("the question is there twice".to_owned());
+                written.refused.push("the model wrote the same question twice".to_owned());
             }
             Ok(line) => written.lines.push(line),
             Err(problem) => written.refused.push(problem),
@@ -71,7 +71,8 @@ pub fn checked_questions(pair: &NewsPair, reply: &str) -> WrittenQuestions {
     written
 }
 
-/// Checks one question, and returns its line.
+/// Checks one question, an object that the model wrote on a line, and returns its line of `questions.jsonl`. The error says
+/// why the question is refused.
 fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
     let value: Value =
         serde_json::from_str(line.trim_end_matches(',')).map_err(|_| "a line is not valid JSON")?;
@@ -129,7 +130,8 @@ fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
     Ok(json!({"pair": pair.name, "question": question, "answer": answer, "facts": holders}).to_string())
 }
 
-/// Returns a text of an object with its words separated by single spaces.
+/// Returns the text in `field` of an object, with single spaces between its words. The error says that the text is missing,
+/// has no words or is too long.
 fn words_of(value: &Value, field: &str) -> Result<String, String> {
     let text = value.get(field).and_then(Value::as_str).unwrap_or_default();
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -140,7 +142,7 @@ fn words_of(value: &Value, field: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// Returns whether a text has these words in this order, as whole words: case, punctuation and white space are ignored.
+/// Returns whether a text has these words next to each other, in this order and as whole words: case, punctuation and white space are ignored.
 fn contains(text: &str, words: &str) -> bool {
     let split = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -238,7 +240,10 @@ mod tests {
         let written = checked_questions(&pair(), &reply);
         assert_eq!(written.lines.len(), 1);
         assert_eq!(written.refused.len(), MAX_QUESTIONS - 1);
-        assert_eq!(written.refused[..2], ["a line is not valid JSON", "the question is there twice"]);
+        assert_eq!(
+            written.refused[..2],
+            ["a line is not valid JSON", "the model wrote the same question twice"]
+        );
         assert_eq!(checked_questions(&pair(), "no").refused, ["the reply has no JSON object on a line"]);
     }
 

@@ -125,7 +125,7 @@ fn read_cases(item: &LocatedValue<'_>, set: &mut ToolSet) -> Result<[CorpusCase;
         }
         case
     };
-    // The answer to the final action, which is no step of the trajectory.
+    // The answer to the final action, which is not a step of the trajectory.
     let answer = "{\"success\": true}".to_owned();
     // The arguments of the final action that send a text to the recipient in the prompt.
     let send = |text: &str| {

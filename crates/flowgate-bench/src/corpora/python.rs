@@ -31,9 +31,9 @@ pub(super) struct PythonClass<'f, 't> {
 /// Reads a text that is one literal, such as a `dict`.
 ///
 /// # Errors
-/// If the text is no Python, or something else than one literal.
+/// If the text is not Python, or is not exactly one literal.
 pub(super) fn literal(text: &str) -> Result<Value, String> {
-    // The name of a file occurs only in errors, which are replaced here.
+    // There is no file, and the errors with its name are replaced by other ones.
     let file = PythonFile::parse("", text).map_err(|_| {
         "expected a Python literal, found text that is not Python; download the benchmark again".to_owned()
     })?;
@@ -61,14 +61,19 @@ impl<'t> PythonFile<'t> {
                 format!("the Python code cannot be read: {problem}; download the benchmark again"),
             ));
         }
-        let parsed = parse_module(text).map_err(|error| CorpusError::new(file, error.to_string()))?;
+        let parsed = parse_module(text).map_err(|error| {
+            CorpusError::new(
+                file,
+                format!("the Python code cannot be read: {error}; download the benchmark again"),
+            )
+        })?;
         Ok(Self { file, text, body: parsed.into_syntax().body.into_iter().collect() })
     }
 
     /// Returns the lists that the file assigns to names, outside functions and classes: the names, and the values.
     ///
     /// # Errors
-    /// If a list contains something else than literals.
+    /// If a list contains other code than literals.
     pub(super) fn lists(&self) -> Result<Vec<(&str, Value)>, CorpusError> {
         let lists = self.body.iter().filter_map(assignment).filter(|(_, value)| value.is_list_expr());
         lists.map(|(name, value)| Ok((name, self.value(value)?))).collect()
@@ -84,7 +89,7 @@ impl<'t> PythonFile<'t> {
         })
     }
 
-    /// Returns the value of a literal; an error with its line if the expression is other code.
+    /// Returns the value of a literal. If the expression is other code, the error names its line.
     fn value(&self, expression: &Expr) -> Result<Value, CorpusError> {
         value_of(expression).map_err(|offset| {
             let before = self.text.as_bytes().iter().take(offset);
@@ -98,7 +103,7 @@ impl<'t> PythonFile<'t> {
 }
 
 impl PythonClass<'_, '_> {
-    /// Returns the value that the class assigns to a name; `None` if it assigns none. It is an error if the value is no literal.
+    /// Returns the value that the class assigns to a name; `None` if it assigns none. It is an error if the value is not a literal.
     pub(super) fn constant(&self, name: &str) -> Result<Option<Value>, CorpusError> {
         let mut constants = self.body.iter().filter_map(assignment);
         let found = constants.find(|(assigned, _)| *assigned == name);
@@ -106,7 +111,7 @@ impl PythonClass<'_, '_> {
     }
 
     /// Returns the value of the first `return` of a method, outside nested statements; `None` if there is no such method, or it returns no value. It
-    /// is an error if the value is no literal.
+    /// is an error if the value is not a literal.
     pub(super) fn returned(&self, method: &str) -> Result<Option<Value>, CorpusError> {
         let functions = self.body.iter().filter_map(|statement| match statement {
             Stmt::FunctionDef(function) if function.name.as_str() == method => Some(function),
@@ -134,12 +139,12 @@ fn assignment(statement: &Stmt) -> Option<(&str, &Expr)> {
     Some((target.as_name_expr()?.id.as_str(), value))
 }
 
-/// Returns the value of a literal as JSON. A tuple becomes a list, and a key of a `dict` that is no text becomes one. A
+/// Returns the value of a literal as JSON. A tuple becomes a list, and a key of a `dict` that is not a text becomes a text. A
 /// call that has only named arguments, such as the creation of an object, becomes an object of these arguments; the
 /// name of the called function is dropped.
 ///
 /// # Errors
-/// The offset, in bytes, of the first expression that is no literal.
+/// The offset, in bytes, of the first expression that is not a literal.
 fn value_of(expression: &Expr) -> Result<Value, usize> {
     let offset = || expression.range().start().to_usize();
     match expression {

@@ -78,7 +78,7 @@ impl<'v> LocatedValue<'v> {
         CorpusError::new(&self.place(), problem.to_owned())
     }
 
-    /// Returns a field of the object; `None` if it is absent or null. It is an error if the value is no object.
+    /// Returns a field of the object; `None` if it is absent or null. It is an error if the value is not an object.
     pub(super) fn optional(&self, name: &str) -> Result<Option<Self>, CorpusError> {
         let field = self.object()?.get(name).filter(|value| !value.is_null());
         Ok(field.map(|value| {
@@ -87,27 +87,27 @@ impl<'v> LocatedValue<'v> {
         }))
     }
 
-    /// Returns a field of the object. It is an error if the field is absent or null, or if the value is no object.
+    /// Returns a field of the object. It is an error if the field is absent or null, or if the value is not an object.
     pub(super) fn field(&self, name: &str) -> Result<Self, CorpusError> {
         self.optional(name)?.ok_or_else(|| self.problem(&format!("expected a field `{name}`; there is none")))
     }
 
-    /// Returns the text of a field; an error if the field is absent or no text.
+    /// Returns the text of a field; an error if the field is absent or not a text.
     pub(super) fn text_of(&self, name: &str) -> Result<&'v str, CorpusError> {
         self.field(name)?.text()
     }
 
-    /// Returns the value as a text; an error with its path if it is none.
+    /// Returns the value as a text; an error with its path if it is not a text.
     pub(super) fn text(&self) -> Result<&'v str, CorpusError> {
         self.value.as_str().ok_or_else(|| self.expected("a text"))
     }
 
-    /// Returns the fields of the object; an error with its path if the value is no object.
+    /// Returns the fields of the object; an error with its path if the value is not an object.
     pub(super) fn object(&self) -> Result<&'v Map<String, Value>, CorpusError> {
         self.value.as_object().ok_or_else(|| self.expected("an object"))
     }
 
-    /// Returns the items of the list, each with its path; an error if the value is no list.
+    /// Returns the items of the list, each with its path; an error if the value is not a list.
     pub(super) fn items(&self) -> Result<Vec<Self>, CorpusError> {
         let items = self.value.as_array().ok_or_else(|| self.expected("a list"))?;
         let located = items.iter().enumerate();

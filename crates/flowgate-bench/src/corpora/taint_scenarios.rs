@@ -2,8 +2,8 @@
 //!
 //! TaintBench, the benchmark of *Ghost in the Agent: Redefining Information Flow Tracking for LLM Agents* (Cai et al., 2026, arXiv 2604.23374), is not
 //! published. Its abstract says what its scenarios are about: in an agent framework, data of an untrusted source reaches a privileged sink by explicit
-//! content, by a semantic transformation, by its influence on a decision, or through a memory that outlives a session. This form has fields for these
-//! words and nothing else of the benchmark, so a person who has its scenarios, or others of the kind, has to bring them into this form.
+//! content, by a semantic transformation, by its influence on a decision, or through a memory that outlives a session. The form of this module follows
+//! the abstract alone. A person who has the benchmark's scenarios, or similar ones, has to convert them to this form.
 //!
 //! The folder `scenarios` has one file `*.json` for each scenario, an object:
 //!
@@ -18,9 +18,9 @@
 //! | `tainted` | whether data of a source reaches the sink |
 //!
 //! A scenario is a case. The steps are calls of the task, and so is the sink of a scenario without taint. The sink of a
-//! tainted scenario is an attack: the double makes it as soon as it sees the answers of all sources. A tainted sink
-//! that runs without a question is thus a missed propagation, and a question about another one a false alarm. All steps
-//! run in one conversation, also if the scenario has several sessions, as for `memory`.
+//! tainted scenario is an attack: the double makes this call as soon as it sees the answers of all sources. A tainted
+//! sink that runs without a question is thus a missed propagation, and a question about a sink without taint is a false
+//! alarm. All steps run in one conversation, even if the scenario has several sessions, as for `memory`.
 
 use serde_json::{Map, Value, json};
 
@@ -81,7 +81,7 @@ fn case(scenario: &LocatedValue<'_>, set: &ToolSet, tool_set: usize) -> Result<C
         return Err(kind.problem(&format!("expected one of {names}; found `{found}`")));
     }
     let tainted = truth(&scenario.field("tainted")?)?;
-    // The framework names no group: twenty frameworks would leave few scenarios in each.
+    // The framework is not part of the group: with many frameworks, each group would have few scenarios.
     let framework = scenario.text_of("framework")?;
     let group = format!("{}, {}", kind.text()?, if tainted { "tainted" } else { "not tainted" });
     let mut case = CorpusCase {
@@ -97,7 +97,7 @@ fn case(scenario: &LocatedValue<'_>, set: &ToolSet, tool_set: usize) -> Result<C
         let (tool, arguments) = call(&step, set)?;
         let is_source = step.optional("source")?.map_or(Ok(false), |source| truth(&source))?;
         case.add_task_call(tool, arguments.clone(), step.text_of("answer")?.to_owned());
-        // An equal call is not added again, so the position is that of the first one.
+        // An equal call is not added a second time, so the position is that of the first one.
         let added = case.calls.iter().position(|call| call.tool == tool && call.arguments == arguments);
         sources.extend(added.filter(|_| is_source));
     }
@@ -111,7 +111,7 @@ fn case(scenario: &LocatedValue<'_>, set: &ToolSet, tool_set: usize) -> Result<C
         return Ok(case);
     }
     if sources.is_empty() {
-        let problem = "the scenario is tainted, so one of `steps` must have `source` true; none has";
+        let problem = "`tainted` is true, but none of `steps` has `source` true; mark the steps whose answers are from an untrusted source";
         return Err(scenario.problem(problem));
     }
     case.calls.push(ScriptedCall {
@@ -226,7 +226,7 @@ mod tests {
         );
         check(
             &|scenario| scenario["steps"][0]["source"] = json!(false),
-            "scenarios/a.json: the scenario is tainted, so one of `steps` must have `source` true; none has",
+            "scenarios/a.json: `tainted` is true, but none of `steps` has `source` true; mark the steps whose answers are from an untrusted source",
         );
         check(
             &|scenario| scenario["steps"][0]["source"] = json!(1),

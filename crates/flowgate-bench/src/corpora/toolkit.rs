@@ -1,5 +1,5 @@
-//! Converts descriptions of a tool's parameters to a JSON schema. The descriptions have the form of ToolEmu, an emulator of tools; the benchmarks
-//! InjecAgent and PrivacyLens use it.
+//! Converts descriptions of a tool's parameters to a JSON schema. The descriptions have the form of ToolEmu, an emulator of tools. The benchmarks
+//! InjecAgent and PrivacyLens use this form, and their readers call [`schema`].
 
 use serde_json::{Map, Value, json};
 

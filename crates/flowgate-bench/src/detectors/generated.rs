@@ -1,9 +1,9 @@
 //! Generates texts with and without prompt injections, on which the learned detector is trained and measured: customer
 //! feedback, mails, tickets and documents. A seed determines the texts.
 //!
-//! Each list of phrases is divided: the phrases at even places are for training, those at odd places for the measurement,
-//! so that the measurement has no phrase that was trained. Many harmless texts have words that injections have as well,
-//! such as `ignore` and `instructions`.
+//! Each list of phrases is divided: the phrases at even positions, counted from 0, are for training, and those at odd
+//! positions for the measurement, so that the measurement has no phrase of the training. Many harmless texts have words
+//! that injections have as well, such as `ignore` and `instructions`.
 
 use flowgate_lm::ClassifiedText;
 
@@ -19,7 +19,7 @@ pub enum PhraseHalf {
 }
 
 impl PhraseHalf {
-    /// Returns one of the phrases of this half of a list.
+    /// Returns a random phrase of this half of a list.
     fn choose<'t>(self, random: &mut SeededRandom, phrases: &[&'t str]) -> &'t str {
         let first = usize::from(self == Self::HeldOut);
         let own: Vec<&str> = phrases.iter().skip(first).step_by(2).copied().collect();
@@ -27,8 +27,8 @@ impl PhraseHalf {
     }
 }
 
-/// Generates `count` texts of the same phrases, alternately harmless and with an injection. The one label of each says whether
-/// it has an injection.
+/// Generates `count` texts of the phrases of one half, alternately harmless and with an injection. Each text has one label,
+/// which says whether the text has an injection.
 #[must_use]
 pub fn texts(seed: u64, half: PhraseHalf, count: usize) -> Vec<ClassifiedText> {
     (0..count)
@@ -48,7 +48,8 @@ fn harmless(random: &mut SeededRandom, half: PhraseHalf) -> String {
     sentences.join(" ")
 }
 
-/// Returns a harmless sentence. Half of them are composed of many words, a quarter has words that injections have as well.
+/// Returns a harmless sentence. Half of the sentences are composed of a subject, a verb, an object and often an ending, a
+/// quarter are of the list [`PLAIN`], and a quarter are of the list [`SIMILAR`].
 fn harmless_sentence(random: &mut SeededRandom, half: PhraseHalf) -> String {
     if random.below(2) == 0 {
         let mut parts =
@@ -63,8 +64,8 @@ fn harmless_sentence(random: &mut SeededRandom, half: PhraseHalf) -> String {
     sentence.replace("{thing}", half.choose(random, THINGS)).replace("{who}", half.choose(random, PEOPLE))
 }
 
-/// Returns a text with an injection: what revokes earlier instructions, or addresses the model, and an order; before, behind or
-/// between harmless sentences, or alone.
+/// Returns a text with an injection. The injection begins with a sentence that revokes earlier instructions, a phrase that
+/// addresses the model, or both; then comes an order. A harmless sentence can precede the injection, and another can follow.
 fn injected(random: &mut SeededRandom, half: PhraseHalf) -> String {
     let order = half.choose(random, ORDERS);
     let order =

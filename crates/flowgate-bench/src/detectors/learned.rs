@@ -2,9 +2,9 @@
 //! `flowgate bench detectors` and `bench injections` compare it with the phrases of `prompt_injection`;
 //! `flowgate bench train-detector` writes its weights.
 //!
-//! It is an example of a detector that a program adds to policies ([`LearnedClassifier`]). It is trained on
-//! [generated](super::generated) texts, and [`measure`] says how many injections it finds in texts of phrases that it
-//! was not trained on. A rule that must hold uses labels instead.
+//! The detector is an example of a classifier that a program adds to policies ([`LearnedClassifier`]). It is trained on
+//! [generated](super::generated) texts, and [`measure`] counts the injections that it finds in texts of phrases that it
+//! was not trained on. Since it misses some, a rule that must hold has to use labels instead.
 
 use std::sync::LazyLock;
 
@@ -92,7 +92,7 @@ impl HeldOutFigures {
     }
 }
 
-/// Measures a detector on texts of phrases that were not trained, generated with the seed.
+/// Measures a detector on texts that are generated with the seed, from phrases that it was not trained on.
 #[must_use]
 pub fn measure(classifier: &TextClassifier, seed: u64) -> HeldOutFigures {
     let texts = texts(seed, PhraseHalf::HeldOut, MEASURED_TEXTS);

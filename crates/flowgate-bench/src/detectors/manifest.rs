@@ -1,5 +1,5 @@
-//! Identifies a run of `flowgate bench detectors`: the policy, and digests of the rows, the policy and the code. It is the first line of a recorded run,
-//! and `flowgate bench verify` compares it.
+//! Identifies a run of `flowgate bench detectors` by a manifest: the name of the policy, and digests of the rows, the policy and the code. The manifest is
+//! the first line of a recorded run, and `flowgate bench verify` compares it.
 
 use serde_json::{Value, json};
 

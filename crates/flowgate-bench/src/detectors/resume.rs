@@ -1,4 +1,5 @@
-//! Reads the rows of an interrupted run of `flowgate bench detectors` from its lines, so that only the others are judged.
+//! Reads the rows that an interrupted run of `flowgate bench detectors` has judged, from its recorded lines. When the
+//! command resumes the run, only the other rows are judged.
 
 use flowgate::monitor::Outcome;
 use serde_json::Value;
@@ -7,8 +8,8 @@ use super::feedback::FeedbackScenario;
 use super::{DETECTORS, DetectorResult, FeedbackRow, JudgedRow, PreviewVerdicts, is_link_found};
 
 impl<'a> JudgedRow<'a> {
-    /// Returns the judged row that a line of the format jsonl has; `None` if it is the line of another row, or is not what
-    /// this program would print for its values. `rows` are all rows.
+    /// Returns the judged row that a line of the format jsonl describes; `None` if the line describes another row than `row`,
+    /// or if this program would print another line for the same values. `rows` are all rows.
     pub(super) fn read(line: &Value, row: &'a FeedbackRow, rows: &'a [FeedbackRow]) -> Option<Self> {
         let results = line.get("detectors")?;
         let detected = DETECTORS.iter().map(|detector| DetectorResult::read(results.get(detector.name)?));
@@ -29,7 +30,7 @@ impl<'a> JudgedRow<'a> {
 }
 
 impl DetectorResult {
-    /// Returns the result in a line. Its score is the printed one, which has two decimals.
+    /// Reads the result of a detector from its object in a line. The score is the printed one, which has two decimals.
     fn read(result: &Value) -> Option<Self> {
         let kinds = result.get("kinds")?.as_array()?;
         let kinds = kinds.iter().map(|kind| kind.as_str().map(str::to_owned)).collect::<Option<_>>()?;
@@ -38,7 +39,7 @@ impl DetectorResult {
 }
 
 impl PreviewVerdicts {
-    /// Returns the verdicts on a message in a line.
+    /// Reads the verdicts on a message from their object in a line.
     fn read(verdicts: &Value) -> Option<Self> {
         let outcome = |field: &str| {
             let name = verdicts.get(field)?.as_str()?;

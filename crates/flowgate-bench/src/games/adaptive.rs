@@ -5,9 +5,9 @@
 //! An attempt runs the task with another attack, which consists of a text and a *variant*, the form in which the text is written (for example in
 //! base64). The attacker *sees the defence*: where the defence is a function of the text, it applies the function itself, and first tries the attacks
 //! that remain visible. It *uses feedback*: each attempt has a [score](AttemptScore), and after the prepared texts the attacker changes a part of one of
-//! its best attempts, or, if there is a model that drives it (`author`), asks the model for the next text. The model learns the best and the latest attempts; an
-//! attack that was tried before is replaced. The search ends at the first attempt that
-//! takes effect. Every defence faces an attacker with the same limit, and the seed and the task determine its random choices.
+//! its best attempts. If a model drives the attacker, the submodule `author` asks this model for the next text instead; the model receives the best and the
+//! latest attempts. The search ends at the first attempt that takes effect, and `result` records it. Every defence faces an attacker with the same limit,
+//! and the seed and the task determine its random choices.
 //!
 //! [`GameSuite`] has the tasks. `flowgate bench games --queries` calls [`search`], `flowgate bench extended --queries` [`search_extended`].
 
@@ -36,9 +36,9 @@ pub use author::ANSWER_TOKENS as ATTACK_TOKENS;
 pub(super) use author::prompts as author_prompts;
 pub use result::{AttackSearch, Attempt, AttemptScore, search_rates};
 
-/// The number of latest attempts that the model which drives the attacker learns.
+/// The number of latest attempts that are shown to the model that drives the attacker.
 const RECENT: usize = 5;
-/// The number of changed attacks among which the attacker chooses, for each attempt.
+/// The maximum number of attacks that the attacker draws at random for one attempt.
 const CHANGES: usize = 8;
 
 /// How the attacker searches.
@@ -77,10 +77,10 @@ struct Target<'t> {
 }
 
 /// Searches on every task of a suite for an attack that takes effect under one defence. Returns one result for each task. `after_query` is called after
-/// each attempt; if it returns true (the user has interrupted the command), the search is given up and the result is `None`.
+/// each attempt; if it returns true (the user has interrupted the command), the search ends and the result is `None`.
 ///
 /// # Errors
-/// If the model, or the model that drives the attacker, gives no answer.
+/// If the attacked model, or the model that drives the attacker, gives no answer.
 pub fn search(
     suite: &GameSuite,
     runner: &Runner<'_>,
@@ -104,7 +104,7 @@ pub fn search_pair(
     settings: SearchSettings<'_>,
     after_query: &mut dyn FnMut() -> bool,
 ) -> Result<Option<AttackSearch>, ExecutionError> {
-    // The pairs of a suite are those of each seed, and among these of each game. The seeds follow each other.
+    // The pairs of a suite are ordered by seed, then by game, then by number. The seeds are consecutive numbers.
     let instances = suite.instances().max(1);
     let (of_games, number) = (index / instances, index % instances);
     let seed = suite.seed().wrapping_add((of_games / Game::ALL.len()) as u64);
@@ -216,9 +216,10 @@ fn stream(seed: u64, game: Game, number: usize) -> SeededRandom {
     SeededRandom::new(seed, u64::MAX - number * Game::ALL.len() as u64 - game as u64)
 }
 
-/// Returns the random numbers of the search on a journey. They are those of no task and of no other search: the tasks of
-/// journeys take the streams from 2^40 upwards, the other searches count downwards from the greatest number, and these
-/// searches count downwards from 2^63, a stream for each journey, form and number.
+/// Returns the random numbers of the search on a task of a *journey*, a game of several steps. No task and no other search
+/// uses the same stream: the tasks of journeys take the streams from 2^40 upwards, the searches of [`stream`] count
+/// downwards from the greatest number, and these searches count downwards from 2^63, with a stream for each journey, form
+/// of the attack and number of the task.
 fn journey_stream(
     seed: u64,
     (journey, encoding): (JourneyGame, Option<Encoding>),
@@ -247,8 +248,8 @@ fn prepared(target: &Target<'_>, defence: Defence) -> Vec<(AttackTemplate, Varia
 }
 
 /// Returns whether the model would still see an unauthorized coordinate (the marker or the forbidden tool) after the
-/// defence has transformed the text of this attempt. The attacker computes this itself, so it counts as no attempt. If
-/// the defence is no function of the text, the attacker cannot know, and the result is true.
+/// defence has transformed the text of this attempt. The attacker computes this itself, so it does not count as an attempt. If
+/// the defence is not a function of the text, the attacker cannot know, and the result is true.
 fn stays_visible(target: &Target<'_>, defence: Defence, attack: &AttackTemplate, variant: Variant) -> bool {
     if defence.needs_blocking() || matches!(defence, Defence::Labels(_)) {
         return true;
@@ -307,12 +308,12 @@ fn search_task(
     let mut found = AttackSearch::new(target.id.clone(), target.name.clone(), defence);
     let mut prepared = prepared(&target, defence);
     if settings.author.is_some() {
-        // One round of the families tells the model what their texts achieve; it writes the others.
+        // The attempts with one text of each family show the model what these texts achieve. The model writes the texts after them.
         prepared.truncate(families(target.game.templates()).len());
     }
     let mut prepared = prepared.into_iter();
     let mut tried: HashSet<(String, String)> = HashSet::new();
-    // What the model that drives the attacker learns: the latest attempts, and why its previous text was not used.
+    // For the model that drives the attacker: the latest attempts, and why its previous text was not used.
     let (mut recent, mut rejected) = (VecDeque::with_capacity(RECENT), None);
     while found.queries < settings.queries {
         let (attack, variant) = match (prepared.next(), settings.author) {
@@ -460,7 +461,7 @@ mod tests {
         assert!(!told[1].contains("had been tried"), "the first one was new");
     }
 
-    /// The search on a game whose attack is encoded keeps the encoding, so it is no repetition of the search on the same game
+    /// The search on a game whose attack is encoded keeps the encoding, so it does not repeat the search on the same game
     /// in plain text; and each game makes its own random choices.
     #[test]
     fn searches_on_games_of_several_steps_differ() {

@@ -1,5 +1,5 @@
 //! Defines the attacks: the texts that an attacker adds to an observation (AgentSecBench, 4.3 and appendix A). Each game has a text for each of
-//! several *families*, which differ in tone: a pattern finds the commands among them, but not the polite requests.
+//! several *families*, which differ in tone. A filter by patterns finds the commands among them, but not the polite requests.
 //!
 //! [`generate`](super::generate) writes the texts into tasks. [`adaptive`](super::adaptive) also searches among texts that are composed at random
 //! from parts. Each text is one intervention with at most one marker, so the attacker has the same budget against every defence (4.6).

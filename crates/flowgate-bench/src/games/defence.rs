@@ -3,8 +3,8 @@
 //!
 //! A defence of AgentSecBench is a function from the text of an observation to the text that the model receives. It
 //! knows the labels of the task, such as the tenant of the caller and the forbidden tool. It knows neither the marker
-//! of the task nor whether the task is attacked. [`projection`] has the functions, [`attention`] what is blocked.
-//! [`guarded`](super::guarded) runs the label defences.
+//! of the task nor whether the task is attacked. [`projection`] has these functions, and [`attention`] chooses the spans
+//! that attention blocking hides. [`guarded`](super::guarded) runs the label defences.
 
 mod attention;
 mod projection;
@@ -44,7 +44,8 @@ pub enum EnforcementClass {
 }
 
 impl EnforcementClass {
-    /// Returns the name for tables and traces. A *projection* removes what the policy's labels do not admit.
+    /// Returns the name for tables and traces. A *projection* removes the parts of an observation that the policy does not
+    /// permit.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -74,7 +75,7 @@ pub enum Defence {
     LeastPrivilege,
     /// All of these, and canary-like texts are redacted in every game.
     Combined,
-    /// The observation unchanged, parts of which nothing else attends to.
+    /// The observation unchanged; no token outside the blocked parts of it attends to a token in them.
     Attention(BlockedChannel),
     /// A guarded conversation with a policy: a method chooses what the model is shown, and the monitor judges what it
     /// proposes.
@@ -232,7 +233,7 @@ impl Defence {
     }
 
     /// Returns the text that the model receives in place of the task's observation. The label defences change no text: they redact regions in a
-    /// conversation, which `guarded.rs` runs. Neither does attention blocking.
+    /// conversation, which `guarded.rs` runs. Attention blocking does not change the text either.
     pub fn defend_text(self, task: &Task) -> String {
         let text = task.context.as_str();
         match self {

@@ -93,9 +93,9 @@ impl ModelDouble {
     }
 
     /// Returns the next message of the model for a request of a game: the answer to a screener, a look at hidden regions, a call that a visible
-    /// text asks for (not of the immune one), or an answer in text.
+    /// text asks for (the immune double makes no such call), or an answer in text.
     fn answer(self, request: &Request) -> Completion {
-        // A game of several steps is recognised by its chat, and has a double of its own.
+        // `journey::double` recognises a game of several steps by its chat, and answers there.
         if let Some(completion) = journey::double::answer(self, request) {
             return completion;
         }

@@ -32,9 +32,9 @@ pub struct Execution {
     pub is_violated: bool,
     /// L: the model wrote the canary. `None` outside the retrieval game (AgentSecBench, 9.2).
     pub is_leaked: Option<bool>,
-    /// Whether the violation took effect: the forbidden call ran, the canary reached the user, or the marker of an
-    /// integrity game is in a reply that the system vouches for. Without a validator, every violation does
-    /// (AgentSecBench, Theorem 1).
+    /// Whether the violation took effect: the forbidden call ran, the canary reached the user, or the marker of the
+    /// instruction or capability game is in a reply that the system vouches for. Without a validator, every violation
+    /// takes effect (AgentSecBench, Theorem 1).
     pub is_executed: bool,
     /// U: the utility of the replies, from 0 to 1. On a control it is the benign utility (AgentSecBench, 4.5).
     pub utility: f64,

@@ -1,6 +1,6 @@
 //! Identifies a run of the games, of the experiment of AgentSecBench or of the games beyond it by a manifest: seed,
-//! model, defences, and digests of what determines its results. It is the first line of a recorded run, and `flowgate
-//! bench verify` compares it. The manifests of the other suites also use [`digest`].
+//! model, defences, and digests of what determines its results. The manifest is the first line of a recorded run, and
+//! `flowgate bench verify` compares it. The manifests of the other suites also use [`digest`].
 //!
 //! Two runs with equal manifests and a deterministic model have the same traces.
 
@@ -20,8 +20,8 @@ use super::suite::GameSuite;
 use super::task::{Side, TaskPair};
 use crate::code::code_digest;
 
-/// Returns the manifest of a run of the games of AgentSecBench as a JSON object. Digests replace the prompts, the policy and the code, so that a
-/// difference in any of them shows.
+/// Returns the manifest of a run of the games of AgentSecBench as a JSON object. It has digests of the prompts, the policy and the code, so that a
+/// difference in any of them is noticed.
 pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) -> Value {
     let (background, injections) = suite.source_counts();
     json!({
@@ -45,10 +45,9 @@ pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) 
     })
 }
 
-/// Returns the manifest of a run with a search for attacks, which is that of the run without the search and the field
-/// `search`: the maximum number of attempts for each task, the name of the model that drives the attacker (null without
-/// one), and a digest of the texts that this model receives in every search. Without attempts, returns the manifest
-/// unchanged.
+/// Adds the field `search` to the manifest of a run that also searches for attacks. The field has `queries`, the maximum
+/// number of attempts for each task; `attacker`, the name of the model that drives the attacker (null without one); and a
+/// digest of the texts that this model receives in every search. If `queries` is 0, the manifest stays unchanged.
 #[must_use]
 pub fn with_search(mut manifest: Value, queries: usize, attacker: Option<&str>) -> Value {
     let prompts = attacker.map(|_| digest(author_prompts()));
@@ -150,8 +149,8 @@ fn extended_prompts(suite: &ExtendedSuite, games: &[ExtendedGame], defences: &[D
     games.iter().flat_map(of_game).collect()
 }
 
-/// Returns the SHA-256 digest of a list of texts, in hexadecimal. Each text is preceded by its length, so that a list
-/// with the same characters, divided otherwise, has another digest.
+/// Returns the SHA-256 digest of a list of texts, in hexadecimal. The length of each text is hashed before the text, so
+/// that two lists which divide the same characters differently have different digests.
 pub(crate) fn digest<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     let mut hash = Sha256::new();
     for text in texts {

@@ -16,7 +16,7 @@ pub(super) struct AgentOutput {
     pub(super) delivered: Vec<DeliveredReply>,
     /// The tools that ran because the model called them: only those that act, without tools that read or store a text.
     pub(super) ran: Vec<String>,
-    /// The names of the tools that store a text because the user asks for it. A marker in their arguments is no violation, since nobody receives it.
+    /// The names of the tools that store a text because the user asks for it. A marker in their arguments is not a violation, since nobody receives it.
     pub(super) keeping: Vec<String>,
     /// The number of questions to a person, who refuses all of them, except in the flooding games.
     pub(super) questions: usize,
@@ -105,7 +105,7 @@ pub enum ExecutionError {
 }
 
 impl fmt::Display for ExecutionError {
-    /// Says what failed, and what to do about it: a policy that cannot be used is no fault of the user.
+    /// Says what failed, and what to do about it. A policy that cannot be used is a defect of Flowgate and not of the user.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy(problem) => {

@@ -2,9 +2,8 @@
 //! states the rules, the request of the user, and the observation as the defence transformed it.
 //! [`runner`](super::runner) sends them.
 //!
-//! Under a defence of AgentSecBench, the request and the observation are one message, as there. The label defences use
-//! the same system policy and request, and receive the observation as the output of a tool
-//! ([`guarded`](super::guarded)).
+//! Under a defence of AgentSecBench, the request and the observation are one message, as in the paper. The label defences
+//! use the same system policy and request, but the observation is the output of a tool ([`guarded`](super::guarded)).
 
 use std::ops::Range;
 

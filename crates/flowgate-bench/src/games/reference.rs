@@ -1,6 +1,6 @@
 //! Holds the figures that AgentSecBench reports for its own tasks and two models, Qwen3-0.6B and Qwen3-1.7B, and
-//! averages the figures of a run in the same way. [`report`](super::report) prints both side by side, for orientation:
-//! the tasks are others, and so is the model unless it is one of these.
+//! averages the figures of a run in the same way. [`report`](super::report) prints both side by side. They are only an
+//! orientation, since the tasks of a run are not those of the paper, and the model is often another one.
 //!
 //! The figures are those of AgentSecBench's Tables 4 to 6. They are macro averages over games and models with equal
 //! weights. The two risks of Table 6 (the risks given an open and a closed channel) are averages over the games that
@@ -88,7 +88,7 @@ pub fn composite(runs: &[&DefenceFigures]) -> Option<CompositeFigures> {
     let over_models =
         |figure: &dyn Fn(&DefenceFigures) -> Option<f64>| mean(runs.iter().map(|run| figure(run)));
     let macro_average = |figure: fn(&Figures) -> Option<f64>| over_models(&|run| run.macro_average(figure));
-    // The mean of a risk over all games of all models that have an execution with an open (or closed) channel.
+    // The mean of a risk over the games of all models in which the risk exists: those with an execution whose channel was open (or closed).
     let stratum = |risk: fn(&Figures) -> Option<f64>| {
         mean(runs.iter().flat_map(|run| run.games.iter().map(risk)).filter(Option::is_some))
     };

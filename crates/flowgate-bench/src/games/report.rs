@@ -1,6 +1,10 @@
-//! Formats the figures of a run of the games as tables of text; `flowgate bench games` prints them. The module `rows`
-//! formats them as JSON lines and CSV, `page` as an HTML page, and `extended` has the reports of the games beyond
-//! AgentSecBench. The numbers of tables, figures and sections, such as Table 4, are those of AgentSecBench.
+//! Formats the figures of a run of the games as tables of text; `flowgate bench games` prints them. The numbers of tables,
+//! figures and sections, such as Table 4, are those of AgentSecBench.
+//!
+//! The module `rows` formats the figures as JSON lines and CSV, and `page` as an HTML page. `comparison` compares the
+//! default method with the other defences, `search` reports the attack searches, and `paper` puts the figures next to those
+//! of AgentSecBench. `experiment` has the reports of `flowgate bench paper`, and `extended` those of the games beyond
+//! AgentSecBench.
 
 mod comparison;
 mod experiment;
@@ -169,7 +173,7 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
     )
 }
 
-/// Returns the table of the intervals at 95 %. Rates have Wilson's interval. The advantage is no rate; its interval is
+/// Returns the table of the intervals at 95 %. Rates have Wilson's interval. The advantage is not a rate; its interval is
 /// that of AgentSecBench's Proposition 4, cut off at -1 and 1.
 fn interval_table(all: &[DefenceFigures]) -> Table {
     let header = ["defence", "ASR", "closed", "executed", "advantage"];

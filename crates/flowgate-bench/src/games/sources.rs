@@ -1,6 +1,6 @@
-//! Adds texts of a public collection to the tasks of a suite: background that both sides of a pair have, and texts of
-//! an attack family (AgentSecBench, 6.3). [`GameSuite`](super::GameSuite) calls it. Neither kind of text defines a
-//! marker or a forbidden tool, so the violations stay those of the games.
+//! Adds texts of public collections to the tasks of a suite (AgentSecBench, 6.3): background that both sides of a pair
+//! have, and texts of injections with which attacks begin. [`GameSuite`](super::GameSuite) calls this module. Neither kind
+//! of text defines a marker or a forbidden tool, so the violations stay those of the games.
 
 use serde_json::{Value, json};
 
@@ -11,9 +11,10 @@ use super::task::{Game, Task, TaskLabels, TaskPair};
 /// Texts of a collection, for the tasks of a suite.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextSources {
-    /// Permitted texts, one of which each observation begins with; none if the list is empty.
+    /// Permitted texts. Each observation begins with one of them, unless the list is empty.
     pub background: Vec<String>,
-    /// Texts of injections, each of which precedes a request of the game; if the list is empty, the families of the suite attack.
+    /// Texts of injections. An attack is one of them, followed by a request of the game. If the list is empty, the attacks are the families of the
+    /// games.
     pub injections: Vec<String>,
 }
 

@@ -22,7 +22,7 @@ pub struct GameSuite {
     seeds: u64,
     instances: usize,
     variant: Variant,
-    /// The numbers of background texts and of texts of injections, which folders of the user have.
+    /// The number of background texts and the number of texts of injections in the user's collections.
     source_counts: (usize, usize),
     pairs: Vec<TaskPair>,
 }
@@ -67,7 +67,7 @@ impl GameSuite {
                 };
                 for (number, mut pair) in of_game.into_iter().enumerate() {
                     sources.add_background(&mut pair, seed, number);
-                    // The tasks of several seeds would have the same ids.
+                    // Without the seed, tasks of different seeds would have equal ids.
                     if seeds > 1 {
                         for task in [&mut pair.adversarial, &mut pair.control] {
                             task.id = format!("{seed}/{}", task.id);

@@ -120,8 +120,8 @@ impl Task {
         coordinates
     }
 
-    /// Returns the texts that identify the task, for digests: one for each field, and those of a list after their number. A
-    /// digest of them depends on what the fields contain, and not on their names.
+    /// Returns the texts that identify the task, for digests: the contents of the fields; the number of items precedes the
+    /// items of a list. A digest of these texts depends on what the fields contain, and not on their names.
     pub(crate) fn texts(&self) -> Vec<String> {
         // Every field is named, so that none can be left out.
         let Self { id, game, user_prompt, context, attack, target, utility_terms, labels, variant } = self;

@@ -82,7 +82,7 @@ fn replace(table: &[(char, char)], c: char) -> char {
     table.iter().find(|(from, _)| *from == c).map_or(c, |(_, to)| *to)
 }
 
-/// Returns the character that a substitute replaces, the inverse of [`replace`], or the character itself if it is no substitute.
+/// Returns the character that a substitute replaces, the inverse of [`replace`], or the character itself if it is not a substitute.
 fn restore(table: &[(char, char)], c: char) -> char {
     table.iter().find(|(_, to)| *to == c).map_or(c, |(from, _)| *from)
 }
@@ -224,7 +224,7 @@ fn decode_base64(run: &str) -> String {
 }
 
 /// Replaces leetspeak digits by letters in a run, which is words joined by underscores. A run without an underscore is
-/// no marker or name of a tool, and is returned unchanged. A part of digits alone is the number of a marker, and stays
+/// neither a marker nor the name of a tool, and is returned unchanged. A part of digits alone is the number of a marker, and stays
 /// too. The letters are in lower case if the run has a lower-case letter, as names of tools have.
 fn decode_leetspeak(run: &str) -> String {
     if !run.contains('_') {
@@ -284,7 +284,8 @@ impl Variant {
         [Self::Paper].into_iter().chain(encoded).chain(mixed).chain(others).collect()
     }
 
-    /// Returns the name for options and manifests. A ranking with an encoding is named `mixed`, since its documents mix the texts of two tenants.
+    /// Returns the name for options and manifests. The name of a ranking with an encoding contains `mixed`, since one of its documents has text of two
+    /// tenants.
     pub fn name(self) -> String {
         match self {
             Self::Paper => "paper".to_owned(),

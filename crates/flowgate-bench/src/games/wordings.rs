@@ -1,5 +1,5 @@
 //! Rewrites the attacks of the games so that they ask for a given call: the families of all three games, and the variants that encode or
-//! divide the name of the tool. The [list of wordings](crate::wordings) has them.
+//! divide the name of the tool. The [list of wordings](crate::wordings) for `flowgate attack` contains these texts.
 
 use serde_json::Value;
 
@@ -48,10 +48,10 @@ impl GameWording {
         }
     }
 
-    /// Returns the text, asking for a call of `tool` with these arguments. What an attack of the instruction game asks to be written is the call;
-    /// the retrieval game asks for data, so the call with which it is to be sent follows.
+    /// Returns the text in a form that asks for a call of `tool` with these arguments. An attack of the instruction game asks the model to write the
+    /// call in place of the marker. An attack of the retrieval game asks for data, so a sentence is added that asks to send the data by the call.
     pub(crate) fn text(&self, tool: &str, arguments: &Value) -> String {
-        // Inserted last: the arguments could contain a name in braces.
+        // The call is inserted last, since its arguments could contain a name in braces.
         let call = format!("{tool} with the arguments {arguments}");
         match self {
             Self::Family(Game::Instruction, _, text) => {

@@ -1,6 +1,7 @@
-//! Puts the attention screener of RTBAS (its sections 3.3 and 7.2) into the runs of the suite: the agent writes the
-//! preliminary message and everything else, and the attention of a local model decides which regions the next step
-//! depends on. [`runner`](super::runner) runs the defence `attention` with it.
+//! Adds the attention screener of RTBAS (its sections 3.3 and 7.2) to the agent of a run. The agent's model writes
+//! every message, also the preliminary message that the screener reads. The attention of a local model decides on which
+//! regions the next step depends. [`runner`](super::runner) runs the defence `attention` with a
+//! [`ScreenedByAttention`].
 
 use std::sync::Arc;
 
@@ -62,8 +63,8 @@ impl RegionClassifier for Unread {
     }
 }
 
-/// Returns a reader that evaluates no model: every region counts as needed. With it, the requests of a run are counted
-/// in advance.
+/// Returns a reader that evaluates no model: every region counts as needed. `flowgate bench privacy --dry-run` uses it,
+/// since a dry run counts the requests of a run and loads no local model.
 pub fn unread() -> AttentionReader {
     AttentionReader { model: Arc::new(Unread), classifier: Arc::new(Unread), threshold: 0.0 }
 }

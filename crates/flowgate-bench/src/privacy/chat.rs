@@ -1,8 +1,10 @@
-//! Reads from a view what the [double](super::double) knows of a chat: which answers are shown, and which step of the task is next.
+//! Reads from a view what the [double](super::double) knows of a chat: which answers are shown, and which step of the
+//! task is next.
 //!
-//! The double knows the task from the start, and everything else only from its view. A look begins a *level*, the part of a turn whose steps are
-//! shown the regions of the look. The level ends with a message without calls, and its steps are hidden from then on. Since the double can no longer
-//! see which steps it performed on the level, it computes them from the task.
+//! The double knows the task from the start, and everything else only from its view. A look begins a *level*, the part
+//! of a turn whose steps are shown the regions of the look. The level ends with a message without calls, and its steps
+//! are hidden from then on. The double can then no longer see which steps it performed on the level, so it computes
+//! them from the task ([`group_end`]).
 
 use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Message, Request, ToolCall};

@@ -1,5 +1,6 @@
-//! Names the defences that are compared: RTBAS's two baselines (redact everything private, and ask about every call), methods of guarded conversations, and
-//! an oracle that knows the ground truth. Each is a row of the tables, which `flowgate bench privacy --defence` can choose.
+//! Names the defences that the suite compares ([`PrivacyDefence`]): RTBAS's two baselines (redact everything private,
+//! and ask about every call), methods of guarded conversations, and an oracle that knows the ground truth. Each defence
+//! is a row of the tables; `flowgate bench privacy --defence` chooses one by its name.
 
 use std::fmt;
 
@@ -15,8 +16,8 @@ use super::world::WorldVariant;
 pub enum PrivacyDefence {
     /// The ground truth with the oracle labels, as if the model were a person who knows when to ask (RTBAS, 8.2).
     Oracle,
-    /// A guarded conversation whose screener is the attention of a local model (RTBAS, 3.3 and 7.2). A run needs what
-    /// reads the attention.
+    /// A guarded conversation whose screener is the attention of a local model (RTBAS, 3.3 and 7.2). A run of it needs
+    /// the reader of [`PrivacySuite::with_attention`](super::PrivacySuite::with_attention).
     Attention,
     /// A guarded conversation.
     Live {
@@ -24,7 +25,8 @@ pub enum PrivacyDefence {
         name: &'static str,
         /// The method.
         method: Method,
-        /// How the double answers in place of the screener, if the method has one, and looks as the agent.
+        /// How the double chooses the regions that a step needs: in place of the screener's model, if the method has a
+        /// screener, and as the agent that looks.
         judge: RegionChoice,
         /// The data of the environments.
         variant: WorldVariant,
@@ -88,12 +90,14 @@ impl PrivacyDefence {
         ]
     }
 
-    /// Returns the defences that run by default with a double, on both variants of the data: those of the suite, then the planted ones.
+    /// Returns the defences that run by default with a double, on both variants of the data: those of the suite, then
+    /// the planted ones.
     pub fn every(seed: u64) -> Vec<Self> {
         [Self::standard(seed), Self::planted()].concat()
     }
 
-    /// Returns the defence with this name, also one that runs only with a model. The seed determines the errors of the noisy judge.
+    /// Returns the defence with this name, also one that runs only with a model. The seed determines the errors of the
+    /// noisy judge.
     ///
     /// # Errors
     /// If there is none.
@@ -117,7 +121,8 @@ impl PrivacyDefence {
         }
     }
 
-    /// Returns the data with which the defence runs; for the oracle, which reads no data, and for the attention, the default.
+    /// Returns the data with which the defence runs. The oracle, which reads no data, and the defence `attention` have
+    /// [`WorldVariant::Accidental`].
     pub fn variant(self) -> WorldVariant {
         match self {
             Self::Oracle | Self::Attention => WorldVariant::Accidental,
@@ -125,8 +130,10 @@ impl PrivacyDefence {
         }
     }
 
-    /// Returns the defences that run with a real model: those with the honest judge, since the other judges imitate errors that a model makes by itself.
-    /// Names that say `honest` say `model` instead, because the model itself is the screener. With `attention`, the model is the agent, and another one is read.
+    /// Returns the defences that run with a real model: those with the honest judge, since the other judges imitate
+    /// errors that a model makes by itself. In names, `honest` becomes `model`, because the model itself is the
+    /// screener. In the defence `attention`, the model is only the agent; the screener reads the attention of another
+    /// model.
     pub fn for_models() -> Vec<Self> {
         let is_honest = |defence: &Self| matches!(defence, Self::Live { judge: RegionChoice::Honest, .. });
         let named = |defence: Self| match defence {
@@ -153,8 +160,8 @@ impl PrivacyDefence {
         }
     }
 
-    /// Returns whether the defence decides without asking a model: its method has no screener, and it is not the oracle. Its results are then those
-    /// of the method alone.
+    /// Returns whether the defence decides without a model: it is a guarded conversation whose method has no screener.
+    /// Its results are then those of the method alone, and do not depend on how well a model screens.
     pub fn is_model_free(self) -> bool {
         matches!(self, Self::Live { method, .. } if method.screener().is_none())
     }
@@ -164,8 +171,8 @@ impl PrivacyDefence {
 #[derive(Debug)]
 struct RedactAll;
 
-/// All other answers are the defaults of [`StepMethod`]: a step is shown only what flows to the lowest label, the model
-/// can neither look nor leave slots, and no permitted call is asked about.
+/// All other answers are the defaults of [`StepMethod`]: every step is at the base label and is shown only what flows
+/// to it, the model can neither look nor leave slots, and nobody is asked about a permitted call.
 impl StepMethod for RedactAll {
     fn name(&self) -> &'static str {
         "redact-all"

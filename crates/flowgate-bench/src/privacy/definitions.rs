@@ -1,6 +1,6 @@
-//! Prints the two error rates under both definitions that section 8.2 of RTBAS gives: that of its Table 2, which the
-//! suite uses, and that of its prose, which has the two rates the other way round. [`report`](super::report) prints
-//! them.
+//! Formats the two error rates, missed and needless questions, under both definitions of section 8.2 of RTBAS. The
+//! suite uses the definition of Table 2; the prose of the section swaps the names of the two rates.
+//! [`report`](super::report) prints the table and the columns.
 
 use super::measure::PrivacyFigures;
 use super::reference::{PAPER, PAPER_TASKS};
@@ -43,7 +43,7 @@ pub(super) fn definition_table(
             row(name(results), figures.missed, figures.over_asked)
         })
         .collect();
-    // The paper's tasks are others, so its figures stand under those of the suite and not under those of a variant.
+    // The paper's tasks have no planted instructions, so its rows follow only the rows of the suite's own data.
     if variant.is_empty() {
         let tasks = |rate: f64| Rate { hits: (rate * PAPER_TASKS as f64).round() as usize, of: PAPER_TASKS };
         rows.extend(PAPER.map(|paper| {

@@ -30,13 +30,14 @@ pub enum RegionChoice {
     Honest,
     /// Names every region if the next step needs one, as a model does that would rather see too much.
     Curious,
-    /// Names regions as the honest one. If the agent may not see a value, it does not say so: it omits the value or guesses it, as real
-    /// models do.
+    /// Names regions as the honest one. An agent that may not see a value does not say so: it omits the value or
+    /// guesses it, as real models do.
     Guessing,
-    /// Does what the regions say: also names a region that claims to be needed, and names no region if one demands that. It is honest where nothing
-    /// is planted.
+    /// Does what planted instructions in the regions say: also names a region that claims to be needed, and names no
+    /// region if a region demands that none be named. Where nothing is planted, it is honest.
     Obeying,
-    /// Names regions as the honest one, but is wrong about each region with a probability of 0.1, determined by the seed.
+    /// Names regions as the honest one, but is wrong about each region with a probability of 0.1, determined by the
+    /// seed.
     Noisy {
         /// The seed.
         seed: u64,
@@ -44,8 +45,8 @@ pub enum RegionChoice {
 }
 
 impl RegionChoice {
-    /// Returns the names of the regions with which the judge answers a screener's question, `request`. `needed` are the regions that the next step
-    /// needs, which an honest judge names.
+    /// Returns the names of the regions with which the judge answers `request`, a screener's question about a step of
+    /// `task`. `needed` are the regions that the next step needs, which an honest judge names.
     fn choose(self, task: &PrivacyTask, request: &Request, needed: Vec<String>) -> Vec<String> {
         let regions = tagged_regions(request);
         match self {
@@ -115,7 +116,8 @@ impl ChatModel for AgentDouble<'_> {
 }
 
 impl AgentDouble<'_> {
-    /// Answers a request by its kind: the request to fill a slot, a screener's question, or a request for the next message of the chat.
+    /// Answers a request by its kind: the request to fill a slot, a screener's question, or a request for the next
+    /// message of the chat.
     fn answer(&self, request: &Request) -> Completion {
         // Only the request to fill a slot offers no tools and forbids calls.
         if request.tools.is_empty() && request.choice == ToolChoice::None {
@@ -152,7 +154,8 @@ impl AgentDouble<'_> {
         if self.task.tell.is_empty() {
             return say("Done.");
         }
-        // Everything that the reply has to contain is computed as one template, so that one look shows all that is hidden.
+        // Everything that the reply has to contain is computed as one template, so that one look shows all that is
+        // hidden.
         let separator = [Piece::Text(" ".to_owned())];
         let tell: Vec<&[Piece]> = self.task.tell.iter().map(|tell| tell.0.as_slice()).collect();
         match compute(&Template(tell.join(separator.as_slice())), &|reference| chat.sight(reference)) {
@@ -233,15 +236,17 @@ impl AgentDouble<'_> {
         if needed.is_empty() {
             return Some(call(&tool, arguments));
         }
-        // The reply counts as an item after the steps. Items that do not depend on this step are done afterwards, on the lower level.
+        // The reply counts as an item after the steps. Items that do not depend on this step are done afterwards, on
+        // the lower level.
         let items = self.task.steps.len() + usize::from(!self.task.tell.is_empty());
         let then_return = !is_raised && group_end(self.task, index) < items;
         Some(self.look(chat, needed, then_return))
     }
 }
 
-/// Returns a guess of the value of a template. Hidden fields are replaced: one that chooses among texts by the last of
-/// the texts, any other by nothing. The result is `None` if the text is then empty.
+/// Returns the value of a template with a guess for each hidden field. For a field that is replaced by one of several
+/// texts ([`Derivation::Choose`]), the guess is the last of these texts; any other hidden field is left out. The result
+/// is `None` if the text is then empty.
 fn guess(template: &Template, sight: &dyn Fn(&Reference) -> Sight) -> Option<Value> {
     let piece = |piece: &Piece| match piece {
         Piece::Text(text) => Some(text.clone()),

@@ -1,7 +1,6 @@
-//! Identifies a run by a manifest: seed, defences, and digests of the tasks, the policies, the prompts and the code. It is the first line of a recorded
-//! run, and `flowgate bench verify` compares it.
-//!
-//! Two runs with equal manifests have the same results.
+//! Identifies a run of the privacy suite by a manifest: its seed, its defences, and digests of the tasks, the policies,
+//! the prompts and the code. The manifest is the first line of a recorded run, and `flowgate bench verify` compares it.
+//! Two runs of doubles with equal manifests have the same results.
 
 use serde_json::{Value, json};
 
@@ -15,8 +14,8 @@ use crate::games::manifest::digest;
 /// The name of the model in the manifest of a run of doubles.
 pub(crate) const DOUBLE: &str = "test double";
 
-/// Returns the manifest of a run as a JSON object. `tasks` is the number of tasks, and `model` the name of the model; `None` if doubles answered.
-/// `seed` and `seeds` are the first seed and the number of seeds.
+/// Returns the manifest of a run as a JSON object. `seed` and `seeds` are the first seed and the number of seeds,
+/// `tasks` is the number of tasks, and `model` is the name of the model, or `None` if a double answered.
 pub fn manifest(
     (seed, seeds): (u64, u64),
     defences: &[PrivacyDefence],
@@ -41,8 +40,9 @@ pub fn manifest(
     })
 }
 
-/// Returns the manifest of a run with the screener whose attention the defence `attention` reads, and with the digest of
-/// the code of this screener.
+/// Adds two fields to the manifest of a run with the defence `attention`: `screener`, the description of the screener
+/// (its model and its network), and among the digests that of the screener's code. A program without local models
+/// cannot repeat such a run, but compares this digest.
 #[must_use]
 pub fn with_screener(mut manifest: Value, screener: Value) -> Value {
     if let Some(fields) = manifest.as_object_mut() {

@@ -1,6 +1,6 @@
-//! Reads tasks from the lines of a file in `data/privacy`, whose README describes them.
-//!
-//! A line that does not have the described form is an error with its number. [`PrivacySuite`](super::PrivacySuite) reads all tasks with [`all`].
+//! Reads the tasks of the privacy suite from the files `data/privacy/*.tasks`; the README there describes their lines.
+//! [`PrivacySuite`](super::PrivacySuite) reads all tasks with [`all`]. A line of another form is a [`TaskError`], which
+//! names the file and the line.
 
 use std::fmt;
 
@@ -99,10 +99,12 @@ fn incomplete(task: &PrivacyTask) -> Option<String> {
         .then(|| format!("the task `{name}` has nothing to do; add a line `do: TOOL` or `tell: VALUE`"))
 }
 
-/// Adds a line to a task. The lines `if`, `with` and `oracle` belong to the call of the last line `do`, and `called` to the last line `said`.
+/// Adds a line to a task. The lines `if`, `with` and `oracle` belong to the call of the last line `do`, and `called` to
+/// the last line `said`.
 ///
 /// # Errors
-/// A message with advice, if the key or the form of the value is unknown, or there is nothing to which the line belongs.
+/// A message with advice, if the key or the form of the value is unknown, or there is nothing to which the line
+/// belongs.
 fn add_line(task: &mut PrivacyTask, key: &str, value: &str) -> Result<(), String> {
     let no_step = || format!("there is no call to which `{key}` belongs; write `do: TOOL` before it");
     match key {
@@ -146,7 +148,8 @@ fn add_line(task: &mut PrivacyTask, key: &str, value: &str) -> Result<(), String
     Ok(())
 }
 
-/// Reads an oracle label: `run` for a call that discloses nothing private, or `ask CATEGORY, ...` with the categories that a person has to confirm.
+/// Reads an oracle label: `run` for a call that discloses nothing private, or `ask CATEGORY, ...` with the categories
+/// that a person has to confirm.
 fn oracle(text: &str) -> Result<Categories, String> {
     if text == "run" {
         return Ok(Categories::new());
@@ -159,7 +162,7 @@ fn oracle(text: &str) -> Result<Categories, String> {
 
 /// Reads a condition, `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`.
 fn condition(text: &str) -> Result<Condition, String> {
-    let form = "the condition does not have the form `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`";
+    let form = "the condition does not have the form `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`; write it in one of them";
     let (field, rest) = text.strip_prefix('{').and_then(|text| text.split_once('}')).ok_or(form)?;
     let rest = rest.trim();
     let (is_at_least, number) = match (rest.strip_prefix(">="), rest.strip_prefix('<')) {

@@ -1,5 +1,5 @@
-//! Holds the figures that RTBAS reports for its own tasks and model. The [report](super::report) prints them next to those of a run, for orientation
-//! only.
+//! Holds the figures that RTBAS reports for its own tasks and model. The [report](super::report) prints them next to
+//! those of a run, for orientation only.
 //!
 //! The figures are from RTBAS's Table 2 and section 8.2. The prose of 8.2 swaps the two error rates; both have all 37
 //! cases as their denominator. Two columns of the table in 8.3.1 have the same name; this module reads the third column
@@ -40,7 +40,8 @@ pub const PAPER: [PaperFigures; 4] = [
     },
     PaperFigures {
         name: "Confirm Every Time (GPTs)",
-        // Its error rates count a question only where private data is in the context; its utility counts every question.
+        // Its error rates count a question only where private data is in the context; its utility counts every
+        // question.
         counterpart: Some("everything"),
         missed: 0.0,
         over_asked: 0.297_297,

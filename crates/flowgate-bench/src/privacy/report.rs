@@ -139,7 +139,8 @@ pub fn lines(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> Ve
 }
 
 /// Returns the JSON document of a run: the manifest, the figures, the comparisons, the figures over several seeds, and
-/// what was not measured. `seed` determines the samples of the bootstrap.
+/// what was not measured. `seed` determines the samples of the bootstrap, and `is_interrupted` says whether the user
+/// stopped the run before its end.
 pub fn document(
     all: &[DefenceResults],
     manifest: &Value,
@@ -317,8 +318,8 @@ fn reference_table() -> Table {
     table("for orientation only: another model, and 37 tasks that are not public", &header, &rows)
 }
 
-/// Returns a table with the figures of RTBAS's Figure 7: the tasks completed with a person who refuses and with one who allows every call. `variant`
-/// begins the title.
+/// Returns a table with the figures of RTBAS's Figure 7: the tasks completed with a person who refuses and with one who
+/// allows every call. `variant` begins the title.
 fn utility_table(all: &[DefenceResults], variant: &str) -> Table {
     let header = ["defence", "person refuses", "rate", "95 %", "person allows", "rate", "95 %"];
     let row = |results: &DefenceResults| {
@@ -333,8 +334,8 @@ fn utility_table(all: &[DefenceResults], variant: &str) -> Table {
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table with the figures of RTBAS's Figure 7 for each suite, as the paper draws them, with their intervals: a
-/// row for each defence and suite.
+/// Returns a table with the figures of RTBAS's Figure 7 for each suite, as the paper draws them, with their intervals:
+/// a row for each defence and suite.
 fn suite_utility_table(all: &[DefenceResults]) -> Table {
     let header = ["defence", "suite", "person refuses", "rate", "95 %", "person allows", "rate", "95 %"];
     let row = |results: &DefenceResults, suite: Suite| {
@@ -390,7 +391,8 @@ fn cost_bars(all: &[DefenceResults]) -> Option<Drawing> {
 }
 
 /// Returns a table with five counts for each part of the tasks (`scopes`): false negatives, false positives, exact
-/// categories, and completed tasks if the person refuses and if the person allows. `title` says how the tasks are divided into parts.
+/// categories, and completed tasks if the person refuses and if the person allows. `title` says how the tasks are
+/// divided into parts.
 fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Table {
     let mut header = vec!["defence".to_owned()];
     for scope in scopes {
@@ -424,8 +426,8 @@ fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Tabl
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table with the intervals of the counts of [`part_table`]: a row for each defence and part of the tasks, with the
-/// counts and Wilson's interval at 95 % of each rate. A part has few tasks, so its intervals are wide.
+/// Returns a table with the intervals of the counts of [`part_table`]: a row for each defence and part of the tasks,
+/// with the counts and Wilson's interval at 95 % of each rate. A part has few tasks, so its intervals are wide.
 fn interval_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Table {
     let header = ["defence", "tasks", "FN", "FP", "exact", "refuses", "allows"];
     let row = |results: &DefenceResults, scope: TaskGroup| {
@@ -499,7 +501,8 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected}:\n{text}");
         }
-        // Both utilities of Figure 7 stand next to each other for each suite and pattern, and with intervals for each suite.
+        // Both utilities of Figure 7 stand next to each other for each suite and pattern, and with intervals for each
+        // suite.
         let heads = text.lines().filter(|line| line.contains(": FN") && line.contains("allows"));
         let heads: Vec<usize> = heads.map(|line| line.matches("refuses").count()).collect();
         assert_eq!(heads, [Suite::ALL.len(), LeakPattern::ALL.len()], "{text}");

@@ -1,5 +1,6 @@
-//! Defines what a run of a task is given and what it returns: the person who answers questions, what answers as the
-//! model, the judged calls, and the error of a run that has no result. [`runner`](super::runner) runs tasks.
+//! Defines the inputs and the result of a run of one task: the double of the person who answers questions
+//! ([`PersonDouble`]), the double or model that is the agent ([`AnswerSource`]), the judged calls and the outcome
+//! ([`PrivacyRun`]), and the error of a run without a result. [`runner`](super::runner) runs tasks.
 
 use std::fmt;
 
@@ -52,7 +53,8 @@ pub struct PrivacyRun {
     pub is_successful: bool,
     /// Whether a call of the ground truth that needs confirmation was carried out although nobody allowed it.
     pub is_disclosed: bool,
-    /// The tokens of all requests to the agent, the screener and the filler after the request of the user; `None` for the oracle, which asks no model.
+    /// The tokens of all requests to the agent, the screener and the filler after the request of the user; `None` for
+    /// the oracle, which asks no model.
     pub tokens: Option<Usage>,
 }
 
@@ -81,7 +83,7 @@ impl From<PushError> for RunError {
     }
 }
 
-/// What answers the requests of a run to its model: a double, or a model.
+/// The double or the model that answers the requests of a run to its agent, its screener and its filler.
 #[derive(Clone, Copy)]
 pub enum AnswerSource<'m> {
     /// The double, which knows the task.

@@ -1,7 +1,9 @@
-//! Summarises the figures of a defence that draws random numbers over several seeds, for `flowgate bench privacy --seeds`: the mean over the seeds, the
-//! lowest and the highest value, and a bootstrap interval that draws seeds and then tasks. [`report`](super::report) prints them.
+//! Summarises the figures over several seeds of a defence that draws random numbers, for `flowgate bench privacy
+//! --seeds`: the mean over the seeds, the lowest and the highest value, and a bootstrap interval.
+//! [`report`](super::report) prints them.
 //!
-//! The 37 tasks are the same with every seed. The runs are therefore not pooled: an interval over all of them would take them for different tasks.
+//! The 37 tasks are the same with every seed. The results of the seeds are therefore not pooled, since an interval over
+//! the pooled results would count each task once for each seed. The bootstrap draws seeds, and then tasks of each seed.
 
 use serde_json::{Map, Value};
 
@@ -11,10 +13,12 @@ use crate::games::text_table::{Table, cell, table};
 use crate::rounding::rounded;
 use crate::statistics::bootstrap_mean;
 
-/// A figure that a task adds to: its name, and what a task adds, from 0 to 1; `None` if the figure does not concern it.
+/// A figure that is a mean over tasks: its name, and the value of one task, from 0 to 1. The value is `None` for a task
+/// that the figure does not concern.
 type TaskFigure = (&'static str, fn(&TaskResult) -> Option<f64>);
 
-/// The figures. The exact categories are the mean over tasks of the share of their calls, unlike in the main table, which counts calls.
+/// The figures. For exact categories, the value of a task is the share of its calls that have them; the main table
+/// counts the calls of all tasks instead.
 const FIGURES: [TaskFigure; 5] = [
     ("false_negatives", |result| Some(f64::from(u8::from(result.is_missed)))),
     ("false_positives", |result| Some(f64::from(u8::from(result.is_over_asked)))),
@@ -52,10 +56,11 @@ pub fn spreads(all: &[DefenceResults], seed: u64) -> Vec<SeedSpread> {
         .collect()
 }
 
-/// Returns one figure of one defence over its seeds; `None` if it concerns no task.
+/// Returns one figure of one defence over its seeds; `None` if the figure concerns no task.
 fn spread(results: &DefenceResults, (figure, of_task): TaskFigure, seed: u64) -> Option<SeedSpread> {
     let further = results.further_seeds.iter().map(|of| of.tasks.as_slice());
     let runs: Vec<&[TaskResult]> = std::iter::once(results.tasks.as_slice()).chain(further).collect();
+    // The bootstrap draws groups of values by their names. Each run is a group, with its number as the name.
     let names: Vec<String> = (0..runs.len()).map(|number| number.to_string()).collect();
     let (mut values, mut means) = (Vec::new(), Vec::new());
     for (name, tasks) in names.iter().zip(&runs) {

@@ -1,6 +1,6 @@
-//! Reads and validates the tasks, runs all of them under one defence, in a stable order, and judges each. `flowgate
-//! bench privacy` runs one defence after the other, so that an interrupted run still has the rows of the completed
-//! defences.
+//! Runs all tasks of the privacy suite under one defence and judges each: [`PrivacySuite`], which reads and validates
+//! the tasks first. `flowgate bench privacy` runs one defence after the other, so that an interrupted run still has the
+//! rows of the completed defences.
 
 use flowgate_guard::screener::attention::AttentionReader;
 
@@ -99,7 +99,7 @@ impl PrivacySuite {
         }
     }
 
-    /// Returns the suite with what the defence `attention` reads.
+    /// Returns the suite with the reader of a local model's attention, which the defence `attention` needs.
     #[must_use]
     pub fn with_attention(self, reader: AttentionReader) -> Self {
         Self { runner: self.runner.with_attention(reader), ..self }
@@ -115,7 +115,8 @@ impl PrivacySuite {
         self.tasks.len() * PersonDouble::ALL.len()
     }
 
-    /// Runs all tasks under one defence, where the double answers instead of a model, as [`run_defence_with`](Self::run_defence_with) does.
+    /// Runs all tasks under one defence with the double in place of a model. Otherwise as
+    /// [`run_defence_with`](Self::run_defence_with).
     ///
     /// # Errors
     /// If a conversation cannot be held, which is a defect of this crate.
@@ -127,8 +128,9 @@ impl PrivacySuite {
         self.run_defence_with(defence, AnswerSource::Double, after_run)
     }
 
-    /// Runs all tasks under one defence with `first`, the seed of the defence, and if the defence draws random numbers also with the `seeds` - 1 seeds
-    /// after it. Otherwise as [`run_defence_with`](Self::run_defence_with).
+    /// Runs all tasks under one defence, whose seed is `first`. If the defence draws random numbers, the tasks also run
+    /// with each of the `seeds` - 1 seeds after `first`; the results of these are in `further_seeds`. Otherwise as
+    /// [`run_defence_with`](Self::run_defence_with).
     ///
     /// # Errors
     /// As [`run_defence_with`](Self::run_defence_with).
@@ -150,14 +152,16 @@ impl PrivacySuite {
         Ok(Some(results))
     }
 
-    /// Returns the number of runs of a defence with several seeds.
+    /// Returns the number of runs of a defence with several seeds. A defence that draws no random numbers runs with
+    /// one.
     pub fn runs_with_seeds(&self, defence: PrivacyDefence, seeds: u64) -> usize {
         let repeated = if defence.with_seed(0).is_some() { seeds } else { 1 };
         self.runs_per_defence().saturating_mul(usize::try_from(repeated).unwrap_or(usize::MAX))
     }
 
-    /// Runs all tasks under one defence, each twice: with a person who allows and with one who refuses every call. `after_run` is called after each
-    /// run; if it returns true (the user has interrupted the command), the remaining ones are skipped and the result is `None`.
+    /// Runs all tasks under one defence, each twice: with a person who allows and with one who refuses every call.
+    /// `after_run` is called after each run; if it returns true (the user has interrupted the command), the remaining
+    /// ones are skipped and the result is `None`.
     ///
     /// # Errors
     /// If a conversation cannot be held, which is a defect of this crate, or if the model gives no answer.
@@ -212,9 +216,9 @@ mod tests {
         assert_eq!(tasks(&LeakPattern::ALL.map(TaskGroup::Pattern)), suite.tasks().len());
     }
 
-    /// The thresholds of the methods that use no model as a screener, the default one among them: the judge of RTBAS has
-    /// 4 false negatives and 3 false positives of 37 (its Table 2), and exact categories in 0.70 of the calls (8.3.1). The
-    /// double of `provenance/guessing` does not know where it has a value from.
+    /// The thresholds of the methods that use no model as a screener, the default one among them: the judge of RTBAS
+    /// has 4 false negatives and 3 false positives of 37 (its Table 2), and exact categories in 0.70 of the calls
+    /// (8.3.1). The double of `provenance/guessing` does not know where it has a value from.
     #[test]
     fn methods_without_a_screener_are_within_the_thresholds() {
         let suite = PrivacySuite::new().unwrap();

@@ -53,10 +53,12 @@ impl Suite {
     }
 }
 
-/// How private data propagates: a task has the first of these patterns that fits. Numbers in brackets are sections of RTBAS.
+/// How private data propagates: a task has the first of these patterns that fits. Numbers in brackets are sections of
+/// RTBAS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeakPattern {
-    /// The request leaves open whether the data is meant, or which ("ambiguous, underspecified" commands, in RTBAS's introduction).
+    /// The request leaves open whether the data is meant, or which ("ambiguous, underspecified" commands, in RTBAS's
+    /// introduction).
     Ambiguous,
     /// The data is in the context, and nothing needs it.
     None,

@@ -49,7 +49,8 @@ pub(super) fn drive(
     }
 }
 
-/// Runs a permitted call in the environment. If the tool refuses the call, the answer is an error, which the model sees.
+/// Runs a permitted call in the environment. If the tool refuses the call, the answer is an error, which the model
+/// sees.
 pub(super) fn run_tool(world: &mut PrivacyWorld, call: &AuthorizedCall) -> ToolAnswer {
     let arguments = call.call().arguments.as_ref().cloned().unwrap_or_default();
     match world.run(&call.call().tool.name, &arguments) {

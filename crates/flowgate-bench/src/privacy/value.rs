@@ -1,7 +1,8 @@
-//! Evaluates the templates and conditions of a privacy task over the answers of its tools: computes the arguments of calls and the texts of replies.
+//! Evaluates the templates and conditions of a privacy task over the answers of its tools: computes the arguments of
+//! calls and the texts of replies.
 //!
-//! The [check](super::check) evaluates them for the ground truth, where every answer is visible. The [double](super::double) evaluates them over its
-//! view, where a hidden region is a placeholder.
+//! The [check](super::check) evaluates them for the ground truth, where every answer is visible. The
+//! [double](super::double) evaluates them over its view, where a placeholder replaces each hidden region.
 
 use serde_json::Value;
 
@@ -12,7 +13,8 @@ use super::task::{Condition, Derivation, Piece, Reference, Template};
 pub(super) enum Sight {
     /// The value is visible.
     Shown(Value),
-    /// The region with this name hides the field. `is_whole` says whether the region is the field alone; otherwise it contains more.
+    /// The region with this name hides the field. `is_whole` says whether the region is the field alone; otherwise it
+    /// contains more.
     Hidden { name: String, is_whole: bool },
     /// There is no such answer, row or field.
     Absent,
@@ -23,15 +25,16 @@ pub(super) enum Sight {
 pub(super) enum ValueOrNeed {
     /// The value.
     Known(Value),
-    /// The value needs the hidden regions `names`. If it only copies them, `slot` is the value with placeholders instead of the regions.
+    /// The value needs the hidden regions `names`. If it only copies them, `slot` is the value with placeholders
+    /// instead of the regions.
     Needs { names: Vec<String>, slot: Option<Value> },
     /// A field that the value needs does not exist or has an unsuitable value.
     Missing,
 }
 
 /// Looks up a field in an answer: in the object itself or, if the reference has a row, in the row with this id. The
-/// field is hidden if a placeholder replaces the whole answer or the field. If it replaces the field, the hidden region
-/// contains nothing else (`is_whole`).
+/// field is hidden if a placeholder replaces the whole answer or the field. In the second case, the hidden region is
+/// exactly the field (`is_whole`).
 pub(super) fn find(answer: &Value, reference: &Reference) -> Sight {
     if let Some(name) = answer.as_str().and_then(placeholder) {
         // The region is the answer, of which the field is only a part.
@@ -119,8 +122,8 @@ pub(super) fn holds(condition: &Condition, look: &dyn Fn(&Reference) -> Sight) -
 }
 
 /// Returns the value that `derivation` makes of the value of a field: a copy, a quotient, or a chosen text. A quotient
-/// without a fraction becomes an integer, as a tool expects it. The result is `None` if a value to divide is no number,
-/// or no choice names the value.
+/// without a fraction becomes an integer, as a tool expects it. The result is `None` if a value to divide is not a
+/// number, or no choice names the value.
 fn derive(value: &Value, derivation: &Derivation) -> Option<Value> {
     match derivation {
         Derivation::Copy => Some(value.clone()),

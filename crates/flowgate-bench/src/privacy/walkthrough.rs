@@ -26,7 +26,8 @@ fn chat_text(request: &Request) -> String {
     request.messages.iter().map(text_of).collect::<Vec<_>>().join("\n")
 }
 
-/// Answers a screening: the regions that contain the text `needed` are needed. The lines in the messages are those of RTBAS's Algorithm 4.
+/// Answers a screening: the regions that contain the text `needed` are needed. The lines in the messages are those of
+/// RTBAS's Algorithm 4.
 fn screen(conversation: &mut Conversation, needed: &str) {
     let Need::Screen(request) = conversation.need() else {
         panic!("the screener is asked first (line 5, line 16)")
@@ -40,8 +41,8 @@ fn screen(conversation: &mut Conversation, needed: &str) {
     conversation.accept_screening(&screening_answer(&names.collect::<Vec<_>>(), true));
 }
 
-/// Drives the conversation by hand instead of the model, the screener and the person, and checks after each line of RTBAS's Algorithm 4 what is
-/// shown, asked or run.
+/// Drives the conversation by hand instead of the model, the screener and the person, and checks after each line of
+/// RTBAS's Algorithm 4 what is shown, asked or run.
 #[test]
 fn algorithm_4_line_by_line() {
     let tasks = read::all().unwrap();
@@ -53,7 +54,7 @@ fn algorithm_4_line_by_line() {
     conversation.add_user_message(task.request.as_str().into()).unwrap();
     // Line 5: the screener says that the frequent flyer number is needed.
     screen(&mut conversation, FREQUENT_FLYER);
-    // Line 6: what is more restrictive than that is redacted.
+    // Line 6: every region whose label is more restrictive than that of the needed region is redacted.
     let Need::Complete(view) = conversation.need() else { panic!("the model is asked") };
     let shown = chat_text(&view.request);
     assert!(
@@ -63,7 +64,8 @@ fn algorithm_4_line_by_line() {
     // Line 7.
     let arguments = json!({"flight": "f1", "voucher": "V9", "frequent_flyer": FREQUENT_FLYER});
     conversation.accept_completion(call("flights__book_flight", arguments.as_object().cloned().unwrap()));
-    // Lines 9 to 11: the label of the step does not flow to what the call may carry, so a person is asked, with exactly that label.
+    // Lines 9 to 11: the label of the step does not flow to what the call may carry, so a person is asked, with exactly
+    // that label.
     let Need::Approve(ask) = conversation.need() else { panic!("a person is asked") };
     assert!(ask.label.contains(&"categories(loyalty)".to_owned()), "{:?}", ask.label);
     assert!(world.done().iter().all(|done| done.tool != "book_flight"), "nothing ran before");

@@ -25,12 +25,14 @@ pub struct PrivacyTool {
     pub arguments: &'static [&'static str],
     /// The private fields of the answer, or of its rows, with the category of each.
     pub private: &'static [(&'static str, &'static str)],
-    /// The function that carries out a call with these arguments: it changes the state and returns the answer, or says what is wrong with the call.
+    /// The function that carries out a call with these arguments: it changes the state and returns the answer, or says
+    /// what is wrong with the call.
     run: fn(&mut Value, &Map<String, Value>) -> Result<Value, String>,
 }
 
-/// Pairs of a tool and a field of its answer that depends on no argument of the call. Any other field of an answer is as private as what the call
-/// disclosed, by line 14 of RTBAS's Algorithm 4. The number of a booking does not depend on how the flight is paid.
+/// Pairs of a tool and a field of its answer that depends on no argument of the call. Any other field of an answer is
+/// as private as what the call disclosed, by line 14 of RTBAS's Algorithm 4. The number of a booking does not depend on
+/// how the flight is paid.
 pub const INDEPENDENT: [(&str, &str); 1] = [("book_flight", "booking")];
 
 /// A planted instruction that asks a judge to name the region that contains it.

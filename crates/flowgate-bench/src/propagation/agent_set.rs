@@ -1,7 +1,7 @@
-//! Reads the data set of agent conversations (Permissive Information-Flow Analysis, section 4.5): 40 requests, each of
-//! which calls one of three retrieval tools. The tool returns a trusted and an untrusted text. The conversations are
-//! fictional and the project's own, since those of the publication are not public. The [suite](super::PropagationSuite)
-//! asks for the labels of their answers.
+//! Reads the data set of agent conversations (Permissive Information-Flow Analysis, section 4.5). In each of the 40
+//! conversations, an agent calls one of three retrieval tools, which returns a trusted and an untrusted text, and then
+//! answers. The conversations are fictional and the project's own, since those of the publication are not public. The
+//! [suite](super::PropagationSuite) measures which labels the methods find for the answers.
 
 use std::collections::BTreeSet;
 

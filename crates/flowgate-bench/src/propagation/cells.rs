@@ -1,5 +1,5 @@
-//! Defines the cells of the tables of `tables.rs`, and merges those of several seeds: a table shows the mean of a figure over
-//! the seeds, with the least and the greatest.
+//! Defines the cells of the tables that `tables.rs` builds ([`Cell`]), and merges the cells of several seeds into one
+//! text ([`merged`]): a figure becomes its mean over the seeds, with the least and the greatest value.
 
 use super::measure::Spread;
 use crate::games::interval::Rate;
@@ -10,9 +10,9 @@ use crate::games::report::interval_cell;
 pub(super) enum Cell {
     /// A name, which is the same with every seed.
     Name(String),
-    /// A parameter that was chosen for the seed; a dash without one.
+    /// A parameter that was chosen for the seed; `None` becomes a dash.
     Setting(Option<f64>),
-    /// A figure with a number of decimal places; a dash without one.
+    /// A figure, and the number of its decimal places. A figure `None` becomes a dash.
     Figure(Option<f64>, usize),
     /// The mean of a figure over questions, with its standard deviation.
     Mean(Option<Spread>),
@@ -54,8 +54,8 @@ impl Cell {
         }
     }
 
-    /// Returns the number of which several seeds have a mean and a range, and its decimal places; `None` for a cell that
-    /// has none.
+    /// Returns the number that is averaged over several seeds, and the number of its decimal places; `None` for a name,
+    /// a parameter or an interval, and for a figure without a value.
     fn number(&self) -> Option<(f64, usize)> {
         match self {
             Self::Figure(value, digits) => value.map(|value| (value, *digits)),
@@ -73,8 +73,8 @@ fn decimal(value: f64, digits: usize) -> String {
     format!("{:.digits$}", (value * scale).round() / scale + 0.0)
 }
 
-/// Returns the texts of the rows of a table. Each item of `seeds` has the rows of one seed; all have the same rows with the
-/// same columns.
+/// Merges the rows of a table over several seeds, cell by cell, and returns the texts. Each item of `seeds` has the
+/// rows of one seed; all have the same rows with the same columns.
 pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
     let Some(first) = seeds.first() else { return Vec::new() };
     let row = |(index, cells): (usize, &Vec<Cell>)| {
@@ -85,9 +85,10 @@ pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
     first.iter().enumerate().map(row).collect()
 }
 
-/// Returns the text of a cell over several seeds. A figure has its mean, and the least and the greatest value if they
-/// differ. Counts are summed, with the least and the greatest count. Parameters are listed. An interval has a dash: the
-/// seeds share questions or have parameters of their own, so their questions are no sample of one population.
+/// Merges the cells that several seeds have at one place of a table into one text. A figure becomes its mean, with the
+/// least and the greatest value if they differ. Counts are summed, with the least and the greatest count. Parameters
+/// are listed. An interval becomes a dash: the seeds share questions or have different parameters, so their questions
+/// are no sample of one population.
 fn over_seeds(cells: &[&Cell]) -> String {
     let (Some(first), true) = (cells.first(), cells.len() > 1) else {
         return cells.first().map(|cell| cell.text()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Implements the doubles of the propagation suite, in place of models that score, answer and cite.
-//! `suite.rs` creates them, and `regenerate.rs` those that answer under attack.
+//! Implements the doubles of the propagation suite: [`CopyModel`] scores texts, [`AnswerDouble`] answers questions, and
+//! [`CitingDouble`] cites documents. `suite.rs` creates them for its runs.
 //!
 //! All of them copy: a word is probable if the visible documents or the question contain it. A label search with the
 //! double that makes no errors shows what the search itself can achieve, an upper bound. The other doubles show how the
@@ -112,8 +112,9 @@ impl CopyModel {
             .collect()
     }
 
-    /// Returns a list of errors, from -0.5 to 0.5, which the words of a completion get in turn; empty for the doubles
-    /// without noise. A hash of the seed and the prompt gives the errors, so that equal prompts have equal errors.
+    /// Returns a list of errors, from -0.5 to 0.5; empty for the doubles without noise. The words of a completion get
+    /// the errors in order, and after the last error the first one follows. A hash of the seed and the prompt gives the
+    /// errors, so that equal prompts have equal errors.
     fn noise(&self, prompt: &str) -> Vec<f64> {
         if self.copying != CopyingErrors::Noisy {
             return Vec::new();
@@ -151,9 +152,9 @@ impl ScoringModel for CopyModel {
 
 /// The number of components of a hidden state.
 const STATE: usize = 24;
-/// The number of last words, with the token's own, on which the state of a token depends.
+/// The number of words on which the state of a token depends: its own word and the words directly before it.
 const REMEMBERED: usize = 5;
-/// The weight of a word relative to that of the next one.
+/// The weight of a word in a state, divided by the weight of the word that follows it.
 const FADING: f32 = 0.7;
 
 impl HiddenStateModel for CopyModel {
@@ -168,9 +169,7 @@ impl HiddenStateModel for CopyModel {
     /// `layer` above the number of layers is an error.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
-            return Err(Error::Unsupported(
-                "a layer of this number, since the double has two layers; name a lower one",
-            ));
+            return Err(Error::Unsupported("the double has two layers; name one of them"));
         }
         let mut states = HiddenStates::default();
         let mut vectors: Vec<Vec<f32>> = Vec::new();
@@ -192,8 +191,8 @@ impl HiddenStateModel for CopyModel {
     }
 }
 
-/// A double that answers a question of the data set: with the answer of the data set, as far as the prompt contains its
-/// words.
+/// A double that answers a question with the answer of the data set, as far as the prompt contains the words of that
+/// answer.
 #[derive(Debug, Clone)]
 pub struct AnswerDouble {
     /// The answer of the data set.

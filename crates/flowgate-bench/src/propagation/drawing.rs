@@ -1,5 +1,6 @@
 //! Draws the settings that were tried in tuning, in the form of Figures 7 to 10 of *Permissive Information-Flow
-//! Analysis*: the share of exact labels over λ, and over the Shapley threshold. The pages of `report` contain the charts.
+//! Analysis*: the share of exact labels over λ, and over the Shapley threshold. The pages of `report` contain the
+//! charts.
 
 use super::method::LabelMethod;
 use super::suite::DataSet;
@@ -57,7 +58,7 @@ fn over_thresholds(set: DataSet, grids: &[(&str, &[(DataSet, GridPoint)])]) -> O
     chart(&format!("{}: exact labels with pruning (Figures 9, 10)", set.name()), axes, curves)
 }
 
-/// Returns a chart of the curves that have points; `None` if none has any.
+/// Returns a chart of the curves that have points; `None` if no curve has one.
 fn chart(title: &str, axes: (&'static str, &'static str), curves: Vec<Curve>) -> Option<CurveChart> {
     let curves: Vec<Curve> = curves.into_iter().filter(|curve| !curve.points.is_empty()).collect();
     (!curves.is_empty()).then(|| CurveChart { title: title.to_owned(), axes, curves })

@@ -1,6 +1,7 @@
-//! Finds the documents whose embeddings are most similar to that of a question, by the cosine: the realistic retriever
-//! of *Permissive Information-Flow Analysis*, section 5.2. The embeddings come from a [`TextEmbedder`].
-//! [`PropagationSuite::add_embeddings`](super::PropagationSuite::add_embeddings) creates questions with it.
+//! Retrieves documents by embeddings: [`EmbeddingIndex`] finds the documents whose embeddings have the greatest cosine
+//! with the embedding of a question. This is the realistic retriever of *Permissive Information-Flow Analysis*, section
+//! 5.2. A [`TextEmbedder`] computes the embeddings.
+//! [`PropagationSuite::add_embeddings`](super::PropagationSuite::add_embeddings) creates questions with the index.
 
 use flowgate_lm::{Error, TextEmbedder};
 
@@ -24,7 +25,7 @@ impl EmbeddingIndex {
     /// Documents with equal similarity are in the order of the index.
     ///
     /// # Errors
-    /// As for [`new`](Self::new); also if a vector has another length than those of the documents.
+    /// As for [`new`](Self::new), and if the vector of a question differs in length from those of the documents.
     pub(super) fn nearest(
         &self,
         embedder: &dyn TextEmbedder,
@@ -64,7 +65,7 @@ fn vectors(
         let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();
         if vector.len() != expected || !length.is_finite() {
             return fail(format!(
-                "embedding {index} has another length than the others, or numbers that are not finite; use another model"
+                "embedding {index} differs in length from the others or has a number that is not finite; use another model"
             ));
         }
         if length > 0.0 {
@@ -110,10 +111,10 @@ pub(super) mod tests {
     fn odd_embeddings_are_errors() {
         for (given, expected) in [
             (vec![vec![1.0]], "gave 1 embeddings for 2 texts"),
-            (vec![vec![1.0], vec![1.0, 2.0]], "embedding 1 has another length"),
+            (vec![vec![1.0], vec![1.0, 2.0]], "embedding 1 differs in length"),
             (
                 vec![vec![1.0], vec![f64::NAN]],
-                "embedding 1 has another length than the others, or numbers that are not finite",
+                "embedding 1 differs in length from the others or has a number that is not finite",
             ),
             (vec![vec![f64::INFINITY], vec![1.0]], "embedding 0"),
         ] {
@@ -122,6 +123,6 @@ pub(super) mod tests {
         }
         let index = EmbeddingIndex::new(&Fixed(vec![vec![1.0]]), &["a"]).unwrap();
         let error = index.nearest(&Fixed(vec![vec![1.0, 2.0]]), &["q"], 1).unwrap_err().to_string();
-        assert!(error.contains("embedding 0 has another length"), "{error}");
+        assert!(error.contains("embedding 0 differs in length"), "{error}");
     }
 }

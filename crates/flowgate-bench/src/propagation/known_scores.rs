@@ -1,17 +1,18 @@
-//! Keeps the scores of texts: [`KnownScores`]. `tune.rs` tries many settings on the same questions, and most of them score
-//! the same texts.
+//! Caches the scores that a model gives to texts: [`KnownScores`]. `tune.rs` uses it, because it tries many settings on
+//! the same questions, and most settings score the same texts.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use flowgate_lm::{BoxFuture, Error, Score, ScoreRequest, ScoringModel};
 
-/// The most scores that are kept. When there are as many, all are forgotten.
+/// The maximum number of scores in the cache. When it is reached, the cache is emptied.
 const MAX_KNOWN: usize = 1 << 16;
 
-/// A model whose scores are kept, so that no text is scored twice to the end.
+/// A model with a cache of its scores, so that no text is scored twice to its end.
 ///
-/// It prepares no prefixes: a text that is known costs nothing then, and another one is evaluated from its beginning.
+/// It prepares no shared prefixes of prompts. A text in the cache needs none, and any other text is evaluated from its
+/// beginning.
 pub(super) struct KnownScores<'m> {
     model: &'m dyn ScoringModel,
     /// The scores of a prompt and a continuation.
@@ -19,13 +20,13 @@ pub(super) struct KnownScores<'m> {
 }
 
 impl<'m> KnownScores<'m> {
-    /// Keeps the scores of `model`.
+    /// Creates an empty cache for the scores of `model`.
     pub(super) fn new(model: &'m dyn ScoringModel) -> Self {
         Self { model, known: Mutex::default() }
     }
 
-    /// Returns the score of a request, if it is known. A score that stopped early suffices if it is below the bound of the
-    /// request as well.
+    /// Returns the cached score of a request, if there is one that suffices. A score that was stopped early, because it
+    /// fell below the bound of its request, suffices only if it is also below the bound of this request.
     fn find(&self, request: &ScoreRequest<'_>) -> Option<Score> {
         let key = (request.whole_prompt(), request.continuation.to_owned());
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,7 +35,7 @@ impl<'m> KnownScores<'m> {
         known.get(&key).filter(suffices).cloned()
     }
 
-    /// Keeps the score of a request.
+    /// Adds the score of a request to the cache.
     fn keep(&self, request: &ScoreRequest<'_>, score: &Score) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_KNOWN {
@@ -45,7 +46,7 @@ impl<'m> KnownScores<'m> {
 }
 
 impl ScoringModel for KnownScores<'_> {
-    /// Scores the texts that are not known, in one batch.
+    /// Returns the scores of all requests. The model scores those that are not in the cache, in one batch.
     fn score_batch<'a>(
         &'a self,
         requests: &'a [ScoreRequest<'a>],
@@ -69,7 +70,7 @@ impl ScoringModel for KnownScores<'_> {
                     self.keep(request, score);
                 }
             }
-            // The caller reports a model that gives fewer scores.
+            // If the model returned too few scores, so does this function, and the caller reports it.
             Ok(scores.into_iter().flatten().collect())
         })
     }

@@ -11,8 +11,8 @@ use crate::games::manifest::digest;
 /// The model that the manifest of a run with doubles names.
 pub(crate) const DOUBLE: &str = "test double";
 
-/// Returns the manifest of a run with a model, as a JSON object. `model` names the model, which scored at most `batch`
-/// subcontexts at once. It is that of a run with doubles, with an empty list of doubles and another model.
+/// Returns the manifest of a run with a model, as a JSON object. `model` is the name of the model, which scored at most
+/// `batch` subcontexts at once. The other fields are those of [`manifest`] with an empty list of doubles.
 pub fn model_manifest(suites: &[PropagationSuite], size: Size, model: &str, batch: usize) -> Value {
     let mut manifest = manifest(suites, size, &[]);
     if let Some(fields) = manifest.as_object_mut() {

@@ -1,9 +1,10 @@
 //! Compares the labels that a method finds with the ground truth (Permissive Information-Flow Analysis, section 4.2).
 //! The suite computes its figures with this module.
 //!
-//! The *naive* label of an answer is the join of the labels of all documents. A label is *improved* if it is lower than the naive one. A label is
-//! *missed* if it is too low: the answer needs a document above it. Improvement is counted among the questions for which a lower label exists, and
-//! missed labels among those whose label the method improved. Precision and recall are means over the questions.
+//! The *naive* label of an answer is the join of the labels of all documents. A method improves a label if it finds a
+//! label below the naive one. The rate *improvement* is the share of exact labels among the questions for which such a
+//! label exists. The rate *missed* is the share of labels that are too low, because the answer needs a document above
+//! them, among the questions whose label the method improved. Precision and recall are means over the questions.
 
 use flowgate::label::LabelSpan;
 use flowgate::label::span::SpanElement;
@@ -70,7 +71,7 @@ impl Spread {
     /// Computes the mean and the sample standard deviation, which is 0 for one value; `None` without values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len() as f64;
-        // Without values, the results are no numbers, and are not returned.
+        // Without values, the divisions give NaN, which is not returned.
         let mean = values.iter().sum::<f64>() / count;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let deviation = if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
@@ -103,10 +104,11 @@ pub struct LabelFigures {
     pub tokens: Option<Spread>,
     /// The processed tokens of all questions, divided by those of one forward pass for each.
     pub forward_ratio: Option<f64>,
-    /// The processed tokens of all questions, divided by those of the same calls without shared prefixes and early stops.
+    /// The processed tokens of all questions, divided by those of the same calls without shared prefixes and early
+    /// stops.
     pub sharing_ratio: Option<f64>,
-    /// The processed tokens of all questions, divided by those that Algorithm 1 of *Permissive Information-Flow Analysis*
-    /// processes for the same questions if nothing is shared. `compare_with_naive` sets it.
+    /// The processed tokens of all questions, divided by those that Algorithm 1 of *Permissive Information-Flow
+    /// Analysis* processes for the same questions if nothing is shared. `compare_with_naive` sets it.
     pub naive_ratio: Option<f64>,
 }
 
@@ -140,8 +142,8 @@ impl LabelFigures {
         }
     }
 
-    /// Sets the ratio of the processed tokens to `tokens`, those of the naive algorithm for one question on average. The
-    /// ratio stays `None` if no model was called.
+    /// Sets the ratio of the processed tokens to `tokens`, those of the naive algorithm for one question on average.
+    /// The ratio stays `None` if no model was called.
     pub(super) fn compare_with_naive(&mut self, tokens: f64) {
         let processed = self.tokens.filter(|_| self.most_calls > 0 && tokens > 0.0);
         self.naive_ratio = processed.map(|processed| processed.mean / tokens);

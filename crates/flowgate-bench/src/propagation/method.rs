@@ -1,5 +1,5 @@
-//! Names the methods that find the labels of an answer, and applies them to a question: the suite calls [`apply`] for each question and
-//! method. The searches themselves are those of `flowgate_guard::propagation`.
+//! Names the methods that find the labels of an answer ([`LabelMethod`]), and applies them: the suite calls [`apply`]
+//! for each question and method. `flowgate_guard::propagation` implements the searches.
 
 use std::fmt;
 
@@ -18,9 +18,12 @@ use flowgate_lm::{ChatModel, Error, HiddenStateModel, ScoringModel, block_on, ig
 use super::measure::LabelOutcome;
 use super::question::DocumentQuestion;
 
-/// The error of a question whose documents have more labels than a label span can have.
-const TOO_MANY_LABELS: Error =
-    Error::Unsupported("support for documents that together have more than 128 labels; use smaller contexts");
+/// Returns the error for a question whose documents have more labels than a label span can have.
+fn too_many_labels() -> Error {
+    Error::Failed(
+        "the documents of a question together have more than 128 labels; use smaller contexts".to_owned(),
+    )
+}
 
 /// A method that finds the labels of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,13 +69,14 @@ pub struct Models<'m> {
     pub answers: Option<&'m dyn AnswerModel>,
     /// Counts the tokens of a text.
     pub count: &'m (dyn Fn(&str) -> usize + Send + Sync),
-    /// The most subcontexts that a search lets the model score at once. With more, a search can score subcontexts that it
-    /// would not need one by one.
+    /// The maximum number of subcontexts that a search lets the model score at once. With a number above 1, a search
+    /// can score subcontexts that it would skip if it scored them one by one.
     pub batch: usize,
 }
 
 impl<'m> Models<'m> {
-    /// Returns a model that only scores, one subcontext at a time. `count` counts tokens.
+    /// Returns models of which only `scores` is given, which scores one subcontext at a time. `count` counts the tokens
+    /// of a text.
     pub fn scoring(scores: &'m dyn ScoringModel, count: &'m (dyn Fn(&str) -> usize + Send + Sync)) -> Self {
         Self { scores, states: None, chat: None, answers: None, count, batch: 1 }
     }
@@ -85,7 +89,8 @@ impl fmt::Debug for Models<'_> {
     }
 }
 
-/// The parameters of the methods, which are tuned on questions that are not reported. λ is the loss of utility that a search tolerates.
+/// The parameters of the methods, which are tuned on questions that are not reported. λ is the loss of utility that a
+/// search tolerates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchParameters {
     /// λ of the searches over the prompt.
@@ -115,8 +120,8 @@ pub const BUDGET: usize = 400;
 /// The number of random permutations from which the Shapley values of more than ten labels are estimated.
 pub const PERMUTATIONS: usize = 12;
 
-/// Finds the labels of `completion`, an answer to a question, and compares them with the truth. `example` is a question for the prompt of
-/// introspection, which shows the model how to cite; the other methods ignore it.
+/// Finds the labels of `completion`, an answer to a question, and compares them with the truth. `example` is a question
+/// that shows the model of introspection how to cite; the other methods ignore it.
 ///
 /// # Errors
 /// If a model fails, the method needs a model that is `None`, or the question has more than 128 labels.
@@ -128,7 +133,7 @@ pub fn apply(
     completion: &str,
     example: Option<&DocumentQuestion>,
 ) -> Result<LabelOutcome, Error> {
-    let span = question.span().ok_or(TOO_MANY_LABELS)?;
+    let span = question.span().ok_or_else(too_many_labels)?;
     let truth = question.truth(&span);
     let outcome = |found: &[SpanElement], cost| LabelOutcome::new(&span, found, &truth, cost);
     match method {
@@ -186,7 +191,7 @@ fn knn(
     question: &DocumentQuestion,
     completion: &str,
 ) -> Result<(Vec<SpanElement>, Cost), Error> {
-    let model = models.states.ok_or(Error::Unsupported("hidden states; use a local model"))?;
+    let model = models.states.ok_or(Error::Unsupported("it has no hidden states; use a local model"))?;
     let layer = penultimate_layer(model);
     let texts: Vec<String> = question.documents.iter().map(|document| document.text.clone()).collect();
     let datastore = Datastore::new(model, layer, &texts)?;
@@ -196,7 +201,7 @@ fn knn(
     let score = flowgate_lm::Score { tokens, is_stopped: false };
     let parameters = KnnParameters::default();
     let answer = KnnAnswer::new(model, layer, &datastore, (&prompt, completion), &score, parameters)?;
-    let span = question.span().ok_or(TOO_MANY_LABELS)?;
+    let span = question.span().ok_or_else(too_many_labels)?;
     let utility = |element: SpanElement| {
         let visible = span.documents(element);
         NegativePerplexity.of(&answer.score(|document| visible.contains(&document)))
@@ -228,8 +233,8 @@ fn introspect(
     completion: &str,
     example: Option<&DocumentQuestion>,
 ) -> Result<Vec<SpanElement>, Error> {
-    let model = models.chat.ok_or(Error::Unsupported("answers to chats; use a chat model"))?;
-    let span = question.span().ok_or(TOO_MANY_LABELS)?;
+    let model = models.chat.ok_or(Error::Unsupported("it does not answer chats; use a chat model"))?;
+    let span = question.span().ok_or_else(too_many_labels)?;
     let texts = |question: &DocumentQuestion| -> Vec<String> {
         question.documents.iter().map(|document| document.text.clone()).collect()
     };
@@ -253,21 +258,22 @@ fn introspect(
     let request = introspection_request(shown, asked);
     match block_on(model.complete(&request, &mut ignore_deltas)) {
         Ok(reply) => Ok(parse_introspection(&reply.text, &span).unwrap_or_else(|| vec![span.top()])),
-        // One question that is too long does not end a measurement.
+        // A question that is too long, or that the model cannot answer, does not end the measurement.
         Err(Error::TooManyTokens { .. } | Error::Failed(_)) => Ok(vec![span.top()]),
         Err(error) => Err(error),
     }
 }
 
-/// Returns the cost of Algorithm 1 of *Permissive Information-Flow Analysis*. The first number is that of the
-/// subcontexts that it tests. The second is that of the tokens that these tests process if no two of them share the
-/// evaluation of a prefix. The known facts answer each test instead of a model, so contexts can be counted that are too
-/// large for a model. `None` if the documents have more than 128 labels.
+/// Returns the cost of Algorithm 1 of *Permissive Information-Flow Analysis* for a question: the number of subcontexts
+/// that it tests, and the number of tokens that these tests process if no two of them share the evaluation of a prefix.
+/// The known facts decide each test in place of a model, so the cost of contexts that are too large for a model can be
+/// computed too. `count` counts the tokens of a text. `None` if the documents have more than 128 labels.
 pub fn literal_cost(question: &DocumentQuestion, count: &dyn Fn(&str) -> usize) -> Option<(usize, usize)> {
     let span = question.span()?;
     let texts: Vec<usize> = question.documents.iter().map(|document| count(&document.text)).collect();
     let fixed = count(&question.text) + count(&question.answer);
-    // The first test is that of the whole context, with which the others are compared.
+    // The first test is that of the whole context, with which the others are compared. `minimal_labels` is Algorithm 1;
+    // it calls the closure for each further test.
     let (mut tests, mut tokens) = (1, fixed + texts.iter().sum::<usize>());
     let counted = flowgate_guard::propagation::minimal_labels(&span, |element| {
         tests += 1;

@@ -1,8 +1,11 @@
-//! Runs the propagation suite with a model in place of the doubles, which gives Tables 1 to 3 of *Permissive
-//! Information-Flow Analysis*, and Table 4 with the degradation attack if it can answer. The model must score texts. Introspection runs if it also
-//! answers chats; a model without a chat template does so by
-//! [`ContinuedIntrospection`](flowgate_guard::propagation::introspection::ContinuedIntrospection). The answer of each
-//! question is the one that the data set gives, except in `agents/generated`, where the model writes it.
+//! Runs the propagation suite with a model in place of the doubles: [`PropagationSuite::run_model`], which `flowgate
+//! bench propagation` calls.
+//!
+//! The model must score texts; this suffices for Tables 1 to 3 of *Permissive Information-Flow Analysis*. Their rows of
+//! the kNN-LM also need hidden states. Table 4 and the degradation attack need a model that answers questions.
+//! Introspection needs a model that answers chats; a model without a chat template does so by
+//! [`ContinuedIntrospection`](flowgate_guard::propagation::introspection::ContinuedIntrospection). Labels are searched
+//! for the answer of the data set, except in `agents/generated`, where the model writes the answer.
 
 use flowgate_guard::propagation::AnswerModel;
 use flowgate_lm::{BoxFuture, Error, block_on};
@@ -37,10 +40,10 @@ pub struct ModelResults {
     pub endorsement: [Rate; 2],
 }
 
-/// What was chosen for one data set.
+/// The parameters that were chosen for one data set, with the settings that were tried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TunedSet {
-    /// The data set, whose reported questions are others.
+    /// The data set. Its reported questions are others than the tuning questions.
     pub set: DataSet,
     /// The number of tuning questions.
     pub questions: usize,
@@ -71,12 +74,13 @@ const PLAN: [(DataSet, &[LabelMethod]); 8] = [
     (DataSet::Agents { is_generated: true }, &EACH),
 ];
 
-/// The methods that run on the data sets where none is added.
+/// The methods that run on most data sets.
 const EACH: [LabelMethod; 4] =
     [LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn, LabelMethod::Introspection];
 
-/// Returns the rows that a run with these models has: only a model with hidden states runs the kNN-LM, only one for chats
-/// is asked by introspection, and only one that answers has generated answers.
+/// Returns the rows of a run with these models, each a data set and a method. The kNN-LM needs a model with hidden
+/// states, introspection a model that answers chats, and the data set of generated answers a model that answers
+/// questions.
 fn plan(models: Models<'_>) -> impl Iterator<Item = (DataSet, LabelMethod)> {
     let rows = PLAN.into_iter().flat_map(|(set, methods)| methods.iter().map(move |method| (set, *method)));
     let (has_states, can_answer) = (models.states.is_some(), models.answers.is_some());
@@ -106,11 +110,11 @@ impl AnswerModel for AnswerOrUnknown<'_> {
 
 impl PropagationSuite {
     /// Returns the number of steps of a run with a model, by which the command line shows progress: one for each
-    /// question under each method, one for each setting that is tried, one for the quotations and, if the model answers,
-    /// one for Table 4 and one for each number of attacker documents.
+    /// question under each method, one for each setting that is tried, one for the quotations and, if the model
+    /// answers, one for Table 4 and one for each number of attacker documents.
     pub fn model_steps(&self, models: Models<'_>) -> usize {
         let rows = plan(models).filter(|(set, _)| self.has(*set));
-        let rows: usize = rows.map(|(set, method)| self.asked(set, method).1.len()).sum();
+        let rows: usize = rows.map(|(set, method)| self.example_and_questions(set, method).1.len()).sum();
         let of_answers = if models.answers.is_some() { 1 + ATTACKERS.len() } else { 0 };
         rows + self.tuning_steps(models.states.is_some()) + 1 + of_answers
     }
@@ -118,12 +122,13 @@ impl PropagationSuite {
     /// Returns the number of steps of [`tune_model`](Self::tune_model). `has_states` says whether the model has hidden
     /// states, which the kNN-LM needs.
     pub fn tuning_steps(&self, has_states: bool) -> usize {
+        // Four data sets have tuning questions.
         4 * setting_count(has_states)
     }
 
-    /// Chooses λ and the Shapley threshold for a model and each phrasing of questions, on the tuning questions of the
-    /// suite, of which nothing is reported. `step` is called after each setting that was tried; if it returns true (the
-    /// user has interrupted the command), the result is `None`.
+    /// Chooses λ and the Shapley threshold for a model, once for each data set that has tuning questions. These
+    /// questions are not reported. `step` is called after each setting that was tried; if it returns true (the user has
+    /// interrupted the command), the result is `None`.
     ///
     /// # Errors
     /// If the model fails.
@@ -133,8 +138,8 @@ impl PropagationSuite {
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Vec<TunedSet>>, Error> {
         let (key_value, news) = &self.tuning;
-        // Each data set with its tuning questions, and whether a reported method prunes by the Shapley threshold. On the
-        // news, the thresholds are for the chart alone.
+        // Each data set with its tuning questions, and whether a reported method prunes by the Shapley threshold. On
+        // the news, none does: the thresholds that were tried there only appear in a chart.
         let sets = [
             (DataSet::KeyValue, key_value, true),
             (DataSet::KeyValueUnseen, &self.unseen_tuning, true),
@@ -154,9 +159,9 @@ impl PropagationSuite {
         Ok(Some(tuned))
     }
 
-    /// Computes Tables 1 to 4 of *Permissive Information-Flow Analysis* with a model, and measures attacks on its answers
-    /// and quotations. `name` names it in the rows. λ, the loss of utility that a
-    /// search tolerates, is tuned for each kind of question on others, of which nothing is reported. `step` is called after each question and each
+    /// Computes Tables 1 to 4 of *Permissive Information-Flow Analysis* with a model, and measures attacks on its
+    /// answers and endorsement by quoting. `name` is the name of the model in the rows.
+    /// [`tune_model`](Self::tune_model) chooses the parameters first. `step` is called after each question and each
     /// setting that was tried; if it returns true (the user has interrupted the command), the result is `None`.
     ///
     /// # Errors
@@ -175,8 +180,9 @@ impl PropagationSuite {
         });
         let grids: Vec<(DataSet, GridPoint)> = grids.collect();
         let parameters_of = |set: DataSet| {
-            // Small contexts have the phrasing of the large ones. The agent conversations have no tuning questions, so their parameters are fixed.
-            // The retrievers by words and by embeddings both miss articles.
+            // Three data sets have no tuning questions. The small contexts have the parameters of the large ones, whose
+            // phrasing is the same. The retriever by embeddings has those of the retriever by words, since both miss
+            // articles. The parameters of the agent conversations are fixed.
             let tuned_as = match set {
                 DataSet::KeyValueSmall => DataSet::KeyValue,
                 DataSet::News(Retriever::Embeddings) => DataSet::News(Retriever::TfIdf),
@@ -188,7 +194,7 @@ impl PropagationSuite {
         let mut naive = NaiveTokens::new(models.count);
         for (set, method) in plan(models).filter(|(set, _)| self.has(*set)) {
             let mut outcomes = Vec::new();
-            let (example, questions) = self.asked(set, method);
+            let (example, questions) = self.example_and_questions(set, method);
             for question in questions {
                 let completion = match (set, models.answers) {
                     (DataSet::Agents { is_generated: true }, Some(answers)) => {
@@ -204,10 +210,10 @@ impl PropagationSuite {
                 }
             }
             let (model, mut figures) = (name.to_owned(), LabelFigures::of(&outcomes));
-            naive.compare(set.name(), self.of(set), &mut figures);
+            naive.compare(set.name(), self.questions_of(set), &mut figures);
             labels.push(LabelRow { model, set, method, parameters: parameters_of(set), figures });
         }
-        let agents = self.of(DataSet::Agents { is_generated: true });
+        let agents = self.questions_of(DataSet::Agents { is_generated: true });
         let [trusted, untrusted] = agent_labels()?;
         let endorsement = endorse(models, FIXED, agents, trusted)?;
         if step() {
@@ -401,7 +407,7 @@ mod tests {
     #[test]
     fn a_search_scores_in_batches() {
         let suite = PropagationSuite::new(1, Size { questions: 2, pairs: 3 }).unwrap();
-        let question = &suite.of(DataSet::KeyValue)[0];
+        let question = &suite.questions_of(DataSet::KeyValue)[0];
         let run = |batch| {
             let double = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
             let model = BatchedScores(double, std::sync::Mutex::default());

@@ -274,11 +274,14 @@ impl NewsSet {
         // The first of every four pairs is for tuning, so two pairs suffice for both sets.
         let is_tuning =
             |pair: &usize| asked.iter().position(|known| known == pair).map(|place| place % 4 == 0);
+        // Facts are numbered across all questions of a set, and also across the two sets.
         let mut next_fact = 0;
+        // Builds the set for tuning, or the one that is reported.
         let mut build = |tunes: bool| {
             let (mut articles, mut questions) = (Vec::new(), Vec::new());
             for pair in asked.iter().filter(|pair| is_tuning(pair) == Some(tunes)) {
                 let source = found.pairs.get(*pair)?;
+                // The facts that the legitimate article states, and those that the fake one states.
                 let mut stated = [BTreeSet::new(), BTreeSet::new()];
                 let number = articles.len() / 2;
                 for question in found.questions.iter().filter(|question| question.pair == *pair) {
@@ -311,7 +314,7 @@ impl NewsSet {
     /// Returns the questions, each with both articles of its pair and random others, [`CONTEXT`] in all. The seed
     /// determines the random articles.
     pub fn perfect_questions(&self, seed: u64) -> Vec<DocumentQuestion> {
-        // Another stream of random numbers than that of the articles, since both can have the same seed.
+        // The stream of random numbers differs from that of the articles, since both can have the same seed.
         let mut random = SeededRandom::new(seed, STREAM + 1);
         let found = self.asked.iter().map(|asked| self.pair_and_others(asked.pair, &mut random)).collect();
         self.questions_with(found)

@@ -1,7 +1,7 @@
 //! Defines the questions of the propagation suite: labelled documents, the facts that they state, and the ground truth,
-//! which is the set of the minimal labels whose documents suffice for the answer. It is computed from the facts, so no
-//! model and no person has to judge it. The data sets create the questions, and `method.rs` finds labels for their
-//! answers.
+//! which is the set of the minimal labels whose documents suffice for the answer. The ground truth is computed from the
+//! facts, so no model and no person has to judge it. The data sets create the questions, and `method.rs` finds labels
+//! for their answers.
 
 use std::collections::BTreeSet;
 
@@ -97,9 +97,9 @@ impl DocumentQuestion {
         }
     }
 
-    /// Returns the texts that identify the question, for the digest in a manifest: the question, its answer, what the answer
-    /// needs, and each document with its facts and with the documents whose labels flow to its label. They contain no name
-    /// of a field, so that a renamed field changes no digest.
+    /// Returns the texts that identify the question, for the digest in a manifest: the question, its answer, what the
+    /// answer needs, and each document with its facts and with the documents whose labels flow to its label. They
+    /// contain no name of a field, so that a renamed field changes no digest.
     pub(super) fn texts(&self) -> Vec<String> {
         let numbers = |numbers: &mut dyn Iterator<Item = usize>| {
             numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")

@@ -1,7 +1,7 @@
-//! Regenerates answers on the agent conversations: a model answers again at the label that was found, from those
-//! documents alone whose labels flow to it. The module compares these answers with those of the data set (Table 4 of
-//! Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections 6.1 and 6.2).
-//! `suite.rs` calls it for each double, and `model_run.rs` for a model.
+//! Regenerates answers on the agent conversations: a model answers again at the label that a search found, from the
+//! documents alone whose labels flow to this label. The module compares these answers with those of the data set (Table
+//! 4 of Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections 6.1 and
+//! 6.2). `suite.rs` calls it for each double, and `model_run.rs` for a model.
 
 use flowgate::label::Label;
 use flowgate_guard::propagation::{
@@ -84,8 +84,8 @@ pub fn align(
 }
 
 /// Answers a question with the guard's [`Propagator`], and returns the answer and its label. The propagator searches
-/// for a minimal label and lets the model answer from the documents that flow to it. If there are several minimal
-/// labels, the first one is chosen, for reproducible results.
+/// for a minimal label, and lets the model answer from the documents whose labels flow to this label. If there are
+/// several minimal labels, the first one is chosen, for reproducible results.
 fn propagate(
     models: Models<'_>,
     lambda: f64,
@@ -121,11 +121,12 @@ pub struct Degradation {
     pub in_retrieval: Rate,
 }
 
-/// Answers a question with its documents, from which it makes a model.
+/// A function that returns the model which answers a question. A double that knows the answer is created for the
+/// question.
 pub type AnswerModelOf<'a, 'm> = dyn Fn(&DocumentQuestion) -> Box<dyn AnswerModel + 'm> + 'a;
 
-/// The degradation attack: untrusted documents ask the model to add something to its answer, so that the answer needs them
-/// and its label gets worse.
+/// The degradation attack: untrusted documents ask the model to add something to its answer, so that the answer needs
+/// them and its label gets worse.
 pub struct DegradationAttack<'a, 'm> {
     models: Models<'a>,
     lambda: f64,
@@ -144,9 +145,10 @@ impl std::fmt::Debug for DegradationAttack<'_, '_> {
 }
 
 impl<'a, 'm> DegradationAttack<'a, 'm> {
-    /// Prepares the attack on those of the questions whose label can be improved, and lets the model answer each without
-    /// an attacker. `lambda` is the loss of utility that the search for labels tolerates, `untrusted` is the label of the
-    /// attacker's documents, and `answer` returns the model that answers a question.
+    /// Prepares the attack on the questions whose label can be improved. Lets the model answer each of them without an
+    /// attacker, for comparison with the answers under attack. `lambda` is the loss of utility that the search for
+    /// labels tolerates, `untrusted` is the label of the attacker's documents, and `answer` returns the model that
+    /// answers a question.
     ///
     /// # Errors
     /// If a model fails.
@@ -162,6 +164,7 @@ impl<'a, 'm> DegradationAttack<'a, 'm> {
             let Some(span) = question.span().filter(|span| question.truth(span) != [span.top()]) else {
                 continue;
             };
+            // The documents have the order in which the propagator shows them.
             let prompt = question.context().prompt(&order_by_label(&span));
             let found = block_on(answer(question).answer(&prompt))?;
             improvable.push((question, rouge_l(&found, &question.answer)));
@@ -194,9 +197,10 @@ impl<'a, 'm> DegradationAttack<'a, 'm> {
         })
     }
 
-    /// Lets the model answer the question at a label, and returns whether the label is better than that of the attacker's
-    /// documents, and the answer more than nine tenths as aligned with that of the data set as the answer without an
-    /// attacker. A better label on an answer without the wanted content would be no success.
+    /// Lets the model answer the question at a label that a search finds. Returns whether two conditions hold: the
+    /// label is not that of the attacker's documents, and the alignment of the answer with that of the data set is more
+    /// than 0.9 times `unattacked`, the alignment without an attacker. The second condition is needed, since a better
+    /// label for an answer without the wanted content would be no success.
     fn is_improved(&self, question: &DocumentQuestion, unattacked: f64) -> Result<bool, Error> {
         let model = (self.answer)(question);
         let (answer, label) = propagate(self.models, self.lambda, question, &*model)?;

@@ -1,9 +1,9 @@
 //! Formats the figures of a run of the propagation suite: as tables of text, as rows for JSON lines and CSV, and as an
 //! HTML page.
 //!
-//! `flowgate bench propagation` prints what these functions return; `tables.rs` builds the tables. JSON lines and CSV have the
-//! same figures, since [`figure_rows`] returns the rows of both. Results with several seeds are those of each seed: each line
-//! then has its seed, and the tables have means and ranges.
+//! `flowgate bench propagation` prints what these functions return; `tables.rs` builds the tables. JSON lines and CSV
+//! have the same figures, since [`figure_rows`] returns the rows of both. With several seeds, each line names its seed,
+//! and the tables have means and ranges over the seeds.
 
 use serde_json::{Map, Value, json};
 
@@ -36,8 +36,8 @@ fn has_seeds(runs: &Runs<'_>) -> bool {
     runs.iter().any(|seeds| seeds.len() > 1)
 }
 
-/// Returns the figures of Tables 1 to 3 of *Permissive Information-Flow Analysis*, one row for each double, seed, data set
-/// and method; all with the same columns. Each item of `all` has the results of one double with each seed.
+/// Returns the figures of Tables 1 to 3 of *Permissive Information-Flow Analysis*, one row for each double, seed, data
+/// set and method; all with the same columns. Each item of `all` has the results of one double with each seed.
 pub fn figure_rows(all: &[Vec<DoubleResults>]) -> Vec<Map<String, Value>> {
     rows_of_runs(&double_runs(all))
 }
@@ -103,9 +103,9 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
 }
 
 /// Returns the lines of the format jsonl that follow the manifest. The figures of all doubles come first. Then each
-/// double has for each seed the settings that were tried, the alignment of answers, the attacks and the endorsement. After
-/// several seeds, a line for each figure has its mean and range. The last line is the cost of the literal search with each
-/// seed, if it was computed.
+/// double has for each seed the settings that were tried, the alignment of answers, the attacks and the endorsement.
+/// After several seeds, a line for each figure has its mean and range. The last line is the cost of the literal search
+/// with each seed, if it was computed.
 pub fn lines(all: &[Vec<DoubleResults>], literal: &[LiteralCost]) -> Vec<Value> {
     let mut lines = lines_of_runs(&double_runs(all));
     lines.extend(literal.iter().map(|cost| {
@@ -198,7 +198,7 @@ fn attack_lines(results: &SeedResults<'_>) -> Vec<Value> {
     results.degradation.iter().map(attack).chain([endorsement]).collect()
 }
 
-/// Returns what a heading says about several seeds; empty for one.
+/// Returns what a heading says about several seeds; an empty text for one seed.
 fn seeds_note(runs: &Runs<'_>) -> String {
     let seeds = runs.iter().map(Vec::len).max().unwrap_or(0);
     match seeds {
@@ -207,8 +207,8 @@ fn seeds_note(runs: &Runs<'_>) -> String {
     }
 }
 
-/// Returns all tables as text, under a heading that says that the figures are those of doubles. Each item of `all` has the
-/// results of one double with each seed.
+/// Returns all tables as text, under a heading that says that the figures are those of doubles. Each item of `all` has
+/// the results of one double with each seed.
 pub fn tables(all: &[Vec<DoubleResults>], literal: &[LiteralCost]) -> String {
     let runs = double_runs(all);
     let heading = "doubles that copy from what is visible: bounds of the methods, not results of a model";
@@ -261,7 +261,8 @@ fn model_table_list(runs: &Runs<'_>) -> Vec<Table> {
     tables
 }
 
-/// Returns a page with these tables, and charts of the settings that were tried in tuning: of their means over the seeds.
+/// Returns a page with these tables, and charts of the settings that were tried in tuning: of their means over the
+/// seeds.
 fn page_of(title: &str, runs: &Runs<'_>, manifest: &Value, tables: &[Table]) -> String {
     let grids: Vec<_> = runs.iter().map(|seeds| mean_grid(seeds)).collect();
     let named =

@@ -1,4 +1,5 @@
-//! Defines the results of one seed as the report reads them, in one form for doubles and for models: [`SeedResults`].
+//! Converts the results of a double or a model with one seed into the form that `report.rs` and `tables.rs` read
+//! ([`SeedResults`]), and computes means and ranges over several seeds ([`ranges`], [`mean_grid`]).
 
 use super::measure::Spread;
 use super::model_run::ModelResults;
@@ -90,8 +91,8 @@ pub(super) struct FigureRange<'a> {
     pub(super) highest: f64,
 }
 
-/// Returns the figures of one double or model over its seeds; none with a single seed. A figure that has no cases with any
-/// seed is left out.
+/// Returns the figures of one double or model over its seeds; none with a single seed. A figure that has no cases with
+/// any seed is left out.
 pub(super) fn ranges<'a>(seeds: &[SeedResults<'a>]) -> Vec<FigureRange<'a>> {
     let Some((first, true)) = seeds.first().map(|first| (first, seeds.len() > 1)) else { return Vec::new() };
     let rows = first.labels.iter().enumerate();

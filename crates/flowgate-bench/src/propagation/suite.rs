@@ -1,5 +1,5 @@
-//! Runs the propagation suite: generates its questions, and computes every table of *Permissive Information-Flow
-//! Analysis* with doubles in place of its models.
+//! Runs the propagation suite: [`PropagationSuite`] generates the questions, and computes every table of *Permissive
+//! Information-Flow Analysis* with doubles in place of its models. `model_run.rs` computes the tables with a model.
 //!
 //! `flowgate bench propagation` runs one double after the other, so that an interrupted run still has the results of
 //! the completed doubles.
@@ -25,7 +25,8 @@ use crate::tokens::count_lines;
 /// How much of each data set runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// The number of key-value questions. Introspection shows the first one to the model as an example, and is not measured on it.
+    /// The number of key-value questions. Introspection shows the first one to the model as an example, and is not
+    /// measured on it.
     pub questions: usize,
     /// The number of pairs of news articles.
     pub pairs: usize,
@@ -196,14 +197,14 @@ impl PropagationSuite {
         })
     }
 
-    /// Replaces the generated articles by those of a folder: the first `pairs` pairs with questions, of which some are for
-    /// tuning.
+    /// Replaces the generated articles by articles that were read from a folder: the first `pairs` pairs of articles
+    /// about which there are questions. Some of these pairs are for tuning.
     ///
     /// # Errors
     /// If fewer than two pairs with questions are left, so that they cannot be divided.
     pub fn with_news_pairs(mut self, found: &NewsPairs, pairs: usize) -> Result<Self, String> {
         let [reported, tuning] = NewsSet::of_pairs(found, pairs)
-            .ok_or("the articles have questions about fewer than two pairs; use more pairs")?;
+            .ok_or("the folder has questions about fewer than two of the pairs of articles that are used; use more pairs")?;
         self.news = [reported.perfect_questions(self.seed), reported.tf_idf_questions()];
         self.tuning.1 = tuning.perfect_questions(self.seed ^ TUNING);
         self.tf_idf_tuning = tuning.tf_idf_questions();
@@ -213,7 +214,8 @@ impl PropagationSuite {
         Ok(self)
     }
 
-    /// Adds the data set `news/embeddings`: the questions about the news with the articles that a model's embeddings find.
+    /// Adds the data set `news/embeddings`: the questions about the news with the articles that a model's embeddings
+    /// find.
     ///
     /// # Errors
     /// If the model fails, or its embeddings cannot be compared.
@@ -222,8 +224,8 @@ impl PropagationSuite {
         Ok(())
     }
 
-    /// Returns the number of requests that [`add_embeddings`](Self::add_embeddings) sends to a server which embeds `at_once`
-    /// texts in one request.
+    /// Returns the number of requests that [`add_embeddings`](Self::add_embeddings) sends to a server which embeds
+    /// `at_once` texts in one request.
     pub fn embedding_requests(&self, at_once: usize) -> usize {
         let [articles, questions] = self.articles.counts();
         let at_once = at_once.max(1);
@@ -235,8 +237,8 @@ impl PropagationSuite {
         &self.files
     }
 
-    /// Returns whether the suite has questions of a data set: only with a model's embeddings does it have those that they
-    /// find.
+    /// Returns whether the suite has questions of a data set. The data set `news/embeddings` has questions only after
+    /// [`add_embeddings`](Self::add_embeddings); for all others, the result is true.
     pub(super) fn has(&self, set: DataSet) -> bool {
         set != DataSet::News(Retriever::Embeddings) || !self.embedded.is_empty()
     }
@@ -251,31 +253,33 @@ impl PropagationSuite {
         self.seed
     }
 
-    /// Returns all questions that are reported, with the data set of each. The agent conversations occur once, although two data sets use them.
+    /// Returns all questions that are reported, with the data set of each. The agent conversations occur once, although
+    /// two data sets use them.
     pub fn questions(&self) -> impl Iterator<Item = (DataSet, &DocumentQuestion)> {
         let agents = DataSet::Agents { is_generated: false };
         let news = Retriever::WITHOUT_MODEL.into_iter().chain([Retriever::Embeddings]).map(DataSet::News);
         let key_value = [DataSet::KeyValue, DataSet::KeyValueSmall, DataSet::KeyValueUnseen];
         let sets = key_value.into_iter().chain([agents]).chain(news);
-        sets.flat_map(|set| self.of(set).iter().map(move |question| (set, question)))
+        sets.flat_map(|set| self.questions_of(set).iter().map(move |question| (set, question)))
     }
 
     /// Returns the number of steps of a run with one double, by which the command line shows progress.
     /// [`run`](Self::run) calls its callback once for each step.
     pub fn steps(&self) -> usize {
-        let plan: usize = self.plan().map(|(set, method)| self.asked(set, method).1.len()).sum();
+        let plan: usize =
+            self.plan().map(|(set, method)| self.example_and_questions(set, method).1.len()).sum();
         // Three tuning sets have a grid. Alignment, attack and endorsement together are the last step.
         plan + 3 * setting_count(true) + 1
     }
 
-    /// Returns the questions on which a method is measured, and the one before them that the method shows to the model as
-    /// an example: on key-value questions, introspection shows the first one.
-    pub(super) fn asked(
+    /// Returns the example that a method shows to the model, and the questions on which the method is measured. Only
+    /// introspection on key-value questions has an example, the first question; it is not measured on this question.
+    pub(super) fn example_and_questions(
         &self,
         set: DataSet,
         method: LabelMethod,
     ) -> (Option<&DocumentQuestion>, &[DocumentQuestion]) {
-        match self.of(set) {
+        match self.questions_of(set) {
             [example, rest @ ..] if set.is_key_value() && method == LabelMethod::Introspection => {
                 (Some(example), rest)
             }
@@ -284,7 +288,7 @@ impl PropagationSuite {
     }
 
     /// Returns the questions of a data set.
-    pub(super) fn of(&self, set: DataSet) -> &[DocumentQuestion] {
+    pub(super) fn questions_of(&self, set: DataSet) -> &[DocumentQuestion] {
         let [perfect, tf_idf] = &self.news;
         match set {
             DataSet::KeyValue => &self.key_value,
@@ -297,8 +301,8 @@ impl PropagationSuite {
         }
     }
 
-    /// Computes all tables with a double. `step` is called after each question and each setting that was tried; if it returns true (the user has
-    /// interrupted the command), the rest is skipped and the result is `None`.
+    /// Computes all tables with a double. `step` is called after each question and each setting that was tried; if it
+    /// returns true (the user has interrupted the command), the rest is skipped and the result is `None`.
     ///
     /// # Errors
     /// If a label cannot be built, or the documents of a question have too many labels.
@@ -313,7 +317,7 @@ impl PropagationSuite {
             Models { states: Some(&model), chat: Some(&chat), ..Models::scoring(&model, &count_lines) };
         let (key_value, news) = &self.tuning;
         let Some((key_value, key_value_grid)) = tune(models, key_value, step)? else { return Ok(None) };
-        // No reported method prunes on the news: their thresholds are for the chart alone.
+        // No reported method prunes on the news: the thresholds that are tried there only appear in a chart.
         let Some((news, news_grid)) = tune(models, news, step)? else { return Ok(None) };
         let Some((tf_idf, tf_idf_grid)) = tune(models, &self.tf_idf_tuning, step)? else { return Ok(None) };
         let [news, tf_idf] = [news, tf_idf].map(|best| SearchParameters { shapley: FIXED.shapley, ..best });
@@ -328,14 +332,14 @@ impl PropagationSuite {
             let parameters = match set {
                 DataSet::KeyValue | DataSet::KeyValueSmall | DataSet::KeyValueUnseen => key_value,
                 DataSet::News(Retriever::Perfect) => news,
-                // Both of these retrievers miss articles.
+                // The retriever by embeddings has no tuning questions. Like the one by words, it misses articles.
                 DataSet::News(Retriever::TfIdf | Retriever::Embeddings) => tf_idf,
                 DataSet::Agents { .. } => FIXED,
             };
             let Some(mut row) = self.row(copying, models, (set, method), parameters, step)? else {
                 return Ok(None);
             };
-            naive.compare(set.name(), self.of(set), &mut row.figures);
+            naive.compare(set.name(), self.questions_of(set), &mut row.figures);
             labels.push(row);
         }
         let [trusted, untrusted] = agent_labels()?;
@@ -361,8 +365,8 @@ impl PropagationSuite {
         Ok(Some(results))
     }
 
-    /// Returns the double that answers a question by copying the answer of the data set. It is noisy if `copying` is,
-    /// the double that scores.
+    /// Returns the double that answers a question by copying the answer of the data set. It is noisy if `copying`, the
+    /// double that scores, is noisy.
     fn answers(&self, copying: CopyingErrors, question: &DocumentQuestion) -> AnswerDouble {
         let (is_noisy, answer) = (copying == CopyingErrors::Noisy, question.answer.clone());
         AnswerDouble { answer, is_suggestible: false, is_noisy, seed: self.seed }
@@ -379,7 +383,7 @@ impl PropagationSuite {
         parameters: SearchParameters,
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<LabelRow>, Error> {
-        let (example, questions) = self.asked(set, method);
+        let (example, questions) = self.example_and_questions(set, method);
         let mut outcomes: Vec<LabelOutcome> = Vec::new();
         for question in questions {
             let completion = match set {
@@ -395,7 +399,8 @@ impl PropagationSuite {
         Ok(Some(LabelRow { model, set, method, parameters, figures: LabelFigures::of(&outcomes) }))
     }
 
-    /// Returns the answer that the answering double generates from the whole context; it can differ from the data set's answer.
+    /// Returns the answer that the answering double generates from the whole context; it can differ from the data set's
+    /// answer.
     fn generated(&self, copying: CopyingErrors, question: &DocumentQuestion) -> Result<String, Error> {
         let all: Vec<usize> = (0..question.documents.len()).collect();
         let prompt = question.context().prompt(&all);

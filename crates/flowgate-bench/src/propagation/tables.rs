@@ -1,6 +1,6 @@
-//! Builds the tables of a run of the propagation suite, which `report.rs` prints and puts on a page. The numbers of tables,
-//! figures and sections are those of *Permissive Information-Flow Analysis*. With several seeds, the cells have means and
-//! ranges ([`merged`]).
+//! Builds the tables of a run of the propagation suite, which `report.rs` prints and puts on a page. The numbers of
+//! tables, figures and sections are those of *Permissive Information-Flow Analysis*. With several seeds, the cells have
+//! means and ranges ([`merged`]).
 
 use super::cells::{Cell, merged};
 use super::method::LabelMethod;
@@ -101,8 +101,8 @@ fn chain_row(row: &LabelRow) -> Vec<Cell> {
     names(row).into_iter().chain(cells).collect()
 }
 
-/// Returns Table 4: the mean alignment (ROUGE-L) of answers with those of the data set. Three columns have the answers from
-/// the whole context, at the label that was found, and from trusted texts only. Two columns have the change of the
+/// Returns Table 4: the mean alignment (ROUGE-L) of answers with those of the data set. Three columns have the answers
+/// from the whole context, at the label that was found, and from trusted texts only. Two columns have the change of the
 /// alignment: at the found label where a better one exists, and with trusted texts only where none exists. A model that
 /// does not answer has no row.
 pub(super) fn alignment_table(runs: &Runs<'_>) -> Table {
@@ -126,8 +126,8 @@ pub(super) fn alignment_table(runs: &Runs<'_>) -> Table {
 }
 
 /// Returns a table of the scored texts and the tokens for each question, for the methods that let the model score
-/// texts. `literal` becomes the last row: what the literal search (Algorithm 1) would cost on contexts that are too large
-/// to run it on, with each seed, if the utility were lost exactly when a needed fact is missing.
+/// texts. `literal` becomes the last row: what the literal search (Algorithm 1) would cost on contexts that are too
+/// large to run it on, with each seed, if the utility were lost exactly when a needed fact is missing.
 pub(super) fn cost_table(runs: &Runs<'_>, literal: &[LiteralCost]) -> Table {
     let header = [
         "double",
@@ -160,7 +160,8 @@ pub(super) fn cost_table(runs: &Runs<'_>, literal: &[LiteralCost]) -> Table {
         seed.labels.iter().filter(|row| row.figures.most_calls > 0).map(cells).collect()
     });
     let literal_row = |cost: &LiteralCost| {
-        // This is the naive algorithm itself. No model was called, so the ratios to one pass and to its calls are missing.
+        // This is the naive algorithm itself. No model was called, so the ratios to one pass and to its calls are
+        // missing.
         vec![vec![
             Cell::name("if utility followed the facts"),
             Cell::name(DataSet::KeyValue.name()),
@@ -178,9 +179,9 @@ pub(super) fn cost_table(runs: &Runs<'_>, literal: &[LiteralCost]) -> Table {
     table
 }
 
-/// Returns a table for sections 6.1 and 6.2: how many labels are improved with each number of attacker documents. The two
-/// columns about quotations do not depend on this number, so only the first row of each double or model has them. A model
-/// that does not answer is not attacked. `who` is added to the title.
+/// Returns a table for sections 6.1 and 6.2: how many labels are improved with each number of attacker documents. The
+/// two columns about quotations do not depend on this number, so only the first row of each double or model has them. A
+/// model that does not answer is not attacked. `who` is added to the title.
 pub(super) fn attack_table(runs: &Runs<'_>, who: &str) -> Table {
     let header = ["double", "attackers", "improved in context", "in retrieval", "quoted: before", "after"];
     let title = format!(
@@ -242,8 +243,8 @@ mod tests {
     use super::*;
     use crate::games::interval::Rate;
 
-    /// One row for each λ: the settings that differ in the threshold alone stand next to each other. Several seeds share
-    /// the rows.
+    /// One row for each λ: the settings that differ in the threshold alone stand next to each other. Several seeds
+    /// share the rows.
     #[test]
     fn the_grid_is_a_table_of_both_parameters() {
         let point = |method, lambda, threshold, exact| {

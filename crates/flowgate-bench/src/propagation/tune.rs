@@ -108,8 +108,8 @@ fn best_lambda(grid: &[GridPoint], method: LabelMethod) -> f64 {
 }
 
 /// Returns the pair of λ and a Shapley threshold with the greatest share of exact labels in the grid. Of equally good
-/// pairs, it is one with the least threshold, which prunes least, and then the middle λ, as in [`best_lambda`]. It is that
-/// of [`FIXED`] if none was tried.
+/// pairs, it is one with the least threshold, which prunes least, and then the middle λ, as in [`best_lambda`]. It is
+/// that of [`FIXED`] if none was tried.
 fn best_pair(grid: &[GridPoint]) -> (f64, f64) {
     let pairs = grid.iter().filter_map(|point| Some((point, point.threshold?)));
     let best = pairs.clone().map(|(point, _)| point.exact).fold(0.0, f64::max);

@@ -1,6 +1,7 @@
-//! Generates cases whose dependencies a match of values cannot find, because the output has no value of a region: it is
-//! computed from two of them ([`derived`]), a region has it in words ([`in_words`]), or a region decides which tool is
-//! called ([`tool_choice`]). The module `case` builds its sets from them.
+//! Generates cases whose dependencies a comparison of values cannot find, because the output repeats no value of a
+//! region. A value of the output is the sum of values of two regions ([`derived`]), a region has the value in words
+//! ([`in_words`]), or a region decides only which tool is called ([`tool_choice`]). The module `case` builds sets of
+//! these cases.
 
 use flowgate_lm::chat::Completion;
 use serde_json::json;
@@ -39,8 +40,8 @@ const DAYS: [&str; 12] = [
     "eleventh", "twelfth",
 ];
 
-/// Generates a case whose output is a call with numbers, which a region has in words. The regions are mails of several
-/// people, of whom the request names one.
+/// Generates a case whose output is a call with numbers that a region has in words. The regions are mails of several
+/// people; the output depends on the mail of the person whom the request names.
 pub(super) fn in_words(random: &mut SeededRandom) -> DependencyCase {
     let count = 4 + random.below(3);
     let people = CasePerson::draw_all(random, count);

@@ -24,8 +24,8 @@ pub enum CaseSet {
     /// A call as in [`Calls`](Self::Calls), but another output has the same values for another person. On which of the
     /// two outputs the call depends follows from the request alone.
     SameValue,
-    /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise. The guard's match
-    /// of values finds the date.
+    /// A call whose arguments are a date and an amount of an output in another form. The guard's comparison of values
+    /// recognises the date in this form, but not the amount.
     Reformatted,
     /// A call with a value that is computed from two outputs: the sum of two amounts.
     Derived,
@@ -104,9 +104,10 @@ fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<Depe
     Some(questions.iter().map(case).collect())
 }
 
-/// Generates a case whose output is a call with the values of the person that the request names. Its regions are the
-/// records of several people, one of whom is this person. `set` is [`CaseSet::Calls`], or [`CaseSet::SameValue`] or
-/// [`CaseSet::Reformatted`], which change the records or the output as they say.
+/// Generates a case whose output is a call with the values of the person whom the request names. The regions are the
+/// records of several people, one of whom is this person. `set` is [`CaseSet::Calls`], [`CaseSet::SameValue`], which
+/// gives another person the same values, or [`CaseSet::Reformatted`], which writes the values of the call in another
+/// form.
 fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let count = 4 + random.below(3);
     let mut people = CasePerson::draw_all(random, count);
@@ -147,8 +148,9 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     })
 }
 
-/// Generates a case as of [`CaseSet::Calls`], with so many people that the prompt has at least `tokens` tokens by
-/// `count`; at most 120 people, since there are no more names. The measurement of time uses it.
+/// Generates a case like those of [`CaseSet::Calls`], with so many people that the prompt has at least `tokens` tokens,
+/// as `count` counts them. A case has at most 120 people, since there are no more names. Measurements of the time that
+/// a screener needs use such cases.
 pub fn case_of_length(seed: u64, tokens: usize, count: &dyn Fn(&str) -> usize) -> DependencyCase {
     let mut random = SeededRandom::new(seed, STREAM);
     let mut people: Vec<CasePerson> = Vec::new();

@@ -1,8 +1,9 @@
 //! Defines a test case for screeners ([`DependencyCase`]), and the parts that its generators share: the builder of a
 //! chat with regions ([`CaseChat`]), and the people whose records are regions.
 //!
-//! A case is a chat with tagged regions and the message that follows it, which the guard writes as text
-//! ([`PlainChat`]): a screener that is trained on cases reads the same form in a conversation.
+//! A case is a chat with tagged regions, and the message of the model that follows the chat. The guard's [`PlainChat`]
+//! writes both as text, in a conversation as in a case, so a screener that is trained on cases reads the same form
+//! later.
 
 use std::ops::Range;
 
@@ -31,9 +32,9 @@ pub struct DependencyCase {
 }
 
 impl DependencyCase {
-    /// Returns the texts that identify the case, for the digest in a manifest: the prompt, the output, the request, and the
-    /// position of each region with whether the output depends on it. They contain no name of a field, so that a renamed
-    /// field changes no digest.
+    /// Returns the texts that identify the case, for the digest in a manifest: the prompt, the output, the request, and
+    /// the position of each region with whether the output depends on it. They contain no name of a field, so that a
+    /// renamed field changes no digest.
     pub(super) fn texts(&self) -> Vec<String> {
         let regions = self.regions.iter().zip(&self.depends);
         let regions = regions.map(|(range, depends)| format!("{} to {}: {depends}", range.start, range.end));
@@ -88,8 +89,8 @@ impl CaseChat {
         self.messages.push(CaseMessage::User(vec![Piece::Request(request.to_owned())]));
     }
 
-    /// Adds a message of the user with documents, of which each is a region, with whether the output depends on it, and
-    /// a question, which is the request.
+    /// Adds a message of the user with documents and a question, which is the request. Each document is a region, and
+    /// comes with whether the output of the case depends on it.
     pub(super) fn documents(&mut self, documents: impl Iterator<Item = (String, bool)>, question: &str) {
         let mut pieces = vec![Piece::Text("Documents:\n".to_owned())];
         for (document, depends) in documents {
@@ -119,7 +120,8 @@ impl CaseChat {
         self.output(text, depends);
     }
 
-    /// Returns the case in which `draft` follows the chat.
+    /// Returns the case in which `draft` follows the chat. Writes the chat with tags around the request and the
+    /// regions; [`PlainChat`] removes the tags and finds the positions of what they enclose.
     pub(super) fn before(&self, draft: Completion) -> DependencyCase {
         let nonce = self.nonce();
         let (mut names, mut depends) = (vec![REQUEST.to_owned()], Vec::new());
@@ -176,7 +178,7 @@ impl CaseChat {
         DependencyCase { prompt, regions, request, output: continuation, draft, depends }
     }
 
-    /// Returns a number that makes tags which no text contains.
+    /// Returns a number for the tags, so that no text of the chat contains the beginning of a tag.
     fn nonce(&self) -> String {
         let pieces = self.messages.iter().flat_map(|message| match message {
             CaseMessage::System(pieces) | CaseMessage::User(pieces) | CaseMessage::Output(pieces) => {

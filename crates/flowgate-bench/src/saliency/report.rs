@@ -15,8 +15,8 @@ use crate::games::text_table::{Table, cell, table, texts};
 use crate::rounding::rounded;
 
 /// Returns the manifest of a run over generated cases as a JSON object. `cases` is the number of cases of each set, and
-/// `model` the name of the model. It has a digest of all cases that the seed gives: those that train, those that choose the
-/// thresholds, those that are reported, and those of RTBAS's Figure 3.
+/// `model` the name of the model. It has a digest of all cases that the seed gives: those that train, those that choose
+/// the thresholds, those that are reported, and those of RTBAS's Figure 3.
 pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
     json!({
         "type": "manifest",
@@ -35,8 +35,8 @@ fn screener_names() -> [&'static str; ScreenerScore::ALL.len()] {
     ScreenerScore::ALL.map(ScreenerScore::name)
 }
 
-/// Returns the texts of all cases that [`run`](super::run) generates with this seed and this number of cases in each set.
-/// A set that cannot be generated from the seed has none; such a run ends with an error and has no manifest.
+/// Returns the texts of all cases that [`run`](super::run) generates with this seed and this number of cases in each
+/// set. A set that cannot be generated from the seed has none; such a run ends with an error and has no manifest.
 fn generated_texts(seed: u64, cases: usize) -> Vec<String> {
     let mut texts = Vec::new();
     for seed in [seed ^ TRAINING, seed ^ THRESHOLDS, seed] {
@@ -49,8 +49,8 @@ fn generated_texts(seed: u64, cases: usize) -> Vec<String> {
 }
 
 /// Returns the manifest of a run over traces as a JSON object. It has the number of calls of each suite, and the
-/// numbers of calls that were left out. `cases` is the most calls that are drawn of a suite, `limit` the maximum length of a
-/// prompt in bytes, and `model` the name of the model.
+/// numbers of calls that were left out. `cases` is the most calls that are drawn of a suite, `limit` the maximum length
+/// of a prompt in bytes, and `model` the name of the model.
 pub fn trace_manifest(seed: u64, cases: usize, traces: &TraceCases, limit: usize, model: &str) -> Value {
     let count = |suite: &String| traces.cases.iter().filter(|case| case.suite == *suite).count();
     let suites: Map<String, Value> =

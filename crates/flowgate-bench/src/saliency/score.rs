@@ -52,7 +52,7 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     let of_all = |score: fn(&RegionSummary) -> f64| -> Vec<f64> { summaries.iter().map(score).collect() };
     let request =
         JacobianRequest { prompt: &case.prompt, continuation: &case.output, projections: PROJECTIONS, seed };
-    // Screeners by the bound on information, as it is and as a share of the sum over the regions.
+    // Screeners by the bound on information: the bound itself, and its share of the sum over the regions.
     let information = model.information_bounds(&request)?;
     let bounds = information.of_regions(&case.regions);
     let total: f64 = bounds.iter().sum();
@@ -75,11 +75,11 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
 }
 
 /// Returns for each region the share of the output's values that the region has, as the guard's screener compares them;
-/// the values in the request do not count. Without values, each region has 0; with so many that the guard names every
-/// region, each has 1.
+/// the values in the request do not count. If the output has no values, the share of each region is 0. If it has so
+/// many that the guard names every region, each share is 1.
 ///
-/// In a conversation, all visible text counts like the request. The calls before the output do not count here, since a
-/// conversation hides calls that depend on hidden regions.
+/// In a conversation, the guard also leaves out the values of all other visible text. Here, values of the calls before
+/// the output are not left out, since a conversation hides calls that depend on hidden regions.
 fn shared_values(case: &DependencyCase) -> Vec<f64> {
     let Some(values) = DraftValues::of(&case.draft) else { return vec![1.0; case.regions.len()] };
     let values = values.without(case.request());
@@ -87,8 +87,8 @@ fn shared_values(case: &DependencyCase) -> Vec<f64> {
     case.regions.iter().map(share).collect()
 }
 
-/// Returns for each region the mean log-probability of a token of the output, at most 0, after a prompt from which all
-/// other regions are removed, and what is between regions as well.
+/// Returns for each region the mean log-probability of a token of the output, at most 0, after a prompt with this
+/// region alone: all other regions are removed, and also the text between the first and the last region.
 fn leave_one_in(model: &dyn InsideModel, case: &DependencyCase) -> Result<Vec<f64>, Error> {
     let (start, end) =
         (case.regions.first().map_or(0, |first| first.start), case.regions.last().map_or(0, |last| last.end));

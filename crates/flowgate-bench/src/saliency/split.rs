@@ -1,5 +1,6 @@
-//! Trains the networks, chooses the thresholds of screeners, and computes the figures of each ([`measure`]).
-//! Each of the three has cases of its own, so that nothing is fitted to the reported cases.
+//! Trains the networks, chooses the thresholds of the screeners, and computes the figures of each screener
+//! ([`measure`]). A [`Split`] has different cases for each of the three, so that nothing is fitted to the reported
+//! cases. [`run`](super::run) and [`run_traces`](super::run_traces) create the splits.
 
 use flowgate_lm::{Error, FeatureSet, RegionClassifier, RegionSummary};
 
@@ -80,8 +81,8 @@ pub(super) fn measure(split: &Split<'_>, train: &mut TrainClassifier<'_>) -> Res
         thresholds.push(match screener {
             // The guard names a region that shares any value.
             ScreenerScore::SharedValues => f64::MIN_POSITIVE,
-            // The screener of a conversation has the threshold of its network, and names every region that shares a value:
-            // such a region scores above 1 here.
+            // The screener of a conversation has the threshold of its network, and names every region that shares a
+            // value: such a region scores above 1 here.
             ScreenerScore::ValuesThenNetwork => {
                 let network =
                     ScreenerScore::ALL.iter().position(|one| *one == ScreenerScore::NetworkExtended);

@@ -1,4 +1,4 @@
-//! Tests of runs with a double in place of a model.
+//! Tests of the measurement of screeners, with a double in place of a model.
 
 use flowgate_lm::{
     Attention, AttentionRequest, BoxFuture, InformationBounds, JacobianRequest, Score, ScoreRequest,

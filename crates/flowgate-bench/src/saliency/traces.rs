@@ -9,8 +9,9 @@
 //! * The recorded agent obeys an injected text as soon as it reads it. A call of the attacker's task depends on the
 //!   output before the first such call, whatever its arguments are.
 //!
-//! Calls whose dependencies are not known are left out: with an argument that neither the request nor an output
-//! contains, since it was derived, or that has fewer than [`SHORTEST`] characters, since these occur anywhere.
+//! A call is left out if its dependencies are not known: it has an argument that neither the request nor an output
+//! contains, since the argument was derived from other values, or an argument of fewer than [`SHORTEST`] characters,
+//! since such a text occurs in many outputs by chance.
 
 use serde_json::Value;
 
@@ -41,8 +42,8 @@ impl TraceCase {
         InstructionCase { case: self.case.clone(), is_injected: self.is_injected }
     }
 
-    /// Returns the texts that identify the case, for the digest in a manifest: its suite and task, whether the call is of
-    /// the attacker's task, and those of the case itself.
+    /// Returns the texts that identify the case, for the digest in a manifest: its suite and task, whether the call is
+    /// of the attacker's task, and the texts of its chat and output.
     pub(super) fn texts(&self) -> Vec<String> {
         let texts = [self.suite.clone(), self.task.clone(), self.is_injected.to_string()];
         texts.into_iter().chain(self.case.texts()).collect()

@@ -1,5 +1,6 @@
-//! Trains a screener that reads attention and chooses its threshold, as `flowgate screen train` does, but measures no
-//! figures of it. The privacy suite measures conversations with the result.
+//! Trains a screener that reads attention, and chooses its threshold: [`train_screener`]. The result is that of
+//! `flowgate screen train`; no figures are measured. `flowgate bench privacy` uses the result in the defence
+//! `attention`.
 
 use std::fmt;
 
@@ -26,7 +27,8 @@ impl fmt::Debug for TrainedNetwork {
     }
 }
 
-/// Returns the sets of cases that train the network and choose the threshold: all that [`run`](super::run) uses for it.
+/// Returns the sets of cases that train the network and choose the threshold: all except unseen phrasings, as in
+/// [`run`](super::run).
 fn sets() -> impl Iterator<Item = CaseSet> {
     CaseSet::ALL.into_iter().filter(|set| *set != CaseSet::UnseenPhrasing)
 }

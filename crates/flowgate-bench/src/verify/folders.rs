@@ -1,5 +1,6 @@
-//! Repeats runs that read a folder of the user: those of public benchmarks, and those of detectors on labelled texts.
-//! The folder is not part of a run, whose manifest has the digest of each file that was read.
+//! Repeats runs that read a folder of the user: runs of public benchmarks, and runs of detectors on labelled texts. The
+//! recorded file does not contain the folder, so the caller passes it; the manifest has the digest of each file that
+//! the run read. [`verify`](super) calls this module.
 
 use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};
@@ -50,7 +51,7 @@ pub(super) fn verify_corpus(
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// The lines of a classifier of the caller, in a run of the detectors of prompt injections.
+/// The lines of a classifier in a folder of the user, in a run of the detectors of prompt injections.
 const CALLER: SkippedLines = ("the classifier, whose weights are not at hand", |line| {
     ["detector", "second"].iter().any(|field| line.get(field).is_some() && is_of_caller(text(line, field)))
 });

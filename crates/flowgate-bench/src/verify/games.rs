@@ -1,5 +1,5 @@
-//! Verifies recorded runs of the security games for `verify`: runs each again from its manifest, and compares the
-//! lines. It covers AgentSecBench's games, the games beyond its limits (`games::extended`), and the experiment of
+//! Verifies recorded runs of the security games for [`verify`](super): repeats each run from its manifest, and compares
+//! the lines. It covers AgentSecBench's games, the games beyond its limits (`games::extended`), and the experiment of
 //! AgentSecBench (its sections 6.2 to 6.4).
 
 use flowgate_lm::ChatModel;
@@ -127,9 +127,9 @@ const ATTENTION: SkippedLines =
         named.filter_map(|name| games::Defence::parse(name).ok()).any(games::Defence::needs_blocking)
     });
 
-/// What answers in a repeated run.
+/// The model that answers in a repeated run.
 enum AnsweringModel {
-    /// A double, which answers as it did.
+    /// A double, which answers as in the recorded run.
     Double(ModelDouble),
     /// The recorded answers of a model.
     Recorded(Box<dyn ChatModel>),
@@ -156,7 +156,7 @@ impl AnsweringModel {
         }
     }
 
-    /// Returns an error if no run has this model together with the defences.
+    /// Returns an error if a run cannot have both this model and these defences: a double chooses no tools.
     fn check(&self, defences: &[games::Defence]) -> Result<(), String> {
         let unfit = match self {
             Self::Double(_) => defences.iter().find(|defence| defence.needs_tool_choice()),

@@ -34,6 +34,7 @@ pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[Skipped
         if *line == repeated_line {
             result.repeated += 1;
         } else if text(line, "type") == "manifest" && without_code(line) == without_code(repeated_line) {
+            // The manifests differ only in the code that recorded the run, which is a note and no difference.
             result.repeated += 1;
             let difference = difference(line, repeated_line);
             result.notes.push(format!("line {}: other code has recorded the run: {difference}", index + 1));
@@ -48,8 +49,8 @@ pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[Skipped
     result
 }
 
-/// Returns a manifest without what identifies the code: the version, and the digests of the sources, of which that of the
-/// screener is one. A run is repeated if its figures are the same, even if other code has recorded it.
+/// Returns a manifest without the fields that identify the code: the version, and the digests of the sources and of the
+/// screener's code. Two runs with the same figures count as equal, even if other code has recorded one of them.
 fn without_code(manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
     if let Some(fields) = manifest.as_object_mut() {

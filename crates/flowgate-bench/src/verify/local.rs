@@ -1,9 +1,8 @@
-//! Repeats what a run measured with a model that the program itself evaluates: the screeners of `flowgate bench
-//! screeners`, the propagation suite with a model in a folder, the defence `attention` of the privacy suite, and the
-//! defences of the games by attention blocking.
+//! Repeats runs with a model that the program itself evaluates: the screeners of `flowgate bench screeners`, and the
+//! propagation suite with a model in a folder. [`LocalModels`] also gives the other submodules the models of the
+//! defence `attention` of the privacy suite and of the games' defences by attention blocking.
 //!
-//! This crate loads no weights. The program does, and passes them as [`LocalModels`]; a program without local models
-//! passes none.
+//! This crate loads no weights: the program loads them, and passes its models as [`LocalModels`].
 
 use std::sync::Arc;
 
@@ -15,8 +14,8 @@ use super::lines::{compare, number, text};
 use super::{Verification, VerifySettings};
 use crate::propagation::{PropagationSuite, Size};
 
-/// The most cases of a set that a run of `bench screeners` can have, which is that of its `--cases`. It bounds the time
-/// that a manipulated file can cost.
+/// The maximum number of cases of a set in a run of `bench screeners`, which is also that of the option `--cases`. It
+/// bounds the time that a manipulated file can cost.
 const MAX_CASES: u64 = 10_000;
 /// The suite of a run over recorded calls.
 const OF_TRACES: &str = "attention-screeners/traces";
@@ -47,8 +46,9 @@ pub struct PropagationRun<'a> {
 
 /// The models that a program can evaluate itself.
 pub trait LocalModels {
-    /// Returns what reads the attention as in a run of the privacy suite, and its description for the manifest.
-    /// `screener` is the description in the manifest of that run. `None` if its model or its network is not at hand.
+    /// Returns the reader of attention for a run of the privacy suite, and its description for the manifest. `screener`
+    /// is the description in the manifest of the recorded run. `None` if the model or the network of the reader is not
+    /// at hand.
     ///
     /// # Errors
     /// If the model or the network cannot be loaded, or the training fails.
@@ -79,8 +79,8 @@ pub trait LocalModels {
     fn blocking_model(&self, model: &str) -> Result<Option<Arc<dyn BlockingModel>>, String>;
 }
 
-/// Repeats a run of the screeners, and compares the lines with the recorded ones. The manifest names the model, the seed
-/// and the number of cases.
+/// Repeats a run of the screeners, and compares the lines with the recorded ones. The manifest names the model, the
+/// seed and the number of cases.
 pub(super) fn verify_screeners(
     manifest: &Value,
     lines: &[Value],

@@ -10,8 +10,8 @@ use super::lines::{SkippedLines, number, text};
 use crate::games::adaptive::SearchSettings;
 use crate::games::with_search;
 
-/// The greatest number of attempts that a run can name, which is that of `--queries`. It bounds the time that a
-/// manipulated file can cost.
+/// The maximum number of attempts that a manifest can name, which is also that of the option `--queries`. It bounds the
+/// time that a manipulated file can cost.
 pub const MAX_QUERIES: u32 = 1_000_000;
 
 /// The lines of searches, if they are not repeated.
@@ -24,7 +24,7 @@ pub(super) struct RecordedSearch {
     queries: usize,
     /// The name of the model that drove the attacker; `None` without one.
     attacker: Option<String>,
-    /// Its recorded answers, if the search is repeated.
+    /// The recorded answers of this model, if the search is repeated.
     answers: Option<Box<dyn ChatModel>>,
     is_repeated: bool,
 }
@@ -51,7 +51,7 @@ impl RecordedSearch {
             (Some(name), Some(open)) if settings.repeats_searches => Some(open(name)?),
             (Some(name), None) if settings.repeats_searches => {
                 return Err(format!(
-                    "line 1: the model `{}` has driven the attacker, and its searches cannot be repeated without its recorded answers; \
+                    "line 1: the model `{}` has driven the attacker, and the searches cannot be repeated without its recorded answers; \
                      name the file that `--attacker-answers` kept, or leave `--searches` out",
                     name.escape_debug()
                 ));

@@ -1,4 +1,5 @@
-//! Tests of the verification: runs of every suite repeat, every change is found, and what is no run is refused.
+//! Tests of the verification: runs of every suite can be repeated, every change in a run is found, and a file that is
+//! not a run is refused.
 
 use serde_json::json;
 

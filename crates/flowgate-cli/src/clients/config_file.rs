@@ -1,5 +1,6 @@
-//! Reads the MCP servers that a configuration file of an MCP client configures; `hooks` reads its hooks. The file is
-//! JSON, or TOML for Codex. Its content is untrusted, so nothing of it is executed or expanded here.
+//! Reads the MCP servers that a configuration file of an MCP client configures; `hooks` reads the hooks of the same file.
+//! The file is JSON, or TOML for Codex. The content of the file is untrusted, so nothing of it is executed or expanded
+//! here.
 
 use flowgate::trace::located_text::{LocatedNode, LocatedNodeKind, Notation, locate};
 use serde_json::Value;
@@ -63,14 +64,17 @@ impl ConfigText {
                     // The lines before the error give its line number; an error without a position has none.
                     let before = error.span().and_then(|span| text.get(..span.start));
                     let line = before.map(|before| format!("line {}: ", before.matches('\n').count() + 1));
-                    Err(format!("{}the file is not valid TOML: {message}", line.unwrap_or_default()))
+                    Err(format!(
+                        "{}the file is not valid TOML: {message}; correct the file",
+                        line.unwrap_or_default()
+                    ))
                 }
             };
         }
         // The bytes of each value are the same in the text without comments.
         match locate(&jsonc::without_comments(text), Some(Notation::Json)) {
             Ok(located) => Ok(Self::Json(located.root)),
-            Err(error) => Err(format!("the file is not valid JSON: {error}")),
+            Err(error) => Err(format!("the file is not valid JSON: {error}; correct the file")),
         }
     }
 
@@ -137,8 +141,8 @@ fn transport_of<'v>(field: &dyn Fn(&str) -> Option<&'v Value>) -> ConfiguredTran
     }
 }
 
-/// Returns the server of an extension of Claude Desktop; `None` if `root` is not the manifest of one. What the manifest
-/// has for this operating system takes the place of its general fields.
+/// Returns the server of an extension of Claude Desktop; `None` if `root` is not the manifest of an extension. Fields
+/// that the manifest has for this operating system replace its general fields.
 fn extension_server(root: &Value) -> Option<ConfiguredServer> {
     let entry = root.get("server")?.get("mcp_config")?;
     entry.as_object()?;

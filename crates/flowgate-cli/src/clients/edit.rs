@@ -19,7 +19,7 @@ pub(crate) enum ServerChange {
 }
 
 /// Returns how to put a server behind `flowgate mcp`, with the policy and the options of `wrapping`: the new command
-/// line, no change if it already has this one, or why it cannot be wrapped.
+/// line, no change if the server already has this command line, or the reason why it cannot be wrapped.
 pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) -> ServerChange {
     match &server.transport {
         ConfiguredTransport::Command(command) => match guarded_command(command) {
@@ -99,7 +99,7 @@ fn json_with_commands(
         }
         edits.push((program_span, json!(program).to_string()));
     }
-    // From the end of the file to its beginning, so that the remaining spans stay valid.
+    // The edits are made from the end of the file to its beginning, so that the remaining spans stay valid.
     edits.sort_by_key(|(span, _)| std::cmp::Reverse((span.start, span.end)));
     let mut changed = text.to_owned();
     for (span, new) in edits {

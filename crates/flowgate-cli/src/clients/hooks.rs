@@ -1,6 +1,6 @@
 //! Finds the hooks in a configuration file of an MCP client (programs that the client runs on events), and decides
-//! whether one of them is Flowgate's and guards the client: it must judge every call before it runs, and stop what the
-//! policy does not permit. Nothing of a file is executed here.
+//! whether a hook guards the client: it must be `flowgate hook`, judge every call before the call runs, and stop what
+//! the policy does not permit. `scan` and `doctor` call it. Nothing of a file is executed here.
 
 use serde_json::Value;
 
@@ -55,7 +55,8 @@ pub(crate) enum HookGap {
     Watches,
     /// The client does not wait for it.
     InBackground,
-    /// The client has no hook of Flowgate, or it has another `--harness`, which is given here.
+    /// The hook is for another agent. For this client, it needs the `--harness` that is given here; `None` if `flowgate
+    /// hook` cannot judge the calls of the client.
     OtherHarness(Option<&'static str>),
     /// It runs on this event, which is not the one before a call.
     OtherEvent(String),
@@ -107,7 +108,8 @@ pub(crate) fn are_switched_off(root: &Value) -> bool {
         || settings.and_then(|settings| settings.get("enabled")) == Some(&Value::Bool(false))
 }
 
-/// Adds the hooks at a value, which is `depth` levels below the table of hooks. `around` has what the levels above say.
+/// Adds the hooks at a value, which is `depth` levels below the table of hooks, to `found`. `around` has the settings,
+/// such as a matcher, that the levels above the value contain.
 fn collect_hooks(value: &Value, depth: usize, around: &ConfiguredHook, found: &mut Vec<ConfiguredHook>) {
     if depth > MAX_DEPTH || found.len() >= MAX_HOOKS {
         return;
@@ -143,7 +145,8 @@ fn collect_hooks(value: &Value, depth: usize, around: &ConfiguredHook, found: &m
 impl ConfiguredHook {
     /// Returns the words of the command line. If a quotation mark is not closed, they are separated at spaces.
     pub(crate) fn words(&self) -> Vec<String> {
-        // Otherwise backslashes are those of Windows paths.
+        // Only a command with quotation marks or an escaped space is split like in a shell: backslashes in any other
+        // command are those of Windows paths.
         let words = match self.command.contains(['"', '\'']) || self.command.contains("\\ ") {
             true => shlex::split(&self.command),
             false => None,
@@ -151,15 +154,16 @@ impl ConfiguredHook {
         words.unwrap_or_else(|| self.command.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Returns whether the client continues with the call if the hook cannot run: its program is missing, for example.
-    /// Clients take the exit code 2 for a refusal, and any other failure for none, unless a field of the hook says
+    /// Returns whether the client continues with the call if the hook cannot run, for example because its program is
+    /// missing. Clients take the exit code 2 for a refusal, and ignore any other failure, unless a field of the hook says
     /// otherwise.
     pub(crate) fn fails_open(&self) -> bool {
         let without_spaces: String = self.command.split_whitespace().collect();
         !self.blocks_on_failure && !without_spaces.ends_with("||exit2")
     }
 
-    /// Returns what the hook does for a client whose calls `of_client` judges.
+    /// Returns what the hook does for the protection of a client. `of_client` says how `flowgate hook` judges the calls
+    /// of the client; `None` if it cannot.
     pub(crate) fn effect(&self, of_client: Option<ClientHook>) -> HookEffect {
         let words = self.words();
         if !is_flowgate_hook(&words) {

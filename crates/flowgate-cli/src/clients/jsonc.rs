@@ -1,5 +1,6 @@
 //! Prepares JSON with comments for a JSON parser: replaces comments, trailing commas and a byte order mark by spaces.
-//! Every value stays at its position, so that `edit` can change it in the original text. `config_file` calls it.
+//! Every value stays at its position, so that `edit` can change it in the original text. `config_file` calls this
+//! module.
 
 /// Returns a text in which comments, trailing commas and a byte order mark are spaces, so that a JSON parser
 /// accepts it. The other bytes keep their positions: the span of a value in the result is its span in the original

@@ -80,8 +80,8 @@ pub(crate) fn guess(server: &ConfiguredServer) -> Option<ServerTraits> {
     let mut texts = vec![server.name.clone()];
     match &server.transport {
         ConfiguredTransport::Url(url) => texts.push(url.clone()),
-        // Of a command line, the first three parts that are not options: the program and its package. What
-        // follows is data of the server, such as a folder, not its name.
+        // The first three parts of a command line that are not options name the program and its package. The parts
+        // after them are data of the server, such as a folder.
         _ => texts.extend(
             server
                 .own_command()

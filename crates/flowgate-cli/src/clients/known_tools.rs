@@ -2,15 +2,16 @@
 //! reads is private, and whether it acts. `flowgate scan --start` searches for dangerous combinations by these guesses.
 //!
 //! Whether a tool acts is guessed as for `flowgate init` (`flowgate::draft::ToolTraits`: by its name, the roles of its
-//! arguments, its annotations). Whose text it reads is guessed from the words of its name; where they say nothing, from
-//! the name of its server. A guess proves nothing.
+//! arguments, its annotations). Whose text a tool reads is guessed from the words of its name or, if these words say
+//! nothing, from the name of its server. A guess proves nothing.
 
 use flowgate::draft::{DescribedTool, ToolEffect, ToolReach, ToolTraits};
 use flowgate::policy::{ArgumentRole, name_words};
 
 use super::known_servers::ServerTraits;
 
-/// What a server or a tool reads and does; `None` where nothing says it, so that it may do anything.
+/// What a server or a tool reads and does. A field is `None` if nothing suggests its value; the server or tool may then
+/// do anything in this respect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct GuessedTraits {
     /// Whether it reads text that strangers write and in which they can put instructions.
@@ -166,8 +167,8 @@ const PRIVATE: &[&str] = &[
     "wallet",
 ];
 
-/// Guesses what a tool reads and does. `traits` are those of a draft of a policy, and `server` what the names of
-/// its server suggest.
+/// Guesses what a tool reads and does. `traits` are the traits of the tool for a draft of a policy, and `server` is what
+/// the names of the tool's server suggest.
 pub(crate) fn guess(
     tool: &DescribedTool,
     traits: &ToolTraits,

@@ -1,7 +1,7 @@
-//! Finds what clients install together with MCP servers and hooks: the plug-ins of Claude Code ([`plugins`]) and the
-//! extensions of Claude Desktop ([`extensions`]). Each is a folder with files of its own, which `flowgate scan` reads like
-//! those of the clients. One that is installed and cannot be read is returned with the reason, so that `scan` can say
-//! that it does not know its servers.
+//! Finds the packages that bring MCP servers and hooks to a client: the plug-ins of Claude Code ([`plugins`]) and the
+//! extensions of Claude Desktop ([`extensions`]). Each is a folder with configuration files, which `flowgate scan` reads
+//! like those of the clients. A package that is installed but cannot be read is returned with the reason, so that `scan`
+//! can say that the servers of this package are not known.
 //!
 //! What a package names is untrusted: only files within its own folder are read, and nothing is executed.
 
@@ -36,9 +36,9 @@ pub(crate) struct InstalledPackages {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnreadPackage {
     pub(crate) client: &'static McpClient,
-    /// What it is, for people, such as ``plug-in `mail@tools` ``. Names are those of the package.
+    /// The kind and the name of the package or file, for people, such as ``plug-in `mail@tools` ``.
     pub(crate) name: String,
-    /// The reason, a clause about it.
+    /// The reason: a clause whose subject is the name.
     pub(crate) why: String,
 }
 
@@ -50,7 +50,7 @@ impl InstalledPackages {
 }
 
 /// Finds the plug-ins of Claude Code in a home folder that `settings` switch on in a project. `settings` are the contents
-/// of the settings files with their scopes, later ones before earlier ones.
+/// of the settings files with their scopes; a later file decides against an earlier one.
 pub(crate) fn plugins(home: &Path, project: &Path, settings: &[(FileScope, &Value)]) -> InstalledPackages {
     let mut found = InstalledPackages::default();
     let Some(client) = find_client("claude-code") else { return found };
@@ -71,7 +71,11 @@ pub(crate) fn plugins(home: &Path, project: &Path, settings: &[(FileScope, &Valu
         }
     };
     if enabled.len() > MAX_PACKAGES {
-        found.leave_out(client, "further plug-ins", "are left out, since too many are switched on");
+        found.leave_out(
+            client,
+            "further plug-ins",
+            &format!("are left out, since more than {MAX_PACKAGES} are switched on"),
+        );
     }
     for (id, scope) in enabled.into_iter().take(MAX_PACKAGES) {
         let name = format!("plug-in `{id}`");
@@ -191,7 +195,8 @@ impl Plugin<'_> {
             };
             let is_list = manifest.get(field).is_some_and(Value::is_array);
             if named.len() > MAX_NAMED_FILES {
-                self.found.leave_out(self.client, self.name, "names too many files");
+                let why = format!("names more than {MAX_NAMED_FILES} files, and the others are not read");
+                self.found.leave_out(self.client, self.name, &why);
             }
             for one in named.iter().take(MAX_NAMED_FILES) {
                 match one {
@@ -281,7 +286,8 @@ pub(crate) fn extensions(home: &Path) -> InstalledPackages {
         let mut folders: Vec<PathBuf> = folders.take(MAX_PACKAGES + 1).collect();
         folders.sort();
         if folders.len() > MAX_PACKAGES {
-            found.leave_out(client, "further extensions", "are left out, since there are too many");
+            let why = format!("are left out, since there are more than {MAX_PACKAGES}");
+            found.leave_out(client, "further extensions", &why);
         }
         for extension in folders.into_iter().take(MAX_PACKAGES) {
             let id = extension.file_name().unwrap_or_default().to_string_lossy().into_owned();

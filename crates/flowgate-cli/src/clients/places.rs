@@ -2,14 +2,14 @@
 //! folder, in a project, and for all users of a machine. `flowgate scan` and `flowgate doctor` read these files;
 //! `flowgate wrap` and `unwrap` change those of the home folder.
 //!
-//! The files of plug-ins of Claude Code and of extensions of Claude Desktop are found by `packages`. Not listed are servers
-//! that an administration configures over the network.
+//! `packages` finds the files of plug-ins of Claude Code and of extensions of Claude Desktop. Servers that an
+//! administration configures over the network are not listed.
 
 use std::path::{Path, PathBuf};
 
 use super::hooks::ClientHook;
 
-/// The maximum number of folders that a `*` in a path stands for.
+/// The maximum number of folders that a `*` in a path matches.
 const MAX_FOLDERS: usize = 1_000;
 
 /// A program that uses MCP servers.
@@ -210,8 +210,9 @@ impl McpClient {
     }
 }
 
-/// Returns the paths below a folder that a name with at most one folder `*` stands for, sorted: the name in each folder
-/// that exists there, at most [`MAX_FOLDERS`]. A name without `*` stands for itself.
+/// Returns the paths below `folder` that match `name`, sorted. A `*` in the name matches any one folder, at most
+/// [`MAX_FOLDERS`] of them, and only existing files are returned for such a name. A name without `*` gives one path,
+/// which need not exist.
 fn expanded(folder: &Path, name: &str) -> Vec<PathBuf> {
     let Some((before, after)) = name.split_once("*/") else { return vec![folder.join(name)] };
     let entries = std::fs::read_dir(folder.join(before)).into_iter().flatten().flatten();

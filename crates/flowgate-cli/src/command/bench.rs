@@ -1,4 +1,4 @@
-//! Runs `flowgate bench`. Its subcommands are repeatable measurements, and tools for them:
+//! Runs `flowgate bench`. Its subcommands are repeatable measurements, and tools for these measurements:
 //!
 //! * `agents` measures the methods of guarded conversations on tasks with injected instructions.
 //! * `detectors` compares detectors with a flow rule, on customer feedback with attacks.
@@ -9,10 +9,10 @@
 //! * `screeners` measures screeners that read the attention of a model.
 //! * `corpus` measures a drafted policy on public benchmarks, and `injections` detectors on labelled texts.
 //! * `train-detector` trains the detector that ships, and writes its weights.
-//! * `agentdojo` and `replay` start the Python package, which has these measurements.
-//! * `compare` writes a page that compares recorded measurements, and `verify` repeats one.
+//! * `agentdojo` and `replay` start the Python package, which has these two measurements.
+//! * `compare` writes a page that compares recorded measurements, and `verify` repeats a recorded measurement.
 //!
-//! Five modules are no subcommands: `model` opens the model that a measurement asks, and prints what a run would cost;
+//! Five modules are not subcommands: `model` opens the model that a measurement asks, and prints what a run would cost;
 //! `attention` provides a screener that reads attention; `local_models` loads the models with which `verify` repeats a run;
 //! `resume` reads an interrupted run; `python` starts the Python package.
 

@@ -1,11 +1,11 @@
-//! Runs `flowgate doctor`: examines a configuration of the gateway, a policy, or the MCP servers of an MCP client, and
-//! prints what is wrong, with a line of the policy or a command that helps.
+//! Runs `flowgate doctor`: examines a configuration of the gateway, a policy, or the MCP servers and hooks of an MCP
+//! client. Prints what is wrong, and a statement of the policy or a command that corrects it.
 //!
-//! * `sample` reports what a policy hides of a request.
+//! * `sample` reports which parts of a sample request a policy hides.
 //! * `permissions` finds files that other users can read or write.
-//! * `gateway` examines a configuration of the gateway, and `online` asks its models' servers whether they answer.
-//! * `servers` examines the MCP servers of an MCP client, and `hooks` its hooks; `guard_policy` reads the policy that one
-//!   of them names.
+//! * `gateway` examines a configuration of the gateway, and `online` asks the servers of models whether they answer.
+//! * `servers` examines the MCP servers of an MCP client, and `hooks` its hooks; `guard_policy` reads the policy that a
+//!   server or a hook names.
 
 #[cfg(feature = "gateway")]
 mod gateway;
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &DoctorOptions, output: &mut Console) -> Result<u8, I
 }
 
 /// Examines the policy at `path`: whether it compiles, what [`report_policy`] reports, and, with a sample `request`,
-/// which parts of the request it hides from the lowest step.
+/// which parts of the request it hides from the steps at the base label.
 fn examine_policy(
     path: &Path,
     request: Option<&SampleRequest>,

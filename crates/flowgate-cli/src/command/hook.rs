@@ -6,10 +6,11 @@
 //!
 //! * `transcript`, `session`: read the transcript of Claude Code and replay it in a monitor.
 //! * `harness`, `session_log`, `logged`: read the events of other agents, record and replay them.
-//! * `gateway`: asks the gateway that the agent uses, too.
+//! * `gateway`: asks whether the gateway that the agent uses has handed over the call as well.
 //! * `answer`: formats the answer.
 //!
-//! With `--watch`, the answer is recorded instead, and nothing is stopped; with `--traces` as well, so is the session.
+//! With `--watch`, the answer is only recorded, and nothing is stopped. With `--traces`, the session is recorded as a
+//! trace.
 
 mod answer;
 mod gateway;
@@ -93,7 +94,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     // The thread sends at most three messages, so it never waits for room.
     let (sender, receiver) = sync_channel(4);
     let worker_options = options.clone();
-    // A separate thread: a time-out or a panic there must not look like a permission.
+    // Judging runs on a separate thread, since a time-out or a panic must not look like a permission.
     let worker =
         std::thread::Builder::new().name("hook".to_owned()).spawn(move || work(&worker_options, &sender));
     worker.map_err(|error| {
@@ -101,7 +102,8 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     })?;
     // The kind of the event and the name of its tool, once the thread has sent them.
     let mut event = None;
-    // The code of an answered event: a trace that cannot be recorded blocks nothing, but the agent reports it.
+    // The exit code if the event is answered. It is not 0 if the trace cannot be recorded: that blocks nothing, but the
+    // agent reports it.
     let mut answered = 0;
     loop {
         let why = match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -209,7 +211,7 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
             let id = hook_input.get("tool_use_id").and_then(Value::as_str);
             gateway::ask(options, AgentCall { id, names: &[tool.to_owned()], arguments })
         }
-        // Only a call is one of the gateway. A call without a name or arguments is denied.
+        // The gateway is asked about calls only. A call without a name or arguments is denied without asking it.
         _ => GatewayReport::Unused,
     };
     let judged = judge(options, event, &hook_input, &reported).map(|(answer, monitor)| {
@@ -234,8 +236,8 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     let _ = worker_sender.send(WorkerMessage::Answer(answer));
 }
 
-/// Judges the event of an agent whose transcript is not read, by the file in which the hook records its events.
-/// Sends the kind of the event and then the answer, as [`work`] does.
+/// Judges the event of an agent other than Claude Code, whose transcript is not read: the hook records the events of
+/// such an agent in a file, and judges by this file. Sends the kind of the event and then the answer, as [`work`] does.
 fn work_by_log(
     options: &HookArgs,
     hook_input: &Map<String, Value>,
@@ -282,7 +284,7 @@ fn work_by_log(
 }
 
 /// Writes the session so far to its file in the folder of `--traces`; does nothing without this option, or if nothing
-/// has happened. A trace that cannot be written stops nothing: the waiting thread reports it.
+/// has happened. A trace that cannot be written stops nothing: the main thread reports it.
 fn record_trace(
     options: &HookArgs,
     session: &str,
@@ -360,8 +362,9 @@ fn required_text<'v>(hook_input: &'v Map<String, Value>, key: &str) -> Result<&'
 }
 
 /// Judges an event of Claude Code: replays the transcript so far in a new monitor, then judges or labels what the event
-/// adds. `hook_input` is the JSON object that Claude Code passed on the standard input, and `reported` what the gateway says
-/// about a call. Returns the monitor as well. A watched call is added to its trace, since it runs whatever the verdict is.
+/// adds. `hook_input` is the JSON object that Claude Code passed on the standard input, and `reported` is what the
+/// gateway says about a call. Returns the answer and the monitor. In watch mode, the call is added to the monitor's
+/// trace, since it runs whatever the verdict is.
 ///
 /// # Errors
 /// If the policy, the transcript or a field of `hook_input` cannot be read. The caller turns the error into a refusal.

@@ -1,7 +1,7 @@
-//! Runs `flowgate scan`: lists the MCP servers and hooks that MCP clients have configured. It also lists the
-//! combinations of servers by which a text of a stranger could make the client act or leak private data: as far as the
-//! names of servers suggest or, with `--start`, as far as their tools do. And it says what of each client bypasses
-//! Flowgate.
+//! Runs `flowgate scan`: lists the MCP servers and hooks that MCP clients have configured. Also lists the dangerous
+//! combinations, in which the servers of one client together let a text of a stranger make the client act or leak
+//! private data. What a server does is guessed from its name or, with `--start`, from its tools. The result also says
+//! which servers and tools of each client bypass Flowgate.
 //!
 //! * `listing` asks whether to start each server, and lists the tools. Without `--start`, nothing is started.
 //! * `result` prints the result, as text or as JSON.
@@ -49,9 +49,9 @@ struct ScannedServer {
 
 /// What is known of the tools of a server.
 enum ServerTools {
-    /// No server was to be started.
+    /// The scan starts no servers (no `--start`).
     NotRequested,
-    /// The server was to be started; the reason why there is no list, a clause about it.
+    /// The scan has no list of the server's tools, for this reason: a clause whose subject is the server.
     Unlisted(String),
     Listed(Vec<ScannedTool>),
 }
@@ -139,12 +139,12 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
         .ok_or_else(|| InputError("there is no home folder; name one with --home".to_owned()))?;
     let project = options.project.clone().unwrap_or_else(|| PathBuf::from("."));
     let (mut files, mut unread) = (Vec::new(), Vec::new());
-    // The files of this machine are those of this user's clients, not of another home folder.
+    // The files for all users of this machine are not read for another home folder, which may be of another machine.
     let own_root = options.home.is_none().then(|| Path::new("/"));
     let root = options.root.as_deref().or(own_root);
     let configured = existing_files(SearchedFolders { home: &home, project: &project, root });
     scan_files(configured, &mut files, &mut unread, output);
-    // In this order of the files, the later one decides.
+    // If several files have a setting, the last file in this order decides.
     let settings = files.iter().filter(|found| found.file.client.id == "claude-code");
     let settings: Vec<(FileScope, &Value)> =
         settings.map(|found| (found.file.scope, &found.content)).collect();
@@ -181,7 +181,8 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
     Ok(u8::from(!result.combinations.is_empty() || !result.unread.is_empty()))
 }
 
-/// Reads files, and adds what they have to `files`. One that cannot be read is added to `unread`, with a warning.
+/// Reads the files at `paths`, and adds their servers and hooks to `files`. A file that cannot be read is added to
+/// `unread`, with a warning.
 fn scan_files(
     paths: Vec<ClientFile>,
     files: &mut Vec<ScannedFile>,
@@ -228,7 +229,7 @@ impl ScannedFile {
         !self.hooks_are_off && self.hooks.iter().any(|hook| self.effect_of(hook) == HookEffect::Guards)
     }
 
-    /// Returns whether Flowgate guards a server of this file, of whose client hooks guard as much as `cover` says.
+    /// Returns whether Flowgate guards a server of this file. `cover` says what the hooks of the file's client guard.
     fn is_guarded(&self, server: &ConfiguredServer, cover: HookCover) -> bool {
         let by_hook = match cover {
             HookCover::NoHook | HookCover::Gap => false,
@@ -240,9 +241,9 @@ impl ScannedFile {
 }
 
 impl ScannedServer {
-    /// Returns the names by which a combination says who has a trait: `SERVER/TOOL` for each tool that certainly has
-    /// it. If the tools are not known, returns the name of the server if its names suggest the trait, with a mark if
-    /// tools were to be listed.
+    /// Returns the names of what certainly has a trait, for a combination: `SERVER/TOOL` for each tool of this server
+    /// that has it. If the tools are not known, returns the name of the server if the server's names suggest the trait;
+    /// with `--start`, a mark says that this is only a guess. `has` returns whether traits include the trait.
     fn names_with(&self, has: &dyn Fn(&GuessedTraits) -> Option<bool>) -> Vec<String> {
         let name = &self.server.name;
         let is_certain = |traits: &GuessedTraits| has(traits) == Some(true);
@@ -258,8 +259,8 @@ impl ScannedServer {
     }
 }
 
-/// Returns what the hooks in these files of a client guard. A file of the user or of a project that switches hooks off
-/// switches off those of both, but not those for all users.
+/// Returns what the hooks in these files of a client guard. If a file of the user or of a project switches hooks off, the
+/// hooks of both are off, but not the hooks for all users.
 fn hook_cover<'f>(files: &(impl Iterator<Item = &'f ScannedFile> + Clone)) -> HookCover {
     let is_system = |found: &ScannedFile| found.file.scope == FileScope::System;
     let are_off = files.clone().any(|found| found.hooks_are_off && !is_system(found));

@@ -325,7 +325,7 @@ fn interrupted_runs_of_agents_and_detectors_continue() {
         assert_eq!(resumed.status.code(), Some(0), "{}", text(&resumed));
         assert_eq!(String::from_utf8(resumed.stdout).unwrap(), whole);
         let other = [suite, &["--format", "jsonl", "--seed", "2", "--resume", name(&kept)]].concat();
-        check(&other, 2, "line 1 is not the manifest of this run: it had other options");
+        check(&other, 2, "line 1 is not the manifest of this run: the interrupted run had other options");
         check(&[suite, &["--resume", name(&kept)]].concat(), 2, "add `--format jsonl`");
         check(
             &[&jsonl[..], &["--resume", "no-such.jsonl"]].concat(),

@@ -31,9 +31,9 @@ fn statements_that_would_show_hidden_parts() {
             String::new(),
             1,
             &[
-                "✗ no `require` covers list_mails, send_mail, so the lowest step is shown only what is trusted",
-                "✗ the user message is hidden from the lowest step, since no statement labels it; write\n      label message as trusted if:\n",
-                "✗ the tools list_mails, send_mail are hidden from the lowest step: after you have read their descriptions, write\n      \
+                "✗ no `require` covers list_mails, send_mail, so the steps at the base label are shown only what is trusted",
+                "✗ the user message is hidden from the steps at the base label, since no statement labels it; write\n      label message as trusted if:\n",
+                "✗ the tools list_mails, send_mail are hidden from the steps at the base label: after you have read their descriptions, write\n      \
                  label tool as trusted if:\n          (tool: Tool) is tool:list_mails\n",
             ][..],
         ),
@@ -41,12 +41,15 @@ fn statements_that_would_show_hidden_parts() {
         (
             all.replace("label message as trusted", "label message as untrusted"),
             1,
-            &["the user message is hidden from the lowest step: "],
+            &["the user message is hidden from the steps at the base label: "],
         ),
         (
             system,
             0,
-            &["· the answers of list_mails, send_mail are hidden from the lowest step", "nothing is wrong"],
+            &[
+                "· the answers of list_mails, send_mail are hidden from the steps at the base label",
+                "nothing is wrong",
+            ],
         ),
         (
             "default untrusted\n".to_owned(),
@@ -193,7 +196,7 @@ fn hooks_of_a_client() {
         &hook("PreToolUse", "*", ""),
         1,
         &[
-            "settings.json: the policy of the hook reads `input.project`, which it does not set; add --param project=VALUE",
+            "settings.json: the policy of the hook reads `input.project`, which the hook does not set; add --param project=VALUE",
         ],
     );
     for (hooks, problem) in [
@@ -352,7 +355,7 @@ mod gateway {
         )
         .unwrap();
         let keys = [("AGENT_KEY", "0123456789abcdef"), ("WEB_SECRET", "s3cret")];
-        let asked = "mcp.web: the issuer http://127.0.0.1:1 gives no token: no connection can be established; check `oauth`";
+        let asked = "mcp.web: the issuer http://127.0.0.1:1 gives no token: no connection can be established; check `issuer` in `oauth` and the network";
         let missing = "mcp.web.oauth.client-secret-from: the variable WEB_SECRET is not set";
         for (keys, more, expected) in [
             (&keys[..], &["--online"][..], [true, false]),
@@ -412,7 +415,7 @@ mod gateway {
             (
                 "",
                 None,
-                "upstreams.m cannot be reached: the certificate of the server is not trusted; see `ca-file`",
+                "upstreams.m cannot be reached: the certificate of the server is not trusted; name the certificate of its authority as `ca-file`",
             ),
             (
                 "ca-file = \"none.pem\"",

@@ -171,7 +171,9 @@ fn nothing_is_started_without_a_yes() {
     configure(&home, ".config/Claude/claude_desktop_config.json", &json!({"b": touch}));
     let output = scan(&home, &[]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-    assert!(text(&output).contains("there is no terminal to ask at, and no server is started unseen"));
+    assert!(
+        text(&output).contains("there is no terminal at which the command can ask before it starts a server")
+    );
     assert!(!started.exists());
     for answers in ["n", "", "Yes please"] {
         let output = scan_at_terminal(&home, &[answers]);

@@ -99,7 +99,7 @@ fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
         "",
     );
     assert_eq!(other.status.code(), Some(1));
-    assert!(err(&other).contains("a recorded answer to this request"), "{}", err(&other));
+    assert!(err(&other).contains("no answer to it is recorded"), "{}", err(&other));
 }
 
 #[test]

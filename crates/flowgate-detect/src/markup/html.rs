@@ -1,5 +1,5 @@
 //! Parses the tags, attributes, comments and character references of HTML, including malformed HTML, and collects the
-//! links, images and hidden texts. `markup` calls it.
+//! links, images and hidden texts. `markup` calls [`read`] for each text.
 
 use std::ops::Range;
 
@@ -14,9 +14,9 @@ struct HiddenElement {
     text: String,
 }
 
-/// Adds the links, images, alternative texts and hidden texts of the HTML in a text. Goes from one `<` to the next,
-/// without a tree: it remembers only the outermost element that hides its content, and collects the text between tags
-/// only inside of that element.
+/// Adds the links, images, alternative texts and hidden texts of the HTML in a text to `markup`. The function goes from
+/// one `<` to the next and builds no tree: it remembers only the outermost open element that hides its content, and
+/// collects the text between tags only inside of that element.
 pub(super) fn read(text: &str, markup: &mut Markup) {
     let mut at = 0;
     // The outermost open element that hides its content.
@@ -40,7 +40,8 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
                 // `<!--` has four bytes, `-->` three; the latter may be missing.
                 comment_end = (start + 4 + end + 3).min(text.len());
             }
-            // In a tag that is not closed, `<!--` begins no comment for a browser: what follows is read as tags, too.
+            // In a tag that is not closed, `<!--` begins no comment for a browser. So the text after it is read as
+            // tags, too.
             at = if is_unclosed { start + 4 } else { comment_end };
             continue;
         }
@@ -51,7 +52,7 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
             .get(..name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(name.len()))
             .unwrap_or_default();
         if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            // `a < b`
+            // A `<` without a letter after it, as in `a < b`, begins no tag.
             at = start + 1;
             continue;
         }
@@ -138,8 +139,8 @@ fn collect_from_attributes(name: &str, tag: &Tag, markup: &mut Markup) {
     }
 }
 
-/// Returns the addresses of a `srcset`: each ends at white space, and a comma at its end or after its descriptors (`2x`)
-/// separates it from the next one. A browser fetches any of them.
+/// Returns the addresses of a `srcset`, any of which a browser may fetch. An address ends at white space, and a comma
+/// at its end or after its descriptor (`2x`) separates it from the next one.
 fn srcset_addresses(value: &str) -> impl Iterator<Item = &str> {
     let mut rest = value;
     std::iter::from_fn(move || {
@@ -206,7 +207,7 @@ impl Tag {
     /// result also contains the position after the tag.
     fn read(text: &str, mut at: usize) -> Self {
         let mut attributes = Vec::new();
-        // Whether each of `ATTRIBUTES` was read.
+        // For each of `ATTRIBUTES`, whether the tag has had it before.
         let mut is_read = [false; ATTRIBUTES.len()];
         let rest = |at: usize| text.get(at..).unwrap_or_default();
         // Returns the offset of the first character from `at` on that satisfies `ends`, or the end of the text.
@@ -241,7 +242,8 @@ impl Tag {
             }
             let known = ATTRIBUTES.iter().zip(&mut is_read).find(|(known, _)| **known == name);
             let Some((name, is_read)) = known else { continue };
-            // Browsers ignore an attribute that repeats an earlier one, so a limit on these hides nothing from them.
+            // Browsers ignore an attribute that repeats an earlier one, so omitting repeated ones beyond the limit
+            // omits nothing that a browser uses.
             if attributes.len() < 1000 || !*is_read {
                 let value = text.get(span.clone()).unwrap_or_default();
                 let value = resolve_references(value, CodesEnd::Anywhere);
@@ -251,7 +253,7 @@ impl Tag {
         }
     }
 
-    /// Returns whether the tag has an attribute of this name with this value, in any case.
+    /// Returns whether the tag has an attribute of this name with this value, in upper or lower case.
     fn has_value(&self, name: &str, value: &str) -> bool {
         self.attributes.iter().any(|a| a.name == name && a.value.eq_ignore_ascii_case(value))
     }
@@ -307,7 +309,7 @@ pub(super) fn resolve_character_references(text: &str) -> String {
 enum CodesEnd {
     /// At their semicolon, as in Markdown.
     AtSemicolon,
-    /// Before anything that is no digit, as in the attributes of HTML.
+    /// Before any character that is not a digit, as in the attributes of HTML.
     Anywhere,
 }
 

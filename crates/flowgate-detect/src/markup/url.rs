@@ -1,6 +1,6 @@
 //! Finds URLs in plain text, and detects URLs that look as if they carry data to their host, such as
-//! `https://x.example/?data=SGVsbG8`. `markup` calls it, and the function `leaking_links` of policies calls
-//! [`is_exfiltration_shaped`].
+//! `https://x.example/?data=SGVsbG8`. `markup` calls [`web_addresses`], and the function `leaking_links` of policies
+//! calls [`is_exfiltration_shaped`].
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -56,8 +56,8 @@ fn without_punctuation(url: &str) -> &str {
 ///
 /// Such an address contains a placeholder (`{secret}`, `$(cat x)`), a query value that is long and random or has a
 /// telling name, or a long random part in its path or host. This is a heuristic: the lengths are chosen so that
-/// ordinary addresses rarely reach them, but a legitimate address of an image host may have such a path. A text
-/// without `://` is no address.
+/// ordinary addresses rarely reach them, but a legitimate address of an image host may have such a path. A text without
+/// `://` is not an address.
 ///
 /// ```
 /// use flowgate_detect::markup::is_exfiltration_shaped;

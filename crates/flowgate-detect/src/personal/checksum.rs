@@ -19,7 +19,7 @@ fn weighted(digits: &[u32], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(digit, weight)| digit * weight).sum()
 }
 
-/// Splits digits before the last `n`: returns the digits before them, and the number that the last `n` spell.
+/// Splits off the last `n` digits: returns the digits before them, and the number that the last `n` digits spell.
 fn split(digits: &[u32], n: usize) -> (&[u32], u64) {
     let (body, check) = digits.split_at(digits.len().saturating_sub(n));
     (body, number(check))
@@ -68,16 +68,16 @@ FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 
 LY25 MC27 MD24 ME22 MK19 MR27 MT31 MU30 NL18 NO15 PK24 PL28 PS29 PT25 QA29 RO24 RS22 SA24 SC31 SD18 SE24 SI19 SK24 \
 SM27 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20";
 
-/// Returns the length in bytes of the account number (IBAN) at the start of a text, by the number of letters and digits
-/// for its country; other characters between them, such as spaces, are not counted for that number. Returns 0 if there
-/// is no such country, if the text is too short, or if it continues with a letter or digit.
+/// Returns the length in bytes of the account number (IBAN) at the start of a text. The number ends after as many
+/// letters and digits as an IBAN of its country has; separators such as spaces do not count. Returns 0 if there is no
+/// such country, if the text is too short, or if a letter or digit follows the number.
 pub(super) fn iban_length(text: &str) -> usize {
     let country = text.get(..2).unwrap_or_default().to_ascii_uppercase();
     let row = IBAN_LENGTHS.split(' ').find_map(|row| row.strip_prefix(country.as_str()));
     let Some(length) = row.and_then(|length| length.parse::<usize>().ok()) else { return 0 };
     let mut characters = text.char_indices().filter(|(_, c)| c.is_ascii_alphanumeric());
     let end = characters.nth(length - 1).map_or(0, |(at, _)| at + 1);
-    // The next group would belong to the number.
+    // A letter or digit directly after the number would belong to it.
     if text.get(end..).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphanumeric())) {
         0
     } else {
@@ -199,7 +199,7 @@ pub(super) fn br_cpf(text: &str) -> bool {
 /// Checks the last letter of a Singaporean NRIC or FIN, which depends on the first letter.
 pub(super) fn sg_nric(text: &str) -> bool {
     let sum = weighted(&digits(text), &[2, 7, 6, 5, 4, 3, 2]);
-    // Each series has its own letters; those that began in 2000 (T and G) also add four to the sum.
+    // Each series has its own letters. The series that began in 2000 (T and G) also add four to the sum.
     let (letters, offset) = match text.chars().next() {
         Some('S') => ("JZIHGFEDCBA", 0),
         Some('T') => ("JZIHGFEDCBA", 4),
@@ -282,8 +282,8 @@ pub(super) fn verhoeff(text: &str) -> bool {
         && digits.iter().rev().enumerate().fold(0, |c, (i, digit)| multiply(c, permute(*digit, i))) == 0
 }
 
-/// Checks the checksum of a segwit address of Bitcoin: computed over a valid address, it is 1 by BIP 173, or
-/// `0x2bc830a3` by BIP 350.
+/// Checks the checksum of a segwit address of Bitcoin. For a valid address, the checksum is 1 (BIP 173) or `0x2bc830a3`
+/// (BIP 350).
 pub(super) fn bech32(text: &str) -> bool {
     const GENERATORS: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
     // Adds a value of five bits to the checksum, as both standards prescribe.

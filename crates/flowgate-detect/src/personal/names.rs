@@ -1,5 +1,5 @@
 //! Finds names of people and places: names after a title or an introduction ("my name is"), and names in short built-in
-//! lists of given names, countries and large cities. `personal` adds them to the other personal data.
+//! lists of given names, countries and large cities. `personal` adds these findings to the other personal data.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ pub fn names(text: &str) -> Vec<Finding> {
     }
     for (i, word) in words.iter().enumerate() {
         let first = without_genitive(text.get(word.clone()).unwrap_or_default());
-        // Of a double name such as `Anna-Maria`, the list may contain only the first part.
+        // The list may contain only the first part of a double name such as `Anna-Maria`.
         let given = first.split('-').next().unwrap_or_default();
         let span = name_span(text, &words, i);
         // Whether the name has no surname.

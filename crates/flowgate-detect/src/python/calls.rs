@@ -1,6 +1,6 @@
 //! Collects the imports, names and calls of a parsed Python program, and reports unsafe calls. `python` parses the
-//! program and calls this. Names are resolved through imports and assignments, so that `o.system` is known to be
-//! `os.system`.
+//! program and calls [`collect`]. Names are resolved through imports and assignments, so that `o.system` is known to be
+//! `os.system` after `import os as o`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,11 +17,11 @@ use crate::{Finding, MAX_FINDINGS, shell};
 
 /// Returns the imports, names, calls and unsafe calls of a program; `text` is its source.
 pub(super) fn collect(text: &str, program: &Mod) -> PythonCode {
-    // Any other kind is a single expression, which this crate does not parse.
+    // Any other kind of program is a single expression, which this crate never parses.
     let Mod::Module(module) = program else { return PythonCode::default() };
     let mut walk = CallCollector { text, ..CallCollector::default() };
     walk.visit_body(&module.body);
-    // In order of the text; of calls that begin at the same position, the enclosing one first.
+    // Sorts the calls by their position; of calls that begin at the same position, the enclosing one comes first.
     walk.code.unsafe_calls.sort_by_key(|finding| (finding.span.start, usize::MAX - finding.span.end));
     walk.code.unsafe_calls.truncate(MAX_FINDINGS);
     walk.code
@@ -78,7 +78,8 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
                 }
             }
             Stmt::Assign(assign) => {
-                // The value is visited first, since it may use the earlier meaning of the name.
+                // The value is visited before the name is rebound, since the value may use the earlier meaning of the
+                // name.
                 visitor::walk_stmt(self, statement);
                 if let ([Expr::Name(name)], Some(value)) =
                     (assign.targets.as_slice(), self.resolve(&assign.value))
@@ -93,9 +94,9 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
         }
     }
 
-    /// Records calls and names, and reports unsafe ones. The function of a call whose name is unsafe is marked as
-    /// reported, also if the arguments make the call safe: the call was judged, so its name is not reported again as a
-    /// reference.
+    /// Records calls and names, and reports unsafe ones. If the name of a called function is unsafe, the name is marked
+    /// as reported even if the arguments make the call safe: the call has been judged, so the name alone must not be
+    /// reported as a reference.
     fn visit_expr(&mut self, expr: &'t Expr) {
         match expr {
             Expr::Call(call) => {
@@ -198,8 +199,8 @@ impl<'t> CallCollector<'t> {
         self.reported.insert(function.range().end().to_u32());
     }
 
-    /// Reports what an escape of IPython runs: a shell command (`!cmd`, `%sx cmd`), code (`%time f()`), a call (`/f x`).
-    /// Each finding covers the whole escape.
+    /// Reports what an escape of IPython runs: a shell command (`!cmd`, `%sx cmd`), code (`%time f()`), a call
+    /// (`/f x`). Each finding covers the whole escape.
     fn report_escape(&mut self, kind: IpyEscapeKind, command: &str, location: TextRange) {
         let content = match kind {
             IpyEscapeKind::Shell | IpyEscapeKind::ShCap => MagicContent::Shell(command),
@@ -223,8 +224,8 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Reads the code in an escape of IPython. Code that is not valid, such as one with escapes of its own, is reported
-    /// as not read.
+    /// Reads the code in an escape of IPython. Code that is not valid Python, for example because it contains another
+    /// escape, is reported as not read.
     fn read_code(&mut self, code: &str, location: TextRange) {
         let Ok(Mod::Module(module)) = parse(code.trim_start(), Mode::Module) else {
             return self.report(UNREAD, location);
@@ -248,8 +249,8 @@ impl<'t> CallCollector<'t> {
     }
 
     /// Reports a reference to an unsafe function without a call, since the function may be called elsewhere. A name
-    /// that is computed at run time could denote any function, so a lookup of one is `REFLECTION`. Kinds that only a
-    /// call makes unsafe, such as `NETWORK`, are not reported.
+    /// that is computed at run time could denote any function, so a lookup of such a name is `REFLECTION`. Kinds that
+    /// only a call makes unsafe, such as `NETWORK`, are not reported.
     fn report_unsafe_reference(&mut self, expr: &Expr) {
         // Expressions that were reported are recorded by their end (see `mark_reported`).
         if self.reported.contains(&expr.range().end().to_u32()) {
@@ -302,7 +303,7 @@ impl<'t> CallCollector<'t> {
             Expr::Subscript(subscript) => {
                 let table = self.resolve_within(&subscript.value, depth)?;
                 let key = literal(&subscript.slice)?;
-                // What is not one of these tables must be the `__dict__` of an object, whose member the key names.
+                // Any other table must be the `__dict__` of an object; the key then names a member of the object.
                 match table.as_str() {
                     "__builtins__" | "globals()" | "locals()" | "sys.modules" => Some(self.full_name(&key)),
                     table => Some(member(table.strip_suffix(".__dict__")?, &key)),
@@ -328,8 +329,8 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Returns the full name of a local name: by its import or assignment; by a wildcard import, if that makes it an
-    /// unsafe name; otherwise as a built-in name.
+    /// Returns the full name of a local name. It follows from the import of the name or the assignment to it, or else
+    /// from a wildcard import, if the name is unsafe in that module. Any other name counts as a built-in name.
     fn full_name(&self, name: &str) -> String {
         if let Some(full) = self.aliases.get(name) {
             return full.clone();
@@ -389,7 +390,7 @@ fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
         }
         "torch.load" => (!is_true("weights_only")).then_some("DESERIALIZATION"),
         "numpy.load" => is_true("allow_pickle").then_some("DESERIALIZATION"),
-        // A keyword that is not a literal may be true, and so may an unpacked dictionary.
+        // The value of `shell` may be true if it is not a literal, or if it is in an unpacked dictionary.
         name if unsafe_name(name) == Some("SUBPROCESS") => {
             // `**options`, which has no name.
             let unknown = call.arguments.keywords.iter().any(|k| k.arg.is_none());
@@ -413,8 +414,8 @@ fn unsafe_name(name: &str) -> Option<&'static str> {
         return Some("REFLECTION");
     }
     NAMES.get(name).copied().or_else(|| {
-        // In the table, the `*` is moved to the front; this range contains exactly these entries, as `~` sorts after
-        // all letters.
+        // In `NAMES`, the `*` of an entry is moved to the front. This range contains exactly these entries, since `~`
+        // sorts after all letters.
         let mut prefixes = NAMES
             .range("*".to_owned()..="*~".to_owned())
             .filter(|(prefix, _)| name.starts_with(prefix.trim_start_matches('*')));

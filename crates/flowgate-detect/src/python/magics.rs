@@ -1,7 +1,7 @@
-//! Determines what the magics of IPython run: `%time f()`, `%sx ls`, `%%bash`. `python` calls it for cells that begin
-//! with `%%`, and [`calls`](super::calls) for `%` in other code.
+//! Determines what the magics of IPython run: `%time f()`, `%sx ls`, `%%bash`. `python` calls [`read_cell`] for a cell
+//! that begins with `%%`, and [`calls`](super::calls) calls [`line_magic`] for `%` in other code.
 //!
-//! A magic that is not known can run anything, so it is reported as code that is not read.
+//! An unknown magic can run anything, so it is reported as code that is not read.
 
 use std::ops::Range;
 
@@ -81,7 +81,7 @@ pub(super) fn line_magic(text: &str) -> MagicContent<'_> {
     match name {
         "sx" | "system" => MagicContent::Shell(rest),
         _ if PROGRAMS.contains(&name) => MagicContent::Shell(text),
-        // It executes its argument as an assignment.
+        // `%config` executes its argument as an assignment.
         "config" => MagicContent::Code(rest.trim_start()),
         "time" | "timeit" | "prun" => {
             code_after_options(name, rest).map_or(MagicContent::Unread, MagicContent::Code)
@@ -91,7 +91,8 @@ pub(super) fn line_magic(text: &str) -> MagicContent<'_> {
     }
 }
 
-/// Returns the code after the options of `%time`, `%timeit` or `%prun`; `None` if an option is not known.
+/// Returns the code after the options of the magic `magic` (`time`, `timeit` or `prun`); `line` is the text after its
+/// name. `None` if an option is unknown, since it could take a part of the code as its value.
 fn code_after_options<'t>(magic: &str, line: &'t str) -> Option<&'t str> {
     let (flags, values) = match magic {
         "timeit" => ("tcqo", "nrpv"),
@@ -124,9 +125,10 @@ fn split_word(line: &str) -> (&str, &str) {
     line.split_once(char::is_whitespace).unwrap_or((line, ""))
 }
 
-/// Returns the line of a cell magic that runs a program, without the options of the magic at its beginning: they start
-/// nothing. IPython also removes them between the arguments of the program, and there they may be abbreviated, which
-/// gives these arguments another meaning: `None` if one may be there.
+/// Returns the arguments on the first line of a cell magic that runs a program, without the options of the magic itself
+/// at their beginning, which start nothing. IPython also removes such options, even abbreviated ones, between the
+/// arguments of the program, which can change the meaning of these arguments. So the result is `None` if an option of
+/// the magic may be there.
 fn without_magic_options(line: &str) -> Option<&str> {
     let is_variable = |word: &str| {
         word.chars().all(|c| c.is_alphanumeric() || c == '_')
@@ -155,7 +157,7 @@ fn without_magic_options(line: &str) -> Option<&str> {
         }
     }
     let may_be_option = |word: &str| {
-        // As IPython removes them.
+        // IPython removes quotes and backslashes, too.
         let plain: String = word.chars().filter(|c| !matches!(c, '"' | '\'' | '\\')).collect();
         let name = plain.split_once('=').map_or(plain.as_str(), |(name, _)| name);
         let mut known = VARIABLE_OPTIONS.iter().chain(&FLAG_OPTIONS);
@@ -164,20 +166,22 @@ fn without_magic_options(line: &str) -> Option<&str> {
     (!rest.split_whitespace().any(may_be_option)).then_some(rest)
 }
 
-/// Returns the content of a cell that begins with a magic. `cell` is the text after `%%`, at the end of the whole `text`.
+/// Returns the content of a cell that begins with a magic. `cell` is the text after `%%`, at the end of the whole
+/// `text`.
 pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
     let (first, body) = cell.split_once('\n').unwrap_or((cell, ""));
     let name = first.split(char::is_whitespace).next().unwrap_or_default();
     let line = first.get(name.len()..).unwrap_or_default();
     let first_line = text.len() - cell.len()..text.len() - cell.len() + first.len();
     let unread = || Finding { kind: UNREAD, span: first_line.clone() };
-    // The unsafe commands of the first line, as the shell command `command`, and of the cell.
+    // `in_line` returns the unsafe commands of the first line, read as the shell command `command`; `in_body` returns
+    // those of the rest of the cell.
     let in_line = |command: &str| findings(command, |_| first_line.clone());
     let in_body = || {
         let start = text.len() - body.len();
         findings(body, |span| span.start + start..span.end + start)
     };
-    // Python from this byte of the text on.
+    // Reads the text from this byte on as Python code.
     let code_from = |start: usize| {
         let mut code = parse_code(text.get(start..).unwrap_or_default(), true);
         for finding in &mut code.unsafe_calls {
@@ -190,7 +194,7 @@ pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
     let own_line = if is_program { without_magic_options(line) } else { Some(line) };
     let program_line = own_line.unwrap_or(line);
     match name {
-        // The rest of the first line is code as well, and precedes that of the cell.
+        // The rest of the first line is Python code as well, and runs before the code in the cell.
         "time" | "timeit" | "prun" => match code_after_options(name, line) {
             Some(setup) => return code_from(text.len() - (cell.len() - first.len()) - setup.len()),
             None => {
@@ -199,7 +203,7 @@ pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
             }
         },
         "capture" => code = code_from(text.len() - body.len()),
-        // The rest of the line are arguments of the program, which reads the cell from its standard input.
+        // The rest of the line contains the arguments of the program, which reads the cell from its standard input.
         "python" | "python3" => {
             code = code_from(text.len() - body.len());
             code.unsafe_calls.extend(in_line(&format!("{name} {program_line}")));
@@ -230,14 +234,15 @@ pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
     code
 }
 
-/// Returns the unsafe commands of a script as findings, with their spans converted.
+/// Returns the unsafe commands of a script as findings. `place` converts a span in the script to a span in the whole
+/// text.
 fn findings(script: &str, place: impl Fn(Range<usize>) -> Range<usize>) -> Vec<Finding> {
     let issues = shell::find(script).into_iter();
     issues.map(|issue| Finding { kind: issue.kind.as_str(), span: place(issue.span) }).collect()
 }
 
-/// Returns the expressions between braces that may call something. IPython evaluates what is between braces in the
-/// arguments of magics and in shell commands, and replaces it.
+/// Returns the expressions between braces that may call something. In the arguments of magics and in shell commands,
+/// IPython evaluates the text between braces as Python and replaces it by its value.
 pub(super) fn expansions(text: &str) -> impl Iterator<Item = &str> {
     text.split('{')
         .skip(1)

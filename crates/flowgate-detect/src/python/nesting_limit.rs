@@ -1,4 +1,5 @@
-//! Rejects Python code that nests too deeply, before it is parsed. [`python`](super) calls it for each text.
+//! Rejects Python code that nests too deeply, before it is parsed. [`python`](super) calls [`check_nesting`] for each
+//! text.
 //!
 //! The parser grows its own stack, but the tree is walked and dropped recursively, so a chain `a.b.b.b` of 100 000
 //! terms would exhaust the stack and abort the process. The tokens give an upper bound: the depth of an expression is
@@ -27,7 +28,8 @@ struct BracketLevel {
 /// deeper code could overflow the stack when it is walked or dropped.
 ///
 /// The code is not parsed, so the depth is an upper bound. Each operator and each bracket counts as a level until the
-/// next comma or the end of the statement. A bracket counts also after it was closed, since `a()()()` nests.
+/// next comma or the end of the statement. A bracket still counts after it was closed, since each call in `a()()()`
+/// nests within the next one.
 ///
 /// # Errors
 /// Returns the reason as a text for people. A bracket that is not closed and an invalid token are errors as well.
@@ -42,9 +44,15 @@ pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), String> {
     loop {
         match lexer.next_token() {
             TokenKind::EndOfFile => {
-                return if outer.is_empty() { Ok(()) } else { Err("a bracket is not closed".to_owned()) };
+                return if outer.is_empty() {
+                    Ok(())
+                } else {
+                    Err("the code has a bracket that is not closed".to_owned())
+                };
             }
-            TokenKind::Unknown => return Err("invalid character, indentation or string".to_owned()),
+            TokenKind::Unknown => {
+                return Err("the code has an invalid character, indentation or string".to_owned());
+            }
             TokenKind::Indent => blocks += 1,
             TokenKind::Dedent => blocks = blocks.saturating_sub(1),
             // The end of a statement ends everything in it, a comma only the operators: a lambda's body continues after

@@ -1,6 +1,7 @@
-//! Rules that other projects, such as Betterleaks, publish for the detection of secrets: `deploy/secret-rules`
-//! translates the file of such a project, and the build includes the result if `FLOWGATE_SECRET_RULES` names it
-//! (`build.rs`). Without it, the list is empty.
+//! Contains the rules that other projects, such as Betterleaks, publish for the detection of secrets.
+//! `deploy/secret-rules` translates the file of such a project, and `build.rs` includes the result if the environment
+//! variable `FLOWGATE_SECRET_RULES` names it. Otherwise, the list is empty. [`secrets`](super) searches for these rules
+//! after those for the formats of issuers.
 
 use super::{DetectionRule, rule};
 

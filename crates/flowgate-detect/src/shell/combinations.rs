@@ -1,5 +1,5 @@
-//! Reports what the commands of a pipeline do together: they run what is downloaded, or send files away.
-//! [`scanner`](super::scanner) calls it for each pipeline.
+//! Reports what the commands of a pipeline do together, such as running a download or sending files to another machine.
+//! [`scanner`](super::scanner) calls [`report_combinations`] for each pipeline.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -6,8 +6,8 @@ use super::limits::ShellReadError;
 use super::syntax::{CommandForm, CompoundKind, Script, Word};
 
 impl ScriptReader<'_, '_> {
-    /// Parses a compound command, or a function that the keyword `function` defines. Returns `None` if neither is next:
-    /// then a simple command is.
+    /// Parses a compound command, or a function that the keyword `function` defines. Returns `None` if neither is next,
+    /// so that a simple command must follow.
     pub(super) fn compound(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         use CompoundKind::{Choice, Group, Loop, Subshell, Test};
         let form = |kind, words, bodies| Ok(Some(CommandForm::Compound { kind, words, bodies }));
@@ -31,8 +31,8 @@ impl ScriptReader<'_, '_> {
             return form(Group, Vec::new(), vec![body]);
         }
         if self.take_keyword("if") {
-            // The scripts of the conditions and of the branches, in their order. What a shell rejects, such as a second
-            // `else`, is accepted: only the scripts matter.
+            // The scripts of the conditions and of the branches, in their order. A second `else`, which a shell
+            // rejects, is accepted, since only the scripts matter.
             let mut bodies = vec![self.list()?];
             self.expect_keyword("then")?;
             bodies.push(self.list()?);
@@ -87,7 +87,7 @@ impl ScriptReader<'_, '_> {
         self.limits.enter()?;
         let body = self.command()?;
         self.limits.leave();
-        // A simple command is no body.
+        // A simple command cannot be the body of a function.
         if !matches!(body.form, CommandForm::Compound { .. }) {
             return Err(ShellReadError::Syntax);
         }
@@ -183,7 +183,8 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses `[[ … ]]` after its opening brackets; `start` is their offset. Operators and parentheses are skipped,
-    /// since only the words can contain scripts. Never returns `None`: [`Self::compound`] returns the result as it is.
+    /// since only the words can contain scripts. The result is never `None`; it is an `Option` because
+    /// [`Self::compound`] returns it unchanged.
     fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ShellReadError> {
         // In `[[ … ]]`, words can be patterns such as `@(a|b)`.
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);

@@ -1,6 +1,6 @@
-//! Finds the program that a shell command executes behind wrappers, such as `rm` in `sudo -u x rm`; `effects` reports the
-//! harmful effects of that one command. The scanner calls it for each command, and judges what the commands of a
-//! pipeline do together.
+//! Finds the program that a shell command executes behind wrappers, such as `rm` in `sudo -u x rm`. The submodule
+//! `effects` reports the harmful effects of that one command. The scanner creates an [`EffectiveCommand`] for each
+//! command; `combinations` judges what the commands of a pipeline do together.
 
 mod effects;
 
@@ -35,7 +35,7 @@ pub(super) struct EffectiveCommand<'c, 's> {
     pub(super) span: Range<usize>,
     /// Whether it runs under `sudo` or `doas`.
     elevated: bool,
-    /// Whether an option of a wrapper is not known; then the program may be another word.
+    /// Whether an option of a wrapper is unknown, so that the program may be another word.
     pub(super) unclear: bool,
 }
 
@@ -94,7 +94,8 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                     call.unclear = true;
                     at
                 }
-                // `sudo -i` and `env` are the command itself. The arguments of such a wrapper can still be assignments.
+                // A wrapper without a program, such as `sudo -i` or `env`, is itself the program. Its arguments can
+                // still be assignments.
                 Some(WrapperOptions::Inert) | None => {
                     call.assigned
                         .extend(rest.iter().filter(|word| found.is_some() && is_assignment(&word.text)));

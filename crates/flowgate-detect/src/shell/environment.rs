@@ -1,5 +1,5 @@
-//! Determines what an assignment to a variable of the environment makes later commands run: `BASH_ENV`, `PATH`,
-//! `GIT_PAGER`. The scanner calls it for each assignment.
+//! Determines what later commands run because of an assignment to an environment variable, such as `BASH_ENV`, `PATH`
+//! or `GIT_PAGER`. The scanner calls [`effect_of_assignment`] for each assignment.
 
 use super::expansion::Argument;
 
@@ -85,8 +85,8 @@ pub(super) fn effect_of_assignment(name: &str, value: &Argument<'_>) -> Environm
             None => EnvironmentEffect::Unknown,
         };
     }
-    // A folder that precedes those of the system can contain a program with the name of a system program. Folders of
-    // the system and of users count as safe.
+    // A folder that precedes the folders of the system can contain a program with the name of a system program. The
+    // folders of the system and of users count as safe.
     if matches!(name, "PATH" | "LD_LIBRARY_PATH") {
         let is_known = |folder: &str| {
             matches!(folder, "$PATH" | "${PATH}" | "$LD_LIBRARY_PATH")

@@ -1,4 +1,5 @@
-//! Determines what is known of a word after its expansion: its text, or that the shell computes it.
+//! Determines what is known of a word of a shell script after its expansion: its text, or only that the shell computes
+//! it.
 //!
 //! The value of a variable is known if a literal assignment precedes the word in code that runs once and in order, and
 //! nothing between can have changed it. Everything else that a shell computes is unknown. The scanner owns the
@@ -13,7 +14,8 @@ use super::syntax::{Assignment, PartKind, Word};
 /// A word after its expansion, as far as it is known.
 #[derive(Debug, Clone)]
 pub(super) struct Argument<'s> {
-    /// The text without quotes. What is computed is spelled as in the script, or has a placeholder.
+    /// The text without quotes. A part that the shell computes is spelled as in the script, or replaced by a
+    /// placeholder.
     pub(super) text: String,
     /// The bytes of the whole text that spell it.
     pub(super) span: Range<usize>,
@@ -44,18 +46,19 @@ pub(super) struct ShellVariables {
     values: BTreeMap<String, String>,
     /// The functions that are certainly defined.
     pub(super) functions: BTreeSet<String>,
-    /// Whether something has happened after which no value is known.
+    /// Whether no value is known any more, for example after an assignment to `IFS`.
     disabled: bool,
 }
 
 impl ShellVariables {
-    /// Forgets all values, and follows no variable from here on.
+    /// Forgets all values, and ignores all later assignments.
     pub(super) fn disable(&mut self) {
         self.values.clear();
         self.disabled = true;
     }
 
-    /// Forgets all values and functions. Called at the beginning and at the end of code that may not run in order.
+    /// Forgets all values and functions. The scanner calls this method at the beginning and at the end of code that may
+    /// not run in order.
     pub(super) fn forget(&mut self) {
         self.values.clear();
         self.functions.clear();
@@ -108,7 +111,7 @@ impl ShellVariables {
                     outline.push_str(if part.quoted { "q" } else { &part.text });
                 }
                 PartKind::Variable(name) => match self.values.get(name) {
-                    // An unquoted empty value is no word at all.
+                    // An unquoted variable whose value is empty yields no word, so it is not followed.
                     Some(value) if part.quoted || !value.is_empty() => {
                         text.push_str(value);
                         outline.push('q');

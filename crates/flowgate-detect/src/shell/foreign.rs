@@ -1,7 +1,7 @@
-//! Recognises programs of `sed` and `awk` that certainly run no commands.
-//! [`foreign_launches`](super::foreign_launches) asks it and reports all other programs as not read.
+//! Recognises programs of `sed` and `awk` that certainly run no commands. [`foreign_launches`](super::foreign_launches)
+//! calls this module, and reports all other programs as not read.
 
-/// Returns whether a script of `sed` consists of commands that neither run programs nor write files.
+/// Returns whether a script of `sed` certainly consists of commands that neither run programs nor write files.
 pub(super) fn sed_is_plain(script: &str) -> bool {
     let mut chars = script.chars().peekable();
     loop {
@@ -25,7 +25,7 @@ pub(super) fn sed_is_plain(script: &str) -> bool {
                 if !skip_section(&mut chars, delimiter) || !skip_section(&mut chars, delimiter) {
                     return false;
                 }
-                // The flags `e` and `w` are not among these: they run a program or write a file.
+                // The flags `e` and `w`, which run a program or write a file, are not accepted.
                 while chars.next_if(|c| matches!(c, 'g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9')).is_some()
                 {
                 }
@@ -36,8 +36,9 @@ pub(super) fn sed_is_plain(script: &str) -> bool {
             'p' | 'd' | 'q' | 'Q' | 'D' | 'P' | 'G' | 'H' | 'h' | 'g' | 'x' | 'n' | 'N' | '=' | 'l' => {}
             // A comment ends with the line.
             '#' => while chars.next().is_some_and(|c| c != '\n') {},
-            // Commands with a label. GNU `sed` ends a label at `;`, `}` or white space, and reads a further command after
-            // it; others read these as a part of the label.
+            // Commands with a label. GNU `sed` ends a label at `;`, `}` or white space, and reads a further command
+            // after the label; other versions read these characters as a part of the label. So the text after the label
+            // is examined as commands.
             'b' | 't' | ':' => {
                 while chars.next_if(|c| matches!(c, ' ' | '\t')).is_some() {}
                 for c in chars.by_ref() {

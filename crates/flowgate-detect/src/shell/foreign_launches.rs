@@ -1,5 +1,5 @@
-//! Finds the programs of `awk` and `sed` that may run commands. [`launches`](super::launches) calls it for the commands
-//! with these names.
+//! Finds the programs of `awk` and `sed` that may run commands. [`launches`](super::launches) calls [`awk`] and [`sed`]
+//! for the commands with these names.
 
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;
@@ -23,7 +23,7 @@ pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             text if text.starts_with("-F") || text.starts_with("-v") || text.starts_with("--assign=") => {}
             text if text.starts_with("-f") => return unread(UnreadReason::File),
             text if text.starts_with('-') => return unread(UnreadReason::Arguments),
-            // The first argument that is no option is the program.
+            // The first argument that is not an option is the program.
             text if awk_is_plain(text) => return Vec::new(),
             _ => return unread(UnreadReason::Language),
         }
@@ -51,8 +51,8 @@ const SED_FLAGS: &[&str] = &[
 ];
 
 /// Returns nothing if the scripts in the arguments of `sed` certainly run no commands, and otherwise one launch that
-/// says that code is not read. An option that is not known, or is abbreviated, may give a script or take one as its
-/// value, so the arguments are unread.
+/// says that code is not read. An unknown or abbreviated option may give a script or take one as its value, so the
+/// arguments then count as not read.
 pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     sed_reason(call).map(|reason| Launch::Unread(reason, call.span.clone())).into_iter().collect()
 }
@@ -98,7 +98,7 @@ fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
                 let rest = short.get(i + letter.len_utf8()..).unwrap_or_default();
                 match letter {
                     'n' | 'E' | 'r' | 's' | 'u' | 'z' => continue,
-                    // The rest of the word is the suffix of a copy.
+                    // The rest of the word is the suffix of the backup file.
                     'i' => {}
                     'e' => {
                         is_given = true;
@@ -106,8 +106,8 @@ fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
                             return Some(UnreadReason::Language);
                         }
                     }
-                    // The length of lines; some systems know the option without a value, and a number that they take
-                    // for the script runs nothing.
+                    // The length of lines. On some systems, the option has no value, and the number is taken for the
+                    // script; such a script runs nothing.
                     'l' => {
                         if !if rest.is_empty() { is_number(words.next()) } else { is_digits(rest) } {
                             return Some(UnreadReason::Arguments);

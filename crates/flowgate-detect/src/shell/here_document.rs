@@ -1,9 +1,9 @@
-//! Reads the contents of here-documents, which follow the line of their redirection. The parser calls it at each end of
-//! a line.
+//! Reads the contents of here-documents, which follow the line of their redirection. The parser calls
+//! [`ScriptReader::newline`] at each end of a line.
 //!
-//! A content ends at the line that is equal to the delimiter, after `<<-` without its leading tabs; spaces and carriage
-//! returns count. If the delimiter is not quoted, lines that end with a backslash are joined with the next line before
-//! the comparison, as in bash.
+//! A content ends at the line that equals the delimiter. After `<<-`, the leading tabs of the line do not count; spaces
+//! and carriage returns always do. If the delimiter is not quoted, lines that end with a backslash are joined with the
+//! next line before the comparison, as in bash.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, WordBuilder};
 use super::limits::ShellReadError;
@@ -71,7 +71,8 @@ impl ScriptReader<'_, '_> {
         }
         self.limits.spend(self.at - start + 1)?;
         let span = self.location.locate(&(start..end));
-        // In unchanged content, each position follows from the offset; otherwise, every position is the whole span.
+        // If the content is unchanged, the offset determines the position of each part in the text; otherwise, the
+        // position of each part is the whole span.
         let location = match &self.location {
             ScriptLocation::From(offset) if !changed => ScriptLocation::From(offset + start),
             _ => ScriptLocation::Within(span.clone()),

@@ -1,5 +1,5 @@
-//! Determines the standard input of a command, since a shell runs its standard input as a script. The scanner calls it
-//! for each command.
+//! Determines the standard input of a command, since a shell runs its standard input as a script. The scanner calls
+//! [`input_of`] for each command.
 
 use super::effective_command::EffectiveCommand;
 use super::expansion::{Argument, ShellVariables};
@@ -17,9 +17,10 @@ pub(super) struct ScriptContext<'d> {
     pub(super) in_order: bool,
 }
 
-/// Returns the standard input of `command`: what its redirections name, the output of the command before it in the
-/// pipeline (`previous`), or else the input of the script, which `context` has and which `exec` has changed if
-/// `replaced`. `variables` are those that are known there.
+/// Returns the standard input of `command`: what its redirection names, or else the output of the command before it in
+/// the pipeline (`previous`), or else the standard input of the script, which is in `context`. If `exec` has replaced
+/// the input of the script (`replaced`), that input is unknown. `variables` are the variables that are known at the
+/// command.
 pub(super) fn input_of(
     replaced: bool,
     command: &Command,
@@ -32,7 +33,7 @@ pub(super) fn input_of(
     match (feeds.next(), feeds.next()) {
         (None, _) if previous.is_none() && replaced => CommandInput::Unknown,
         (None, _) => previous.unwrap_or_else(|| match context.input {
-            // Several commands may read parts of one text.
+            // Several commands of the script may each read a part of the text.
             CommandInput::Text { .. } => CommandInput::Unknown,
             input => input.clone(),
         }),
@@ -56,8 +57,8 @@ pub(super) fn input_of(
 }
 
 /// Returns what a command writes to the next command of its pipeline: the text that `echo`, or `cat` with a
-/// here-document, prints. The output of every other command is unknown. `redirects` are those of the command, and
-/// `variables` those that are known there.
+/// here-document, prints. The output of every other command is unknown. `redirects` are the redirections of the
+/// command, and `variables` the variables that are known at the command.
 pub(super) fn output_of(
     call: &EffectiveCommand<'_, '_>,
     redirects: &[Redirect],

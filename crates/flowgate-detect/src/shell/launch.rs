@@ -39,8 +39,8 @@ pub(super) fn is_cluster_with(text: &str, letter: char) -> bool {
     text.strip_prefix('-').is_some_and(|letters| !letters.starts_with('-') && letters.contains(letter))
 }
 
-/// Returns whether a text is an abbreviation of a long option, which many programs accept, with or without a value after
-/// `=`: `--to-c=rm` of `--to-command`.
+/// Returns whether a text is an abbreviation of a long option, which many programs accept, with or without a value
+/// after `=`: `--to-c=rm` of `--to-command`.
 pub(super) fn abbreviates(text: &str, option: &str) -> bool {
     let name = text.split('=').next().unwrap_or_default();
     name.len() > "--".len() && name.starts_with("--") && option.starts_with(name)

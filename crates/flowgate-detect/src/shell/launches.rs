@@ -1,8 +1,8 @@
 //! Finds what a program runs because of its arguments: scripts (`eval`, `ssh host …`), commands (`xargs`,
 //! `find -exec`), and code that cannot be read.
 //!
-//! The scanner calls it for each command and follows each launch. A program that is not listed here runs nothing that
-//! its arguments name, as far as this crate knows.
+//! The scanner calls [`launches`] for each command and follows each launch. A program that this module does not list is
+//! assumed to run nothing that its arguments name.
 
 use super::UnreadReason;
 use super::effective_command::{EffectiveCommand, INTERPRETERS, program_name};
@@ -147,8 +147,8 @@ const RUNNERS: &[(&str, &[&str])] = &[
     ("rustup", &["run"]),
 ];
 
-/// Programs that start another program: their names, the characters of the short options whose value names that program,
-/// and the other options for it. The long ones may be abbreviated.
+/// Programs with options that name another program to start: the names of the programs, the letters of such short
+/// options, and the other such options. Long options may be abbreviated.
 const PROGRAM_OPTIONS: &[(&[&str], &str, &[&str])] = &[
     (
         &["tar", "bsdtar", "gtar"],
@@ -186,7 +186,7 @@ fn names_program(call: &EffectiveCommand<'_, '_>) -> bool {
         let is_bundle = is_tar && at == 0 && !text.starts_with('-');
         letters.chars().any(|letter| is_cluster_with(text, letter) || is_bundle && text.contains(letter))
             || options.iter().any(|option| text.starts_with(option) || abbreviates(text, option))
-                // An option of its own, which runs nothing.
+                // `--checkpoint` abbreviates `--checkpoint-action`, but is an option of its own, which runs nothing.
                 && text.split('=').next() != Some("--checkpoint")
             || call.name == "zip" && text.starts_with('-') && text.contains("TT")
             // `wget -e` sets any setting, whose name may have dashes and underscores anywhere.
@@ -298,7 +298,7 @@ fn is_versioned_python(name: &str) -> bool {
 }
 
 /// Returns what `su` runs: the values of `-c`, or a shell that reads the standard input. If a word may become several
-/// words, it is unknown which one is the script. An option that is not known is unread, and so are arguments of the
+/// words, it is unknown which one is the script. An unknown option counts as not read, and so do arguments of the
 /// shell, since a file or a command may be among them.
 fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
@@ -349,7 +349,7 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
 }
 
 /// Returns what `xargs` runs: the command in its arguments. Words from its input are added at the end of the command
-/// or, with an option such as `-I {}`, replace a mark in it (`replaced`); they are not known.
+/// or, with an option such as `-I {}`, replace a mark in it (`replaced`). These words are unknown.
 fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let mut launches = Vec::new();
@@ -357,7 +357,7 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     // The options of `xargs` end before the argument `at`; its command follows.
     let mut at = 0;
     while let Some(word) = call.arguments.get(at) {
-        // A word that can be an option or the command: it is taken as the beginning of the command.
+        // The word can be an option or the command. It is taken as the beginning of the command.
         if word.splits || !word.known && word.text.starts_with('$') {
             break;
         }
@@ -431,7 +431,7 @@ fn mark_computed(words: &mut [Argument<'_>], placeholder: &str) {
 }
 
 /// Returns the commands that `find -exec` and `fd --exec` run. A command ends at `;`, or at `+` after `{}`. The names
-/// of files, which replace `{}`, are not known; `fd` may also append them.
+/// of the found files, which replace `{}` or which `fd` appends, are unknown.
 fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut launches = Vec::new();
     // A word that is split can be `-exec`.

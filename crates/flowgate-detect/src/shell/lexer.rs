@@ -1,7 +1,7 @@
 //! Reads words: quotes, backslashes, variables, substitutions, arithmetic and patterns, as bash does.
 //!
-//! The [`parser`](super::parser) calls it for each word, and it calls the parser for each substitution. What bash reads
-//! in more than one way, depending on its version or options, is a syntax error here.
+//! The [`parser`](super::parser) calls [`ScriptReader::word`] for each word, which calls the parser for each
+//! substitution. A text that bash reads in different ways, depending on its version or options, is a syntax error here.
 
 use std::ops::Range;
 
@@ -18,8 +18,8 @@ pub(super) enum ScriptLocation {
 }
 
 impl ScriptLocation {
-    /// Returns the bytes of the whole text that correspond to a range of the script, or that contain the whole script
-    /// if positions in it correspond to none.
+    /// Returns the bytes of the whole text that correspond to a range of the script. If positions in the script
+    /// correspond to no positions in the text, these are all bytes that contain the script.
     pub(super) fn locate(&self, range: &Range<usize>) -> Range<usize> {
         match self {
             Self::From(offset) => range.start + offset..range.end + offset,
@@ -380,8 +380,8 @@ impl WordBuilder {
         self.parts.push(WordPart { text: text.to_owned(), kind: PartKind::Computed, quoted, scripts });
     }
 
-    /// Returns whether the word so far is what an assignment may have before `=`: a name, with or without a subscript
-    /// and a plus sign. What follows a bracket is not examined.
+    /// Returns whether the word so far can be the left side of an assignment: a name, with or without a subscript and a
+    /// plus sign. The text after an opening bracket is not examined.
     fn may_be_assigned(&self) -> bool {
         let Some(first) = self.parts.first().filter(|part| part.kind == PartKind::Literal && !part.quoted)
         else {

@@ -1,7 +1,7 @@
 //! Bounds the time and memory that the reading of a script may take, so that no text hangs its reader.
 //!
-//! A text and all scripts inside it share one [`ReadLimits`]. What exceeds a limit is reported as unread: no limit is
-//! silent. The parser counts the bytes that it reads, and the scanner the texts that it creates.
+//! A text and all scripts inside it share one [`ReadLimits`]. A part that exceeds a limit is reported as not read. The
+//! parser counts the bytes that it reads, and the scanner counts the bytes of the texts that it creates.
 
 /// What is left of the limits while a text is read.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) const MAX_ERRORS: usize = 64;
 pub(super) enum ShellReadError {
     /// A limit is exceeded, so nothing more is read.
     Limit,
-    /// The text is no valid script, or one that different shells read differently.
+    /// The text is not a valid script, or different shells read it differently.
     Syntax,
 }
 

@@ -1,8 +1,8 @@
 //! Parses scripts: lists, pipelines, compound commands, functions and redirections, by recursive descent.
 //!
-//! It accepts what bash accepts, and some texts that bash does not, but reads no text differently from bash: where it
-//! is not sure, it fails. The scanner calls [`parse`] for each script and reports a failure, so that a script is never
-//! half read without a finding.
+//! The parser accepts some texts that bash rejects, but never reads a text differently from bash: where the meaning is
+//! not certain, it fails. The scanner calls [`parse`] for each script and reports each failure, so that a part of a
+//! script is never skipped without a finding.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, TextFacts, is_name};
 use super::limits::{MAX_ERRORS, ReadLimits, ShellReadError};
@@ -19,9 +19,9 @@ const LIST_ENDS: &[&str] = &["then", "else", "elif", "fi", "do", "done", "esac",
 /// A part of a text that could not be parsed, with the reason.
 pub(super) type ParseFailure = (ShellReadError, Range<usize>);
 
-/// Parses a script. Returns its statements and what could not be parsed: the reading continues on the line after the
-/// beginning of a statement that is not valid. `location` is the place of the script in the whole text, `limits` bounds
-/// the work, and `facts` receives what the parser notices on the way, such as the contents of here-documents.
+/// Parses a script. Returns its statements and the parts that could not be parsed. After an invalid statement, parsing
+/// continues on the line after the beginning of that statement. `location` is the place of the script in the whole
+/// text, `limits` bounds the work, and `facts` receives further findings, such as the contents of here-documents.
 pub(super) fn parse(
     text: &str,
     location: ScriptLocation,
@@ -49,8 +49,8 @@ pub(super) fn parse(
         // `false`: nothing encloses the script, so no bracket or keyword may end it.
         match reader.statements(&mut script, false) {
             Ok(()) if reader.at >= text.len() => break,
-            // Not reached: without an enclosing construct, `statements` succeeds only at the end of the text. If it did
-            // not, a part that is not read would be a failure.
+            // Not reached: without an enclosing construct, `statements` succeeds only at the end of the text. If it
+            // succeeded earlier, the rest would be reported as a failure.
             Ok(()) => failures.push((ShellReadError::Syntax, reader.rest_span(reader.at))),
             Err((error, from)) => {
                 // It is unknown where the statement ends, so all from its beginning on counts as not read.
@@ -64,7 +64,7 @@ pub(super) fn parse(
         if failures.len() >= MAX_ERRORS {
             break;
         }
-        // The reading continues as at the beginning: what the failed statement has left open is dropped.
+        // The state is reset, since the failed statement may have left constructs open.
         reader.limits.return_to(depth);
         reader.pending.clear();
         reader.substitutions = 0;
@@ -199,7 +199,8 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses statements up to the end of the list, and adds them to the script. If `nested` is false, keywords and
-    /// brackets that end a list are errors. An error has the offset at which the statement with it begins.
+    /// brackets that end a list are errors. An error contains the offset at which the statement that contains it
+    /// begins.
     fn statements(&mut self, script: &mut Script, nested: bool) -> Result<(), StatementError> {
         loop {
             let start = self.at;
@@ -228,7 +229,7 @@ impl ScriptReader<'_, '_> {
                 continue;
             }
             match self.byte() {
-                // What ends the list is left to its caller, such as `)` or the `;;` of a `case`.
+                // A mark that ends the whole list, such as `)` or the `;;` of a `case`, is left for the caller.
                 None | Some(b'\n' | b')') => {}
                 Some(b';') if self.at_list_end() => {}
                 Some(b';') => self.at += 1,
@@ -283,7 +284,7 @@ impl ScriptReader<'_, '_> {
         let mut redirects = Vec::new();
         loop {
             self.skip_blanks()?;
-            // A number that no redirection follows is not its descriptor, so the reading goes back.
+            // A number without a redirection after it is not a descriptor, so the reader returns to its beginning.
             let before = self.at;
             let descriptor = self.descriptor()?;
             match self.redirect(descriptor)? {
@@ -323,7 +324,7 @@ impl ScriptReader<'_, '_> {
         let mut end = start;
         loop {
             self.skip_blanks()?;
-            // A number that no redirection follows is a word, so the reading goes back.
+            // A number without a redirection after it is a word, so the reader returns to its beginning.
             let before = self.at;
             let descriptor = self.descriptor()?;
             if let Some(redirect) = self.redirect(descriptor)? {
@@ -418,14 +419,15 @@ fn is_descriptor(text: &str) -> bool {
 }
 
 /// Converts a word such as `x=1` or `x[0]+=1` into an assignment. It is `plain` if it replaces the whole value: neither
-/// `+=`, nor an element of an array, nor an array. The error is the unchanged word, if it is no assignment.
+/// `+=`, nor an element of an array, nor an array. If the word is not an assignment, the error is the unchanged word.
 fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
     let first = word.parts.first().filter(|part| !part.quoted && part.kind == PartKind::Literal);
     let Some(first) = first else { return Err(word) };
     // The name may have a subscript, whose quotes and substitutions are parts of their own.
     if let Some((name, _)) = first.text.split_once('[').filter(|(name, _)| is_name(name)) {
         let name = name.to_owned();
-        // The word with `0` for each part that is quoted or computed; so `]` and `=` in it are those of the assignment.
+        // The word with `0` for each part that is quoted or computed, so that a `]` or `=` in it belongs to the syntax
+        // of the assignment.
         let outline: String = word
             .parts
             .iter()

@@ -1,5 +1,6 @@
 //! Finds what `ssh` runs on other machines, and what runs in containers and through `git`: `ssh host …`,
-//! `docker exec …`, `git bisect run …`. [`launches`](super::launches) calls it for the commands with these names.
+//! `docker exec …`, `git bisect run …`. [`launches`](super::launches) calls these functions for the commands of these
+//! programs.
 
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;
@@ -7,12 +8,12 @@ use super::expansion::Argument;
 use super::launch::{Launch, abbreviates, is_cluster_with, joined, split_options};
 
 /// Returns what `ssh` runs: the arguments after the host, joined to a script that a shell on that machine executes.
-/// Without such arguments, that shell reads the standard input. An option that is not known, or that can name a command
-/// (`-F`, some settings of `-o`), is unread.
+/// Without such arguments, that shell reads the standard input. An option that is unknown, or that can name a command
+/// (`-F`, some settings of `-o`), counts as not read.
 pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut launches = Vec::new();
     let unread = |reason| Launch::Unread(reason, call.span.clone());
-    // The options and the host end before the argument `at`. The host is the first argument that is no option, and
+    // The options and the host end before the argument `at`. The host is the first argument that is not an option, and
     // `host` says whether it was read.
     let mut at = 0;
     let mut host = false;
@@ -32,11 +33,12 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
         at += 1;
         for (i, letter) in letters.char_indices() {
             let rest = letters.get(i + letter.len_utf8()..).unwrap_or_default();
-            // Short options without a value. Those in the next list take the rest of the word or the next word as one.
+            // Short options without a value. The options in the list below take the rest of the word or the next word
+            // as their value.
             if "46AaCfGgKkMNnqsTtVvXxYy".contains(letter) {
                 continue;
             }
-            // An option with a value, or one that is not known, which is taken for one with a value.
+            // An option with a value. An unknown option is treated like one with a value.
             let value = if rest.is_empty() { call.arguments.get(at).map_or("", |w| &w.text) } else { rest };
             at += usize::from(rest.is_empty());
             let lower = value.to_ascii_lowercase();
@@ -113,8 +115,8 @@ const CONTAINER_LONG_VALUES: &[&str] = &[
 ];
 
 /// Returns what a program that manages containers, such as `docker`, runs in one: the arguments after the image or the
-/// container, or for `kubectl` after `--`. Empty if no subcommand such as `exec` or `run` is present. An option that is
-/// not known is unread, since it may take the next word as its value.
+/// container, or for `kubectl` after `--`. Empty if no subcommand such as `exec` or `run` is present. An unknown option
+/// counts as not read, since it may take the next word as its value.
 pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let verbs = ["exec", "run", "create", "debug"];
@@ -172,9 +174,9 @@ pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Lau
     launches
 }
 
-/// The settings that `git -c` and `git config` may change: none of them names a program. An entry stands for all names
-/// that begin with it; without a dot at its end, for those that have no dot after it, since `diff.renames.command` is a
-/// setting of the driver `renames`.
+/// The settings that `git -c` and `git config` may change: none of them names a program. An entry that ends with a dot
+/// matches all names that begin with it. Any other entry matches the names that begin with it and have no further dot,
+/// since `diff.renames.command` is a setting of the driver `renames`.
 const GIT_SETTINGS: &[&str] = &[
     "user.",
     "color.",
@@ -251,7 +253,7 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
         return launches;
     };
     let operands = || rest.iter().filter(|word| !word.text.starts_with('-'));
-    // Whether an option is present, also with a value in the same word or abbreviated.
+    // Returns whether one of these options is present, possibly abbreviated, or with a value in the same word.
     let has = |options: &[&str]| {
         let is =
             |text: &str| options.iter().any(|option| text.starts_with(option) || abbreviates(text, option));

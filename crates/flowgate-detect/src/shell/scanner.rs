@@ -1,8 +1,10 @@
-//! Visits a parsed script: reports the commands that it runs, those that are unsafe alone or together, and everything
-//! that cannot be read. [`shell_code`](super::shell_code) calls it for the whole text.
+//! Visits a parsed script, and reports the commands that it runs, the unsafe effects of single commands and of
+//! pipelines, and everything that cannot be read. [`shell_code`](super::shell_code) calls [`CommandScanner::scan_text`]
+//! for the whole text.
 //!
-//! It follows every script inside a script, within the limits of the whole text. The variables that it follows are
-//! known in code that runs in order only; a list, loop, function or background command makes them unknown again.
+//! The scanner follows every script inside a script, within the limits of the whole text. It knows the value of a
+//! variable only if the assignment certainly runs once and in order, and forgets all values after a branch or a loop.
+//! In a script that defines a function, it knows no values.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -101,9 +103,9 @@ impl CommandScanner {
         }
     }
 
-    /// Records a part that cannot be read, and reports it as an issue. With `covered`, it is not reported again: an
-    /// unsafe effect of the same command already says that it runs a script which is not in the text. Only the first
-    /// [`UnreadReason::Limit`] is recorded; a part beyond [`MAX_FINDINGS`] parts is recorded as such a limit.
+    /// Records a part that cannot be read, and reports it as an issue. With `covered`, the part is recorded but not
+    /// reported: an issue about the same command already says that it runs a script which is not in the text. Only the
+    /// first [`UnreadReason::Limit`] is recorded; a part beyond [`MAX_FINDINGS`] parts is recorded as such a limit.
     pub(super) fn note_unread(&mut self, reason: UnreadReason, span: Range<usize>, covered: bool) {
         if reason == UnreadReason::Limit {
             if self.stopped {
@@ -185,7 +187,8 @@ impl CommandScanner {
         for span in facts.prompt_expansions {
             self.note_unread(UnreadReason::Script, span, false);
         }
-        // These can change variables at places that are not known, so no variable is followed.
+        // Functions, assigning expansions and arithmetic can change variables at unknown places, so no variable is
+        // followed.
         let mut variables = ShellVariables::default();
         if facts.defines_function || facts.assigns_in_expansion || facts.arithmetic.is_some() {
             variables.disable();
@@ -194,20 +197,20 @@ impl CommandScanner {
         self.defines_function |= facts.defines_function;
         self.note_arithmetic(facts.arithmetic);
         let context = ScriptContext { documents: &facts.documents, input, in_order: true };
-        // What was parsed before a limit is scanned as well, although `stopped` is set then.
+        // The statements that were parsed before a limit was exceeded are scanned, although `stopped` is then set.
         let stopped = std::mem::replace(&mut self.stopped, false);
         self.scan_script(&script, &mut variables, context);
         self.stopped |= stopped;
         self.limits.leave();
     }
 
-    /// Scans the statements of a script in order. `variables` are those at its beginning, and at return those at its
-    /// end.
+    /// Scans the statements of a script in order. `variables` are the variables that are known at the beginning of the
+    /// script, and after the call those that are known at its end.
     fn scan_script(&mut self, script: &Script, variables: &mut ShellVariables, context: ScriptContext<'_>) {
         for statement in &script.statements {
             for (i, pipeline) in statement.pipelines.iter().enumerate() {
-                // More than are returned, since duplicates are removed later. `note_unread` with `Limit` sets
-                // `stopped`; `false`: nothing else reports this.
+                // The limit is greater than the number of issues that are returned, since duplicates are removed later.
+                // `note_unread` with `Limit` sets `stopped`; `false`: no other issue reports this.
                 if self.issues.len() > 2 * MAX_FINDINGS {
                     let at = pipeline.commands.first().map_or(0..0, |command| command.span.clone());
                     self.note_unread(UnreadReason::Limit, at, false);
@@ -220,8 +223,9 @@ impl CommandScanner {
                     // Whether a pipeline after `&&` or `||` runs depends on the one before it.
                     self.scan_pipeline(pipeline, variables, i == 0 && context.in_order, context);
                 } else {
-                    // Each command has a process of its own, so its assignments do not reach these variables. A command
-                    // that is not followed disables them all the same, which is stricter than necessary.
+                    // Each command has a process of its own, so its assignments do not reach these variables. If one of
+                    // the commands disables its variables, these variables are disabled as well, which is stricter than
+                    // necessary.
                     let mut inner = variables.clone();
                     self.scan_pipeline(pipeline, &mut inner, false, context);
                     variables.disable_if_disabled_in(&inner);
@@ -294,7 +298,7 @@ impl CommandScanner {
                         // The command changes variables in a way that is not followed, or may do so.
                         if changes || call.unclear || call.program.is_some_and(|program| !program.known) {
                             variables.disable();
-                            // Commands that remove no function.
+                            // These commands remove no function.
                             let keeps =
                                 ["export", "set", "printf", "read", "declare", "local", "shopt", "trap"];
                             self.may_remove_functions |= !keeps.contains(&call.name);
@@ -331,7 +335,7 @@ impl CommandScanner {
     }
 
     /// Scans the scripts of a compound command. `certain` says whether the command runs in order and exactly once.
-    /// Afterwards `variables` contain only what is known whichever of the scripts has run.
+    /// Afterwards, `variables` contains only values that are known regardless of which of the scripts has run.
     fn scan_bodies(
         &mut self,
         kind: CompoundKind,
@@ -340,7 +344,7 @@ impl CommandScanner {
         certain: bool,
         context: ScriptContext<'_>,
     ) {
-        // `{ …; }` runs as if its commands stood there without the brackets.
+        // `{ …; }` runs like its commands without the braces.
         if kind == CompoundKind::Group && certain {
             bodies.iter().for_each(|body| self.scan_script(body, variables, context));
             return;
@@ -379,8 +383,8 @@ impl CommandScanner {
         }
     }
 
-    /// Scans the scripts in the targets of redirections and in here-documents. `variables` are those that are known
-    /// there, and `context` has the contents of the here-documents.
+    /// Scans the scripts in the targets of redirections and in here-documents. `variables` are the variables that are
+    /// known at the command, and `context` contains the contents of the here-documents.
     fn scan_redirects(
         &mut self,
         redirects: &[Redirect],
@@ -402,8 +406,10 @@ impl CommandScanner {
         }
     }
 
-    /// Reports a simple command with its effects, and scans what it runs. `covered` says whether an effect of its
-    /// pipeline already reports that a script is not in the text.
+    /// Reports the simple command `call` with its effects, and scans what it runs. `input` is its standard input, and
+    /// `variables` are the variables that are known at the command. `covered` says whether an issue about its pipeline
+    /// already reports that it runs a script which is not in the text; the function sets `covered` if it adds such an
+    /// issue.
     fn scan_call(
         &mut self,
         call: &EffectiveCommand<'_, '_>,
@@ -428,7 +434,7 @@ impl CommandScanner {
         }
         if let Some(program) = call.program {
             computed |= !program.known;
-            // A function of the script is no program; what it runs is scanned at its definition.
+            // A function of the script is not a program; its body is scanned at its definition.
             let is_function = call.wrappers.is_empty()
                 && !self.may_remove_functions
                 && variables.functions.contains(&program.text);
@@ -457,7 +463,7 @@ impl CommandScanner {
     }
 
     /// Scans `launch`, which the command `call` runs because of its arguments or its input (`input`). `covered` says
-    /// whether an effect already reports that a script is not in the text.
+    /// whether an issue already reports that the command runs a script which is not in the text.
     fn follow(
         &mut self,
         launch: Launch<'_>,
@@ -471,7 +477,7 @@ impl CommandScanner {
             Launch::Text(text, span) => {
                 self.scan_text(&text, &ScriptLocation::Within(span), inner_input(input))
             }
-            // A text of which a part is not known: only the effects in what is known count.
+            // A part of the text is unknown, so only the effects of its known parts count.
             Launch::Guess(text, span) => {
                 let (unread, issues) = (self.unread.len(), self.issues.len());
                 self.scan_text(&text, &ScriptLocation::Within(span), inner_input(input));
@@ -489,7 +495,7 @@ impl CommandScanner {
                     return;
                 }
                 let inner = EffectiveCommand::new(&words, &[], call.span.clone());
-                // `xargs` reads its input itself, so that of its command is another one.
+                // `xargs` reads its input itself, so the input of its command is another, unknown one.
                 let input = if call.name == "xargs" { &CommandInput::Unknown } else { input };
                 let mut covered = covered;
                 // Only a shell knows the functions of the script.

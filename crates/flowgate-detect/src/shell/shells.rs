@@ -1,5 +1,5 @@
 //! Finds the scripts that a shell or an interpreter runs: `bash -c '…'`, `sh file`, `python -c '…'`, and the standard
-//! input. [`launches`](super::launches) calls it for commands with the names of shells and interpreters.
+//! input. [`launches`](super::launches) calls these functions for the commands of shells and interpreters.
 
 use super::UnreadReason;
 use super::effective_command::{EffectiveCommand, SHELLS};
@@ -19,12 +19,12 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
     // Whether the options `-c` and `-s` were read.
     let (mut runs_command, mut reads_input) = (false, false);
     let mut words = call.arguments.iter();
-    // The first argument that is no option.
+    // The first argument that is not an option.
     let operand = loop {
         let Some(word) = words.next() else { break None };
         let text = word.text.as_str();
         if !word.known && (word.splits || !runs_command) {
-            // It may be an option, or the script's file.
+            // The word may be an option, or the name of the file with the script.
             launches.push(unread(UnreadReason::Script));
             return launches;
         }
@@ -67,8 +67,8 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
     launches
 }
 
-/// Returns the launches of an argument that a shell runs as a script. Of a computed script, the known part is scanned
-/// as well.
+/// Returns the launches of an argument that a shell runs as a script. A computed script is not read, but its known part
+/// is scanned for unsafe commands as well.
 pub(super) fn script_launch<'s>(script: &Argument<'_>, call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let (text, span) = (script.text.clone(), script.span.clone());
     if script.known {
@@ -86,8 +86,8 @@ pub(super) fn file_launch<'s>(file: &Argument<'_>, call: &EffectiveCommand<'_, '
     Launch::Unread(reason, call.span.clone())
 }
 
-/// Returns the launches of a shell that reads its script from the standard input, `input`. Of a text with computed
-/// parts (`known: false`), the known part is scanned as well.
+/// Returns the launches of a shell that reads its script from the standard input, `input`. A text with computed parts
+/// (`known: false`) is not read, but its known part is scanned for unsafe commands as well.
 fn input_launch<'s>(input: &CommandInput, call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     match input {
@@ -110,8 +110,9 @@ pub(super) fn interpreter_launches<'s>(
     reason.map(|reason| Launch::Unread(reason, call.span.clone())).into_iter().collect()
 }
 
-/// Returns why the code that an interpreter runs is not read; `None` if it runs no code that the text contains or feeds
-/// to it, such as with `--version` or `-m module`. Goes through the arguments up to the first one that decides this.
+/// Returns why the code that an interpreter runs is not read; `None` if it runs no code that is in the text or in its
+/// standard input, as with `--version` or `-m module`. The function examines the arguments up to the first one that
+/// decides this.
 fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> Option<UnreadReason> {
     // The short options whose value is code.
     let code_letters = match call.name {
@@ -130,7 +131,7 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
         if matches!(text, "--version" | "-V" | "--help" | "-h") || text == "-v" && call.name != "perl" {
             return None;
         }
-        // The standard input is the code.
+        // The code is in the standard input.
         if text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/") {
             return Some(input_reason(input));
         }
@@ -146,7 +147,7 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
             if text.starts_with("--") {
                 continue;
             }
-            // The first argument that is no option is the file with the code.
+            // The first argument that is not an option is the file with the code.
             return Some(UnreadReason::File);
         };
         if short.contains(|letter| code_letters.contains(letter)) {

@@ -1,13 +1,13 @@
 //! Reads the parts of words that begin with a dollar sign or a backquote: variables, substitutions, arithmetic, `$'…'`.
-//! The [`lexer`](super::lexer) calls it inside each word.
+//! The [`lexer`](super::lexer) calls [`ScriptReader::dollar`] and [`ScriptReader::backquoted`] inside each word.
 
 use super::lexer::{ScriptLocation, ScriptReader, WordBuilder, is_name};
 use super::limits::ShellReadError;
 use super::syntax::{PartKind, Script, Word, WordPart};
 
 impl ScriptReader<'_, '_> {
-    /// Reads what begins with a dollar sign, such as `$x`, `${x}` or `$(…)`, and adds it to the word. `quoted` says
-    /// whether it is in double quotes. Fails if a bracket or quote is not closed.
+    /// Reads a variable or a substitution that begins with a dollar sign, such as `$x`, `${x}` or `$(…)`, and adds it
+    /// to the word. `quoted` says whether it is in double quotes. Fails if a bracket or quote is not closed.
     pub(super) fn dollar(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let start = self.at;
         let next = self.after_joins(self.at + 1);
@@ -159,8 +159,8 @@ impl ScriptReader<'_, '_> {
         self.at += 1;
         self.limits.leave();
         let span = self.location.locate(&(start..self.at));
-        // These tests may find more than there is: the characters can also be part of a word. `${x@P}` runs the value
-        // of `x` as a prompt, `${x:=y}` assigns, and an index or an offset is arithmetic.
+        // These tests can hold although the construct is absent, since the characters can also be part of a word.
+        // `${x@P}` runs the value of `x` as a prompt, `${x:=y}` assigns, and an index or an offset is arithmetic.
         if spelled.contains("@P") {
             self.facts.prompt_expansions.push(span.clone());
         }
@@ -312,7 +312,7 @@ impl ScriptReader<'_, '_> {
                         b't' => 9,
                         b'v' => 11,
                         b'\\' | b'\'' | b'"' | b'?' => u32::from(escape),
-                        // At most three octal digits, of whose number shells keep eight bits.
+                        // At most three octal digits. Shells keep eight bits of the number.
                         b'0'..=b'7' => {
                             self.at -= 1;
                             self.digits(8, 3) & 0xff
@@ -321,7 +321,7 @@ impl ScriptReader<'_, '_> {
                         b'x' if self.byte().is_some_and(|b| b.is_ascii_hexdigit()) => self.digits(16, 2),
                         b'u' | b'U' if self.byte().is_some_and(|b| b.is_ascii_hexdigit()) => {
                             let c = char::from_u32(self.digits(16, if escape == b'u' { 4 } else { 8 }));
-                            // What shells do without such a character depends on the locale.
+                            // For other characters, the behaviour of shells depends on the locale.
                             let c = c.filter(char::is_ascii).ok_or(ShellReadError::Syntax)?;
                             u32::from(c)
                         }

@@ -80,7 +80,7 @@ pub(super) struct Redirect {
 }
 
 impl Redirect {
-    /// Returns whether it replaces the standard input.
+    /// Returns whether the redirection replaces the standard input.
     pub(super) fn feeds_input(&self) -> bool {
         self.operator.starts_with('<') && self.descriptor.as_deref().is_none_or(|number| number == "0")
     }
@@ -135,12 +135,12 @@ pub(super) struct WordPart {
 /// What the shell does with a part of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PartKind {
-    /// It remains as it is.
+    /// The part is a literal text.
     Literal,
-    /// It is the value of this variable.
+    /// The part is the value of this variable.
     Variable(String),
-    /// The shell computes it.
+    /// The shell computes the part as one word, or as several words if it is not quoted.
     Computed,
-    /// The shell computes any number of words: `"$@"`.
+    /// The shell computes any number of words from the part, even in quotes: `"$@"`.
     Several,
 }

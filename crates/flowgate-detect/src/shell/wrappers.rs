@@ -1,7 +1,9 @@
-//! Recognises the programs that run another program, which follows their options and operands: `sudo -u x rm`.
-//! [`effective_command`](super::effective_command) calls it to find the program behind them.
+//! Recognises wrappers, such as `sudo` in `sudo -u x rm`: programs that run another program, which follows their
+//! options and operands. [`effective_command`](super::effective_command) calls [`wrapper`] and
+//! [`Wrapper::find_program`] to find that program.
 //!
-//! An option that is not in the table may take the next word as its value, so the program behind it is not known.
+//! An option that is not in the table may take the next word as its value, so it is then uncertain which word is the
+//! program.
 
 use super::expansion::Argument;
 
@@ -145,7 +147,7 @@ pub(super) enum WrapperOptions {
     Program(usize),
     /// There is no program: the wrapper only prints something, or lacks arguments.
     Inert,
-    /// An option is not known or is computed. The program may begin at this argument.
+    /// An option is unknown or computed. The program may begin at this argument.
     Unclear(usize),
 }
 

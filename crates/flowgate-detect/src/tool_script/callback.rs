@@ -1,4 +1,5 @@
-//! Reads methods of values, and the functions that some of them call.
+//! Reads calls of methods, such as `list.map(x => tools.f({a: x}))`, and the functions that are their arguments.
+//! [`expression`](super::expression) calls [`Reader::method`] for each method.
 
 use super::ScriptUnreadReason;
 use super::lexer::Token;
@@ -41,7 +42,10 @@ const PER_ITEM_METHODS: [&str; 4] = ["filter", "flatMap", "forEach", "map"];
 const SOMETIMES_METHODS: [&str; 5] = ["every", "find", "findIndex", "some", "then"];
 
 impl Reader<'_> {
-    /// Reads the arguments of the method `name` of a value, and returns its result. The reader is at the parenthesis.
+    /// Reads the arguments of the method `name` of `value`, and returns its result as far as it is known. The reader is
+    /// at the opening parenthesis. If an argument is a function that the method calls for each item of a list, the
+    /// function is read once for each known item. If it is uncertain whether the method calls the function, the
+    /// function is read once, as a branch. Fails for an unknown method, since it may have an effect.
     pub(super) fn method(&mut self, value: &Operand, name: &str) -> Result<Operand> {
         if PURE_METHODS.contains(&name) {
             let arguments = self.arguments()?;
@@ -67,7 +71,9 @@ impl Reader<'_> {
         if is_list && name == "map" { self.built(Operand::List(results)) } else { Ok(Operand::Computed) }
     }
 
-    /// Reads a function `(ITEM, INDEX) => BODY` that is called with an item, and returns its result.
+    /// Reads a function `(ITEM, INDEX) => BODY` that a method calls with `item`, and returns its result. The result of
+    /// a body in braces is not known. A line break before the parameters or before `=>` could change the meaning, so it
+    /// is a syntax error.
     fn arrow_function(&mut self, item: &Operand) -> Result<Operand> {
         let is_async = self.is_at_name("async");
         if is_async {
@@ -101,11 +107,12 @@ impl Reader<'_> {
             return Ok(Operand::Computed);
         }
         let value = self.expression()?;
-        // What an asynchronous function returns is not the value itself.
+        // An asynchronous function returns a promise and not the value itself.
         Ok(if is_async { Operand::Computed } else { value })
     }
 
-    /// Joins a list of texts by a text, if all are known.
+    /// Returns the result of `list.join(separator)`; it is known if the items of the list and the separator are known
+    /// texts.
     fn join(&mut self, list: &Operand, arguments: &[Operand]) -> Result<Operand> {
         let (Operand::List(items), [Operand::Text(separator)]) = (list, arguments) else {
             return Ok(Operand::Computed);

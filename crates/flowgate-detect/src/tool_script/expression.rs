@@ -1,12 +1,13 @@
-//! Reads the expressions of a program that calls tools.
+//! Reads the expressions of a tool script, and evaluates them as far as their values are known. The
+//! [`reader`](super::reader) calls [`Reader::expression`] for each expression of a statement.
 
 use super::ScriptUnreadReason;
 use super::lexer::Token;
 use super::operand::Operand;
 use super::reader::{Reader, Result, check_property, is_reserved};
 
-/// The operators between two values, with their precedence. The value to the right of the first three is evaluated or
-/// not, depending on the value to the left.
+/// The operators between two values, with their precedence. For the first three, the value to the left decides whether
+/// the value to the right is evaluated.
 const OPERATORS: [(&str, u8); 17] = [
     ("??", 1),
     ("||", 1),
@@ -28,7 +29,8 @@ const OPERATORS: [(&str, u8); 17] = [
 ];
 
 impl<'a> Reader<'a> {
-    /// Reads an expression, and evaluates it as far as it is known.
+    /// Reads an expression, and returns its value as far as it is known. Both branches of `CONDITION ? A : B` are read
+    /// as branches, and the result is not known.
     pub(super) fn expression(&mut self) -> Result<Operand> {
         self.nested(|reader| {
             let value = reader.binary(0)?;
@@ -44,7 +46,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads operands that are joined by operators of at least this precedence.
+    /// Reads operands that are joined by operators of at least the precedence `least`. The result is known only for
+    /// texts that are joined by `+`.
     fn binary(&mut self, least: u8) -> Result<Operand> {
         let mut left = self.unary()?;
         loop {
@@ -68,13 +71,15 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads an operand with the operators before it: `await`, `!`, `typeof` and `-`.
     fn unary(&mut self) -> Result<Operand> {
         match self.token {
             Token::Name("await") => {
                 self.advance()?;
                 if self.is_at_name("Promise") {
                     let results = self.promise()?;
-                    // The properties after it are those of the promise, which is not followed.
+                    // Properties after `Promise.all(…)` belong to the promise and not to its results, so their values
+                    // are not known.
                     return match self.token {
                         Token::Mark("." | "?." | "[" | "(") | Token::Template => {
                             self.properties_of(Operand::Computed)
@@ -106,7 +111,8 @@ impl<'a> Reader<'a> {
         self.properties_of(value)
     }
 
-    /// Reads the properties and methods after a value.
+    /// Reads the properties, indices and methods after `value`, and returns the value to which they lead. Fails if a
+    /// property could have an effect, or if its name is not known.
     fn properties_of(&mut self, mut value: Operand) -> Result<Operand> {
         loop {
             if self.skip(".")? || self.skip("?.")? {
@@ -135,6 +141,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a literal, a template, a list, a map, an expression in parentheses, or what begins with a name.
     fn primary(&mut self) -> Result<Operand> {
         match self.token.clone() {
             Token::Text(text) => {
@@ -159,7 +166,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a template, which begins here. With `raw`, escapes stay as they are written.
+    /// Reads a template, whose opening backquote is the current token. With `raw`, escapes are not decoded. The result
+    /// is known if the values of all expressions in the template are known texts.
     fn template(&mut self, raw: bool) -> Result<Operand> {
         let mut text = Some(String::new());
         loop {
@@ -179,13 +187,15 @@ impl<'a> Reader<'a> {
                 (Some(text), Operand::Text(value)) => Some(text + &value),
                 _ => None,
             };
-            // The reader is at the brace, and the lexer behind it, where the template continues.
+            // The current token is the closing brace of the expression, and the lexer is directly after it, where the
+            // text of the template continues.
             if !self.is_at("}") {
                 return Err(ScriptUnreadReason::Syntax);
             }
         }
     }
 
+    /// Reads a list, whose opening bracket is the current token.
     fn list(&mut self) -> Result<Operand> {
         self.advance()?;
         let mut items = Vec::new();
@@ -199,7 +209,8 @@ impl<'a> Reader<'a> {
         self.built(Operand::List(items))
     }
 
-    /// Reads a map whose keys are written out. A key that occurs twice is not read: other readers could take either value.
+    /// Reads a map, whose opening brace is the current token. Its keys are names or texts; `{name}` means
+    /// `{name: name}`. Fails for a key that occurs twice, since other readers could take either of its values.
     fn map(&mut self) -> Result<Operand> {
         self.advance()?;
         let mut entries: Vec<(String, Operand)> = Vec::new();
@@ -228,7 +239,8 @@ impl<'a> Reader<'a> {
         self.built(Operand::Map(entries))
     }
 
-    /// Reads what begins with this name.
+    /// Reads an operand that begins with `name`, the current token: a constant, a call of a tool, a call of a known
+    /// function, or a name that the program has declared. Fails for any other name.
     fn named(&mut self, name: &'a str) -> Result<Operand> {
         self.advance()?;
         match name {
@@ -257,7 +269,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the arguments of a function.
+    /// Reads the arguments of a function in parentheses, and returns their values.
     pub(super) fn arguments(&mut self) -> Result<Vec<Operand>> {
         self.expect("(")?;
         let mut values = Vec::new();
@@ -271,7 +283,8 @@ impl<'a> Reader<'a> {
         Ok(values)
     }
 
-    /// Reads `.NAME(ARGUMENT)` after `tools`.
+    /// Reads `.NAME(ARGUMENT)` after `tools`, and records the call. Its result is not known. Fails for several
+    /// arguments.
     fn tool_call(&mut self) -> Result<Operand> {
         self.expect(".")?;
         let span = self.token_span();
@@ -287,8 +300,8 @@ impl<'a> Reader<'a> {
         Ok(Operand::Computed)
     }
 
-    /// Reads `Promise.all(LIST)` or `Promise.allSettled(LIST)`, and returns what it is if it is awaited: as many results
-    /// as there are items.
+    /// Reads `Promise.all(LIST)` or `Promise.allSettled(LIST)`, from `Promise` or from the point after it. Returns the
+    /// value of the awaited promise: a list with one result for each item, if LIST is known.
     fn promise(&mut self) -> Result<Operand> {
         if self.is_at_name("Promise") {
             self.advance()?;
@@ -306,7 +319,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a function of a known object, which has no effect besides its value.
+    /// Reads `.NAME(ARGUMENTS)` after a known object such as `JSON`. `names` are the functions of the object that have
+    /// no effect besides their value; fails for any other. The result is not known.
     fn function_of(&mut self, names: &[&str]) -> Result<Operand> {
         self.expect(".")?;
         let name = self.any_name()?;

@@ -1,10 +1,10 @@
-//! Divides a program into tokens as JavaScript does, as far as the program is read. The reader asks for one token after
-//! the other, since only it knows where a template continues.
+//! Divides a tool script into tokens as JavaScript does. The [`reader`](super::reader) requests one token after the
+//! other, since only the reader knows where the text of a template continues.
 
 use super::ScriptUnreadReason;
 
-/// The marks that the language knows, longest first, so that none is read as two. Those that no reader expects are listed
-/// for this reason alone. `/=` and regular expressions are no tokens here: a `/` is a division.
+/// The marks of the language, longest first, so that none is read as two. Marks that the reader never expects, such as
+/// `/=`, are in the list only for this reason. Regular expressions are not tokens here: a `/` is a division.
 const MARKS: [&str; 53] = [
     ">>>=", "...", "===", "!==", "**=", "<<=", ">>=", ">>>", "&&=", "||=", "??=", "=>", "==", "!=", "<=",
     ">=", "&&", "||", "??", "?.", "++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<", ">>",
@@ -28,13 +28,13 @@ pub(super) enum Token<'a> {
 
 /// A piece of the text of a template.
 pub(super) struct TemplatePiece {
-    /// The text with its escapes replaced, or as it is written.
+    /// The text, with its escapes decoded unless the template is raw.
     pub(super) text: String,
     /// Whether the template ends after it; otherwise an expression follows.
     pub(super) is_last: bool,
 }
 
-/// The tokens of a program from a place on.
+/// The lexer of a program. It reads tokens from its position on.
 #[derive(Debug, Clone)]
 pub(super) struct Lexer<'a> {
     text: &'a str,
@@ -87,7 +87,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads the token that begins here, after the space.
+    /// Reads the token that begins at the position. The caller has skipped the space before it.
     pub(super) fn token(&mut self) -> Result<Token<'a>> {
         let rest = self.rest();
         match self.peek() {
@@ -146,7 +146,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads the text of a template up to the next expression or its end. With `raw`, escapes stay as they are written.
+    /// Reads the text of a template up to its next expression or its end. With `raw`, escapes are not decoded.
     pub(super) fn template_piece(&mut self, raw: bool) -> Result<TemplatePiece> {
         let mut text = String::new();
         loop {
@@ -177,7 +177,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads an escape after its backslash. Returns its character; `None` for a line break, which is left out.
+    /// Reads an escape after its backslash, and returns the character that it means. `None` for an escaped line break,
+    /// which is not a part of the text.
     fn escape(&mut self) -> Result<Option<char>> {
         Ok(Some(match self.take().ok_or(ScriptUnreadReason::Syntax)? {
             'n' => '\n',

@@ -1,5 +1,5 @@
-//! Defines the values in a program that calls tools: [`Operand`], of which a part may be known only when the program runs,
-//! and [`ScriptValue`], which is known.
+//! Defines the values in a tool script. An [`Operand`] may have parts that are known only when the program runs,
+//! whereas a [`ScriptValue`] is known from the program's text.
 
 /// A value that is known from the text of a program.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,7 +49,7 @@ impl Operand {
         })
     }
 
-    /// Returns the item at `index` of a list, and otherwise a value that is not known.
+    /// Returns the item at `index` if the operand is a list that has such an item, and otherwise an unknown value.
     pub(super) fn item(&self, index: usize) -> Self {
         match self {
             Self::List(items) => items.get(index).cloned().unwrap_or(Self::Computed),
@@ -57,7 +57,7 @@ impl Operand {
         }
     }
 
-    /// Returns the value of the key `name` of a map, and otherwise a value that is not known.
+    /// Returns the value of the key `name` if the operand is a map with this key, and otherwise an unknown value.
     pub(super) fn field(&self, name: &str) -> Self {
         let Self::Map(entries) = self else { return Self::Computed };
         entries.iter().find(|(key, _)| key == name).map_or(Self::Computed, |(_, value)| value.clone())

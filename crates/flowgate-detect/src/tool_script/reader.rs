@@ -1,4 +1,5 @@
-//! Reads the statements of a program that calls tools, and evaluates them as far as they are known.
+//! Reads the statements of a tool script, follows the values that it declares, and records its calls of tools.
+//! [`tool_script`](super::tool_script) calls [`Reader::read`].
 
 use std::collections::HashMap;
 
@@ -7,11 +8,11 @@ use super::operand::Operand;
 use super::{ScriptCall, ScriptUnreadReason, ToolScript};
 use crate::MAX_FINDINGS;
 
-/// The greatest length of a program.
+/// Maximum length of a program, in bytes.
 const MAX_BYTES: usize = 1 << 18;
-/// The greatest work: bytes of tokens that are read, in loops several times, and of values that are copied.
+/// Maximum work: the bytes of tokens that are read (in a loop, once for each item) and of values that are copied.
 const MAX_WORK: usize = 1 << 20;
-/// How deeply constructs and values can be nested.
+/// Maximum depth of nested constructs and values.
 const MAX_DEPTH: usize = 64;
 
 /// Names that a program cannot declare: reserved words, and what [`Reader`] knows by name.
@@ -79,40 +80,45 @@ const RESERVED: [&str; 59] = [
 /// Further names of functions that [`Reader`] knows, which a program cannot declare, either.
 const KNOWN_FUNCTIONS: [&str; 3] = ["Number", "Boolean", "Object"];
 
-/// What a declaration gives names to.
+/// The left side of a declaration, which gives names to a value or its parts.
 pub(super) enum Pattern<'a> {
     Name(&'a str),
     /// The items of a list.
     Items(Vec<&'a str>),
-    /// Fields of a map, each with the name that its value gets.
+    /// Fields of a map: pairs of the field and the name that its value gets.
     Fields(Vec<(&'a str, &'a str)>),
 }
 
 pub(super) type Result<T> = std::result::Result<T, ScriptUnreadReason>;
 
-/// The state of reading.
+/// Reads a program token by token, and contains the state of this reading.
 pub(super) struct Reader<'a> {
     pub(super) lexer: Lexer<'a>,
-    /// The token at which the reader is, its beginning, and whether a line break precedes it.
+    /// The current token, which is the next one to be consumed.
     pub(super) token: Token<'a>,
+    /// The offset of the beginning of the current token.
     start: usize,
+    /// Whether a line break precedes the current token.
     pub(super) follows_break: bool,
-    /// The end of the token before.
+    /// The offset of the end of the token before the current one.
     pub(super) previous_end: usize,
     /// The names that are declared, from the outermost block to the innermost.
     scopes: Vec<HashMap<&'a str, Operand>>,
-    /// Whether the code at this place is in a branch: what a tool has returned can decide whether it runs.
+    /// Whether the current code is in a branch, so that a tool's result can decide whether the code runs.
     is_conditional: bool,
-    /// Whether the function that contains the code at this place can have ended before, in a branch.
+    /// Whether the function that contains the current code can have ended before it, by a `return` in a branch.
     can_have_ended: bool,
-    /// Whether a function contains the code at this place.
+    /// Whether the current code is in a function.
     is_in_function: bool,
     calls: Vec<ScriptCall>,
+    /// The number of constructs around the current token.
     depth: usize,
+    /// The work that was spent so far.
     work: usize,
 }
 
 impl<'a> Reader<'a> {
+    /// Creates a reader at the beginning of a program. For a program that is too long, all work is spent already.
     pub(super) fn new(text: &'a str) -> Self {
         let work = if text.len() > MAX_BYTES { MAX_WORK + 1 } else { 0 };
         Self {
@@ -131,7 +137,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the whole program.
+    /// Reads the whole program, and returns its calls up to the first part that cannot be read.
     pub(super) fn read(mut self) -> ToolScript {
         let outcome = self.statements();
         let unread = outcome.err().map(|reason| (reason, self.start..self.lexer.at.max(self.start)));
@@ -146,13 +152,13 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Spends work.
+    /// Spends work. Fails if more than [`MAX_WORK`] is spent in total.
     pub(super) fn spend(&mut self, work: usize) -> Result<()> {
         self.work = self.work.saturating_add(work);
         if self.work > MAX_WORK { Err(ScriptUnreadReason::Limit) } else { Ok(()) }
     }
 
-    /// Reads on by a token.
+    /// Consumes the current token, and reads the next one.
     pub(super) fn advance(&mut self) -> Result<()> {
         self.previous_end = self.lexer.at;
         self.spend(1)?;
@@ -162,7 +168,8 @@ impl<'a> Reader<'a> {
         self.spend(self.lexer.at - self.previous_end)
     }
 
-    /// Continues at an earlier place: the end of the token before the one to read next.
+    /// Returns to an earlier place in the program. `previous_end` is the end of the token before the one to continue
+    /// with.
     pub(super) fn return_to(&mut self, previous_end: usize) -> Result<()> {
         self.lexer.at = previous_end;
         self.advance()
@@ -176,7 +183,7 @@ impl<'a> Reader<'a> {
         matches!(self.token, Token::Name(found) if found == name)
     }
 
-    /// Skips a mark if it is the next token. Returns whether it is.
+    /// Consumes a mark if it is the current token. Returns whether it was.
     pub(super) fn skip(&mut self, mark: &str) -> Result<bool> {
         let found = self.is_at(mark);
         if found {
@@ -185,18 +192,19 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
+    /// Consumes the mark `mark`. Fails if another token is the current one.
     pub(super) fn expect(&mut self, mark: &str) -> Result<()> {
         if self.skip(mark)? { Ok(()) } else { Err(ScriptUnreadReason::Syntax) }
     }
 
-    /// Reads any name, also a reserved word: that of a property.
+    /// Reads any name, even a reserved word, since a property may have such a name.
     pub(super) fn any_name(&mut self) -> Result<&'a str> {
         let Token::Name(name) = self.token else { return Err(ScriptUnreadReason::Syntax) };
         self.advance()?;
         Ok(name)
     }
 
-    /// Runs `read` one level deeper.
+    /// Runs `read` on a nested construct. Fails if constructs are nested too deeply.
     pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == MAX_DEPTH {
             return Err(ScriptUnreadReason::Limit);
@@ -207,7 +215,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Runs `read` on code that is in a branch.
+    /// Runs `read` on code in a branch, in which no tool may be called.
     pub(super) fn conditional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let before = std::mem::replace(&mut self.is_conditional, true);
         let value = read(self)?;
@@ -232,20 +240,21 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Returns the value of a name that the program has declared.
+    /// Returns the value of a name that the program has declared; `None` if it has not declared the name.
     pub(super) fn lookup(&mut self, name: &str) -> Result<Option<Operand>> {
         let found = self.scopes.iter().rev().find_map(|scope| scope.get(name)).cloned();
         self.spend(found.as_ref().map_or(0, Operand::size))?;
         Ok(found)
     }
 
-    /// Checks that a new value is not too deep, and spends work for it.
+    /// Returns a new value, after checking that it is not nested too deeply, and spends work for it.
     pub(super) fn built(&mut self, value: Operand) -> Result<Operand> {
         self.spend(value.size())?;
         if value.depth() > MAX_DEPTH { Err(ScriptUnreadReason::Limit) } else { Ok(value) }
     }
 
-    /// Records a call. `span` are the bytes of its name.
+    /// Records a call of a tool. `span` are the bytes of the tool's name. Fails if the call is in a branch, or if its
+    /// argument is not known from the program alone.
     pub(super) fn call(
         &mut self,
         tool: &str,
@@ -268,6 +277,7 @@ impl<'a> Reader<'a> {
         self.start..self.lexer.at
     }
 
+    /// Reads a statement. Any statement that is not listed here must be an expression.
     fn statement(&mut self) -> Result<()> {
         self.nested(|reader| match reader.token {
             Token::Mark(";") => reader.advance(),
@@ -305,8 +315,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads `const NAME = VALUE, …`. A name that is declared with `let` has one value as well: assignments are not read.
-    /// `var` is not read, since a function that runs later would see the value of a later loop.
+    /// Reads `const NAME = VALUE, …`. A name that is declared with `let` has a single value as well, since assignments
+    /// are not read. `var` is not read, since a function that runs later would see the value that the name has after a
+    /// loop.
     fn declaration(&mut self) -> Result<()> {
         self.advance()?;
         loop {
@@ -320,6 +331,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads an `if` statement. Its condition is not evaluated; both of its statements are branches.
     fn if_statement(&mut self) -> Result<()> {
         self.advance()?;
         self.expect("(")?;
@@ -335,7 +347,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads `for (const PATTERN of LIST) BODY`. The body is read once for each item of a list that is known.
+    /// Reads `for (const PATTERN of LIST) BODY`. The body is read once for each item if the list is known.
     fn for_statement(&mut self) -> Result<()> {
         self.advance()?;
         if self.is_at_name("await") {
@@ -362,14 +374,14 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads a mark. Returns its end, to which [`return_to`](Self::return_to) can return.
+    /// Consumes a mark. Returns the offset of its end, to which [`return_to`](Self::return_to) can return.
     pub(super) fn previous_end_after(&mut self, mark: &str) -> Result<usize> {
         self.expect(mark)?;
         Ok(self.previous_end)
     }
 
-    /// Reads code that runs once for each item of a list, `read` once for each. If the items are not known, or there are
-    /// none, the code is read once, with an unknown item.
+    /// Calls `read`, which reads the code of a loop or a callback, once for each item of `list`. If the items are not
+    /// known, or there are none, calls it once with an unknown item, as a branch.
     pub(super) fn each(
         &mut self,
         list: Operand,
@@ -383,7 +395,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads `return` in a function. If it is in a branch, so is what follows in the function.
+    /// Reads `return` in a function. If it is in a branch, the rest of the function may not run, so no tool may be
+    /// called there.
     fn return_statement(&mut self) -> Result<()> {
         if !self.is_in_function {
             return Err(ScriptUnreadReason::Syntax);
@@ -400,6 +413,7 @@ impl<'a> Reader<'a> {
         self.end_of_statement()
     }
 
+    /// Reads the left side of a declaration: `name`, `[a, b]` or `{field, field: name}`.
     pub(super) fn pattern(&mut self) -> Result<Pattern<'a>> {
         if self.skip("[")? {
             let mut names = Vec::new();
@@ -428,7 +442,7 @@ impl<'a> Reader<'a> {
         self.any_name().map(Pattern::Name)
     }
 
-    /// Declares the names of a pattern.
+    /// Declares the names of a pattern, with `value` or its parts as their values.
     pub(super) fn declare(&mut self, pattern: &Pattern<'a>, value: &Operand) -> Result<()> {
         self.spend(value.size())?;
         match pattern {
@@ -445,7 +459,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Declares a name, which must not be visible yet: what a name means where several are declared is not followed.
+    /// Declares a name in the innermost scope. Fails if the name is visible already, since a name that hides another
+    /// one is not followed.
     fn declare_name(&mut self, name: &'a str, value: Operand) -> Result<()> {
         if !can_be_declared(name) || self.scopes.iter().any(|scope| scope.contains_key(name)) {
             return Err(ScriptUnreadReason::Name);
@@ -462,8 +477,8 @@ fn can_be_declared(name: &str) -> bool {
     !is_reserved(name) && !KNOWN_FUNCTIONS.contains(&name)
 }
 
-/// Properties that lead from a value to functions that run code or call others, and methods that change a list. Even a
-/// method that is only named could be called by a function that it is given to, such as `JSON.stringify`.
+/// Properties that lead from a value to functions that run code or call others, and methods that change a list. Even
+/// the mention of such a method without a call is rejected, since a function that receives the method could call it.
 const FOREIGN_PROPERTIES: [&str; 14] = [
     "apply",
     "bind",
@@ -487,7 +502,7 @@ pub(super) fn check_property(name: &str) -> Result<()> {
     if is_foreign { Err(ScriptUnreadReason::Name) } else { Ok(()) }
 }
 
-/// Returns whether a name is a reserved word, or one that the reader knows.
+/// Returns whether a name is in [`RESERVED`].
 pub(super) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }

@@ -130,8 +130,8 @@ impl DatabaseCache {
     }
 
     /// Records that chats with the longest prefix `prefix` belong to this conversation alone. (A prefix is the digest
-    /// of a beginning of a chat.) Forgets the conversations of the other `prefixes` of the chat, since they may now
-    /// belong to several. A full cache is emptied first.
+    /// of a beginning of a chat.) Forgets the conversations of the other `prefixes` of the chat, since each of these
+    /// prefixes may now belong to several conversations. A full cache is emptied first.
     pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str, prefixes: &[String]) {
         self.forget_prefixes(client, name, prefixes);
         let chats = &mut self.lock().chats;

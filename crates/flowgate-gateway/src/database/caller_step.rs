@@ -1,6 +1,6 @@
-//! Lets the caller of a database operation do something in the middle of its transaction, such as write a record to the
-//! audit log: the *step* of the caller. If the step fails, the transaction can be rolled back. The methods of
-//! [`Database`] for questions and lasting grants call [`Database::run_with_step`].
+//! Lets the caller of a database operation do something in the middle of the operation's transaction, such as write a
+//! record to the audit log. This is the *step* of the caller; if it fails, the transaction is rolled back. The methods
+//! of [`Database`] for questions and lasting grants call [`Database::run_with_step`].
 
 use std::pin::pin;
 

@@ -1,11 +1,11 @@
 //! Finds, opens and deletes conversations in the database, and leases them to gateways. `chat::conversations` and the
 //! page call it.
 //!
-//! A gateway that extends a conversation holds a lease on it (columns of its row that name the gateway and the end of
-//! the lease): requests of one conversation wait for each other across gateways. A turn is persisted only if no other
-//! turn was persisted since the conversation was opened, so nothing is lost even if two gateways believe that they hold
-//! the lease. To exclude deadlocks, all transactions lock rows in this order: questions, the tenant, the conversation,
-//! the client.
+//! A gateway that extends a conversation holds a lease on it, so that requests of one conversation wait for each other
+//! across gateways. Two columns of the conversation's row name the gateway and the end of the lease. A turn is persisted
+//! only if no other turn was persisted since the conversation was opened, so nothing is lost even if two gateways
+//! believe that they hold the lease. To exclude deadlocks, all transactions lock rows in this order: questions, the
+//! tenant, the conversation, the client.
 
 #[cfg(test)]
 mod tests;
@@ -76,8 +76,8 @@ impl Database {
 
     /// Returns the conversation that a chat with these prefixes (digests of its beginnings, the shortest first)
     /// continues: the conversation with the longest stored prefix. `None` if no prefix is stored, or several
-    /// conversations of the client have the longest one. Searches in chunks from the longest prefix on, since one of
-    /// the longest is mostly found; the first chunk is small.
+    /// conversations of the client have the longest one. Searches in chunks, the longest prefixes first. The first chunk
+    /// is small, since usually one of the longest prefixes is stored.
     pub(crate) async fn find_by_chat(
         &self,
         client: &str,
@@ -126,8 +126,8 @@ impl Database {
         let (is_shared, cipher) = (self.is_shared, Arc::clone(&self.cipher));
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // Without other gateways, a conversation of which nothing is in memory is mostly new: it is inserted
-                // without a query for it first.
+                // Without other gateways, a conversation of which nothing is in memory is usually new. The insertion is
+                // tried first, which saves a query.
                 if !is_shared
                     && known == 0
                     && let Some(opened) = new.insert(tx, &cipher).await?
@@ -136,8 +136,8 @@ impl Database {
                 }
                 let NewConversation { client, name, config_fingerprint, holder, lease_millis, .. } = &new;
                 // Takes the lease if it is free, expired, or ends so far in the future that the clock must have been
-                // set back since; or if no other gateway uses the database (?2 = 0). `{used}` is the time, but keeps a
-                // stored time that is less than a minute old.
+                // set back since; or if no other gateway uses the database (?2 = 0). `{used}` is the present time, or
+                // the stored time if that is less than a minute old.
                 let sql = "UPDATE conversations SET holder = ?1, held_until = {now} + ?2, used = {used} \
                            WHERE client = ?3 AND name = ?4 AND (holder = ?1 OR held_until < {now} OR held_until > {now} + 4 * ?2 OR ?2 = 0) \
                            RETURNING basis, key, id";
@@ -301,9 +301,10 @@ impl Database {
         outcome
     }
 
-    /// Returns conversations to delete so that the client keeps the `most` that were used last, `newest` among them.
-    /// Never returns `newest`, or a conversation whose lease is held; those with a held lease are not counted either.
-    /// Returns at most 1000, those that were used longest ago first: a later call returns the rest.
+    /// Returns the conversations to delete so that the client keeps the `most` conversations that were used last, of
+    /// which `newest` is one. Never returns `newest`, or a conversation whose lease is held; conversations with a held
+    /// lease are not counted either. Returns at most 1000, those that were used longest ago first: a later call returns
+    /// the rest.
     pub(crate) async fn least_recently_used(
         &self,
         client: &str,

@@ -4,8 +4,8 @@
 //!
 //! To *seal* a value is to encrypt it with XChaCha20-Poly1305 under a random nonce, bound to its column and its row: a
 //! value that was altered, or moved to another row or column, cannot be opened, and the operation that needs it fails.
-//! Digests by which rows are looked up are replaced by keyed ones, since their content could otherwise be guessed by
-//! trial.
+//! Rows are looked up by digests of content. The database stores these digests keyed, since the content of a digest
+//! without a key could be guessed by trial.
 //!
 //! * `keys`: parses the keys of the configuration.
 //! * `place`: names the columns with content, and binds a value to its row.

@@ -1,5 +1,5 @@
-//! Defines [`DatabaseError`], the reasons why an operation of the database fails, with their messages for the operator.
-//! `client_messages` has the messages for clients. Every operation of [`Database`](super::Database) returns it.
+//! Defines [`DatabaseError`], the reason why an operation of [`Database`](super::Database) fails, with its message for
+//! the operator. `client_messages` has the messages for clients.
 
 use std::fmt;
 use std::time::Duration;
@@ -121,17 +121,17 @@ impl fmt::Display for DatabaseError {
             ),
             Self::FileInUse(path) => write!(
                 f,
-                "{path} is in use by another gateway: give each its own file, or all of them one PostgreSQL database"
+                "{path} is in use by another gateway: give each gateway its own file, or let all of them use one PostgreSQL database"
             ),
             Self::DatabaseMissing(path) => write!(
                 f,
                 "{path}: the database is missing, and with it the labels of external state and clients: \
-                restore it from a copy; or remove {path}.lock, to begin with an empty one"
+                restore the database from a copy; or remove {path}.lock, to begin with an empty database"
             ),
             Self::DatabaseSwapped(path) => write!(
                 f,
                 "{path}: {path}.lock names another database than this one, which may lack the labels of \
-                external state and clients: restore the right one; or remove {path}.lock, to continue with \
+                external state and clients: restore the right database; or remove {path}.lock, to continue with \
                 this one"
             ),
             Self::Lock(path, error) => {
@@ -257,12 +257,15 @@ impl fmt::Display for MigrationError {
     /// Writes which migration is affected and, where that helps, what to do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Postgres(error) => write!(f, "{error}"),
-            Self::Sqlite(version, error) => write!(f, "migration {version} failed: {error}"),
+            Self::Postgres(error) => write!(f, "{error}; see the log of the PostgreSQL server"),
+            Self::Sqlite(version, error) => write!(
+                f,
+                "migration {version} failed: {error}; check the disk and the permissions of the file, and start the gateway again"
+            ),
             Self::Changed(version) => write!(
                 f,
-                "migration {version} of this database differs from the one of this version: use the version of \
-                Flowgate that created the database"
+                "migration {version} of this database differs from that of this version of Flowgate: use the version that \
+                created the database"
             ),
             Self::Partial(version) => {
                 write!(f, "migration {version} was applied only in part: restore a backup of the database")

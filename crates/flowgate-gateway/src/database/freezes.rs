@@ -65,7 +65,7 @@ impl Database {
 
     /// Removes a freeze; returns whether there was one.
     pub(crate) async fn thaw(&self, kind: FreezeKind, what: &str) -> Result<bool, DatabaseError> {
-        // Invalidates the cache on return, also if the request is cancelled and the outcome unknown.
+        // Invalidates the cache on return, even if the request is cancelled and the outcome remains unknown.
         let _changes = FreezeCacheGuard(&self.cache);
         let what = what.to_owned();
         let cache = Arc::clone(&self.cache);

@@ -92,8 +92,8 @@ const VALID: &str = "granted <= {now} + 60000 AND (expires = 0 OR expires > {now
 const NO_LIMIT: i64 = -1;
 
 impl Database {
-    /// Returns whether the client has a grant that would answer a question, and room left today for its calls.
-    /// `candidates` are the kinds of grants that would answer it.
+    /// Returns whether the client has a grant that would answer a question, and that has room left today for the calls
+    /// of the question. `candidates` are the kinds of grants that would answer the question.
     pub(crate) async fn has_lasting_grant(
         &self,
         client: &str,
@@ -192,8 +192,9 @@ impl Database {
         .await
     }
 
-    /// Returns whether the lasting grant that answered one of the questions with these ids was withdrawn since. An
-    /// approval that is used already stays used, also if it covers further calls that have not run yet.
+    /// Returns whether the lasting grant that answered one of the questions with these ids was withdrawn since. The
+    /// state of the question does not show this: an approval that is used already stays used, even if it covers further
+    /// calls that have not run yet.
     pub(crate) async fn is_answering_grant_withdrawn(
         &self,
         questions: &[String],
@@ -256,7 +257,7 @@ pub(super) async fn insert(
     let (client, name, tenant, digest) = (row.text(0)?, row.text(1)?, row.text(2)?, row.text(3)?);
     let asked_place = ContentPlace::question(question, (&client, &name, &tenant), &digest);
     let content = Content::from(cipher.open_column(row, 4, &asked_place)?);
-    // Sealed again: a content is bound to its row.
+    // The content is sealed again for the row of the grant, since a sealed content is bound to its row.
     let content = cipher.seal(&content, &ContentPlace::grant(&new.id, &client, &tenant))?;
     let matching = cipher.lookup(DigestColumn::GrantMatching, &client, &new.matching);
     // `basis` is the fingerprint of the configuration, `amount` the name of the summed argument.

@@ -1,10 +1,10 @@
 //! Stores the heads of audit logs (the number and the digest of the newest line) in the database, in the transactions
 //! that persist turns and decisions.
 //!
-//! With them, a gateway notices at its start that its log was truncated, and does not start; the log alone could not
-//! show this. `recorder` opens the log and compares it with the recorded head, `turns`, `questions` and
-//! `lasting_grants` store newer heads, and `flowgate audit` reads them. Also lists the stored conversations, which
-//! `flowgate audit` compares with the log.
+//! With the recorded head, a gateway notices at its start that its log was truncated, and does not start; the log alone
+//! could not show this. `recorder` opens the log and compares it with the recorded head; `turns`, `questions` and
+//! `lasting_grants` store newer heads; `flowgate audit` reads the heads. This file also lists the stored conversations,
+//! which `flowgate audit` compares with the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -92,10 +92,10 @@ impl Database {
         .await
     }
 
-    /// Begins to track the gateway's audit log: records its head, and deletes the heads of the logs that it replaces.
-    /// From now on, the transactions of turns and decisions store newer heads. `is_begun_anew` says that the log has
-    /// lost lines. The turns of the conversations that exist now may then be missing in it, so these conversations are
-    /// recorded as older than the log.
+    /// Begins to track the gateway's audit log: records the head of the log, and deletes the heads of the logs that this
+    /// log replaces. From now on, the transactions of turns and decisions store newer heads. `is_begun_anew` says that
+    /// the log has lost lines. Turns of the conversations that exist now may then be missing in the log, so these
+    /// conversations are recorded as older than the log.
     ///
     /// # Errors
     /// If the database fails, or this gateway tracks a log already.
@@ -132,7 +132,7 @@ impl Database {
     }
 
     /// Returns the head of the log, if it is newer than the recorded one; `None` if it is not, or there is no log. The
-    /// caller appends the lines about its transaction to the log before, so that the head covers them.
+    /// caller has appended the lines about its transaction to the log before this call, so that the head covers them.
     pub(super) fn newer_head(&self) -> Option<NewerLogHead> {
         let TrackedAuditLog { id, end, recorded_seq } = self.log.get()?;
         let head = end.get();
@@ -167,8 +167,8 @@ impl Database {
     }
 }
 
-/// Replaces the recorded head of a log by `newer`, if that has a greater number. Does nothing for `None`, or if the log
-/// is not recorded.
+/// Replaces the recorded head of a log by `newer`, if `newer` has a greater number. Does nothing for `None`, or if the
+/// database has no head of the log.
 pub(super) async fn update_log_head(
     tx: &mut DynTransaction<'_>,
     newer: Option<&NewerLogHead>,

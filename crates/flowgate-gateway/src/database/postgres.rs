@@ -1,5 +1,5 @@
-//! Implements [`Backend`], which runs the operations of the database, for a PostgreSQL database. Any number of gateways
-//! can share one. `database` opens it if the configuration names the address of a server.
+//! Implements [`Backend`], the trait that runs the operations of the database, for PostgreSQL. Any number of gateways
+//! can share a PostgreSQL database. `database` opens it if the configuration names the address of a server.
 
 use std::borrow::Cow;
 use std::pin::Pin;

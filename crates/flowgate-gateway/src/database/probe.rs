@@ -51,7 +51,7 @@ impl Database {
     }
 }
 
-/// Returns another text than in the call before: SQLite does not write a page that is unchanged.
+/// Returns a text that differs from that of the previous call, since SQLite does not write a page that is unchanged.
 fn probe_text() -> String {
     static COUNT: AtomicU8 = AtomicU8::new(0);
     let letter = char::from(b'a' + COUNT.fetch_add(1, Ordering::Relaxed) % 26);

@@ -3,6 +3,11 @@
 //! A question is decided once, for exactly what it asks, before it expires; an approval is used once, in the
 //! transaction that persists the turn in which its call is sent. So no crash of a gateway loses an approval or lets it
 //! be used twice.
+//!
+//! * `asking`: stores a new question, unless an equal one exists; `limits`: determines which limit on questions is
+//!   reached; `origin`: defines where a question comes from.
+//! * `approvers`: counts the approvals of a question that several people must approve.
+//! * `conversation_grants`: lists and withdraws approvals for the rest of a conversation.
 
 mod approvers;
 mod asking;
@@ -310,9 +315,9 @@ impl Database {
 
     /// Stores the decision of the person `who` on a question, if it is open and has the digest that the person was
     /// shown. If several people must approve it, an approval counts for the person who gave it, and the question
-    /// stays open until all of them have approved. Calls `record` before the decision is committed and can take effect; if `record` fails, nothing is
-    /// stored. `grant` is stored with a [lasting grant](PersonDecision::AllowLasting). Returns the decided question;
-    /// the inner error says why it could not be decided.
+    /// stays open until all of them have approved. Calls `record` before the decision is committed and can take effect;
+    /// if `record` fails, nothing is stored. `grant` is stored with a [lasting grant](PersonDecision::AllowLasting).
+    /// Returns the decided question; the inner error says why it could not be decided.
     pub(crate) async fn decide(
         &self,
         (id, digest): (&str, &str),
@@ -329,7 +334,7 @@ impl Database {
                     let allow = decision.allows();
                     let state = if allow { QuestionState::Allowed } else { QuestionState::Denied };
                     let change = next_change(tx).await?;
-                    // Of people who must all approve, only the last approval decides the question.
+                    // If several people must approve, only the last approval decides the question.
                     if allow && let Some(asked) = read_question(tx, &question, &cipher).await? {
                         let is_open = asked.state == QuestionState::Open && asked.digest == shown_digest;
                         let counted = match is_open {
@@ -461,9 +466,9 @@ impl Database {
     }
 }
 
-/// Sets the final state of the question with this id, if it is open or allowed; otherwise changes nothing. Returns true
-/// only if it was allowed: the caller cannot know, since the state of a [`StoredQuestion`] is `expired` as soon as its
-/// time has ended. `change` is the number under which event streams report the question.
+/// Sets the final state of the question with this id, if it is open or allowed; otherwise changes nothing. Returns
+/// whether the question was allowed. The caller cannot see this in its [`StoredQuestion`], whose state is `expired` as
+/// soon as the time of the question has ended. `change` is the number under which event streams report the question.
 async fn close(
     tx: &mut DynTransaction<'_>,
     id: &str,

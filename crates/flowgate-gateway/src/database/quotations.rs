@@ -1,7 +1,7 @@
-//! Stores the texts that clients were shown, with their labels. With them, the guard recognises quotations after a
-//! restart and at other gateways. Also stores texts that users typed before any tool returned them: these remain the
-//! users' own, so quoting them raises no label. `turns` and `chat` call it, the latter also to list and clear texts for
-//! an admin.
+//! Stores the texts that clients were shown, with their labels, so that the guard recognises quotations of these texts
+//! also after a restart and at other gateways. Also stores texts that users typed before any tool returned them: these
+//! remain the users' own, so quoting them raises no label. `turns` stores the texts, and `chat` reads them and lists and
+//! clears them for an admin.
 //!
 //! Each text has a source: the tool or the conversation that it is from. If the texts of one source exceed the limit of
 //! the guard's history for one source, the oldest ones are deleted. Texts outlive the conversations, and are deleted
@@ -105,9 +105,10 @@ impl Database {
         .await
     }
 
-    /// Deletes the stored texts of one source of a client (a tool, for example), or with `None` of all its sources:
-    /// quotations of them are not recognised any more. Returns their number. Counts the deletion in the columns
-    /// `forgotten` (the texts are not complete) and `cleared` (every gateway drops the texts in its memory).
+    /// Deletes the stored texts of one source of a client (a tool, for example), or of all its sources if `source` is
+    /// `None`, and returns their number. Quotations of these texts are not recognised any more. Counts the deletion in
+    /// two columns: `forgotten` says that the stored texts are not complete, and `cleared` makes every gateway drop the
+    /// texts in its memory.
     pub(crate) async fn clear_shown_texts(
         &self,
         client: &str,
@@ -223,8 +224,8 @@ async fn trim_shown_texts(
     tx.execute(sql, &[client.into()]).await.map(drop)
 }
 
-/// Reads the texts of a client from number `from` up to, but not including, number `to`. Also returns the number of the
-/// last text plus 1, or `from` if there is no text.
+/// Reads the texts of a client whose numbers are in the range. Also returns the number of the last text plus 1, or the
+/// start of the range if there is no text.
 async fn read(
     tx: &mut DynTransaction<'_>,
     client: &str,

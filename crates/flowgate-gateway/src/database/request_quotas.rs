@@ -2,9 +2,9 @@
 //! gateways that share the database. `chat::client_limits` calls it before a request is served.
 //!
 //! A quota is a token bucket that refills over a minute. Its only state is the time at which it is full again
-//! (`full_at`). A request moves this time by its share of the minute, and is refused if the time would then be more
-//! than a minute ahead. One statement checks and moves the time, so concurrent requests of all gateways never exceed
-//! the quota. The clock is that of the database.
+//! (`full_at`). Each request moves this time into the future by one minute divided by the quota. A request is refused if
+//! the time would then be more than a minute ahead. One statement checks and moves the time, so concurrent requests of
+//! all gateways never exceed the quota. All times are those of the database's clock.
 
 use super::Database;
 use super::error::DatabaseError;

@@ -1,5 +1,6 @@
-//! Defines the interface between the operations on the database and the backends (SQLite, PostgreSQL) that run them.
-//! The other files of `database` use it.
+//! Defines the interface between the operations on the database and the two backends (SQLite, PostgreSQL) that run
+//! them: the traits [`Transaction`] and [`Backend`], and the values and rows of statements. The other files of
+//! `database` use it.
 //!
 //! An operation is a function that executes SQL statements through the trait [`Transaction`]. It is written once, in
 //! the SQL that both backends share. Each backend implements this trait and [`Backend`].
@@ -9,8 +10,8 @@
 //! * `{now}` is the time of the database, since the clocks of gateways may differ.
 //! * `{used}` is the new time of last use of a conversation that is used now. The stored time changes at most once a
 //!   minute, so that its index entry seldom changes.
-//! * `{unexpired}` is the condition that a question has not expired, and `{expired}` the condition that it has. A
-//!   question from the future counts as expired: the clock was set back, so its age is unknown.
+//! * `{unexpired}` is the condition that a question has not expired, and `{expired}` is the condition that it has
+//!   expired. A question from the future counts as expired: the clock was set back, so its age is unknown.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -150,7 +151,8 @@ pub(super) trait Backend: fmt::Debug + Send + Sync {
     /// operator can replace the files of the database.
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Returns an error if the lock file names another database than `name`, the identity of the open one.
+    /// Checks that the lock file names the open database, whose identity is `name`, or no database yet. A backend
+    /// without a lock file accepts every name.
     fn check_database(&self, name: &str) -> Result<(), DatabaseError>;
 
     /// Records `name`, the identity of the open database, in the lock file: later starts expect this database.

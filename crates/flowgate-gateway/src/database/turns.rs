@@ -160,7 +160,7 @@ impl Database {
     }
 
     /// Commits `begun`, the transaction of a call that runs before its turn is stored. `record` is the new record of
-    /// its tenant's stores, if the record has changed.
+    /// the tenant's stores, if the record has changed.
     ///
     /// # Errors
     /// As for [`Self::begin_turn`].
@@ -172,7 +172,8 @@ impl Database {
         let BegunTurn { transaction, tenant, .. } = begun;
         let new_record = record.clone().filter(|_| !self.is_shared).map(|record| (tenant.clone(), record));
         if let Some((tenant, record)) = &new_record {
-            // As in `finish_turn`: the labels are at least as high as the earlier ones.
+            // The cache uses the new record even if the outcome of the write remains unknown: its labels are at least
+            // as high as the earlier ones.
             self.cache.set_unconfirmed_tenant(tenant, record.clone());
         }
         let cipher = Arc::clone(&self.cipher);
@@ -343,8 +344,8 @@ impl TurnWrite {
     /// Inserts the row of the turn. `prefixes` are its new prefixes, as they are stored.
     ///
     /// # Errors
-    /// [`DatabaseError::Overtaken`] if the preceding turn is not persisted or this one is, or if the conversation was
-    /// deleted.
+    /// [`DatabaseError::Overtaken`] if the preceding turn is not persisted, if this turn is persisted already, or if the
+    /// conversation was deleted.
     async fn insert_turn(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -352,8 +353,8 @@ impl TurnWrite {
     ) -> Result<(), DatabaseError> {
         let PersistedTurn { client, name, turns, inputs, .. } = &self.turn;
         let (conversation, total) = (self.turn.conversation, self.turn.total_bytes());
-        // The preceding turn must exist, and this one must not.
-        // Two statements: SQLite journals the pages that a statement changes if it may insert any number of rows.
+        // The preceding turn must exist, and this one must not. A query of its own checks the first condition: SQLite
+        // journals the pages that a statement changes if the statement may insert several rows, which takes time.
         let sql = "SELECT 1 FROM turns WHERE conversation = ?1 AND number = ?2 - 1";
         if *turns > 0 && tx.query(sql, &[conversation.into(), (*turns).into()]).await?.is_empty() {
             return Err(DatabaseError::Overtaken);
@@ -414,8 +415,8 @@ impl TurnWrite {
 }
 
 impl CarriedTurns {
-    /// Replaces the inputs of all persisted turns of the conversation with the number `conversation` by these inputs,
-    /// which it has under another policy, and with them the fingerprint and the key of the conversation.
+    /// Replaces the inputs of all persisted turns of the conversation with the number `conversation` by these inputs, in
+    /// the form that they have under another policy. Also replaces the fingerprint and the key of the conversation.
     ///
     /// # Errors
     /// [`DatabaseError::Overtaken`] if one of the turns is not persisted, or the conversation was deleted.

@@ -1,8 +1,8 @@
 //! Stores the virtual keys of clients (keys that an admin has made for a client), by their digests.
 //! `virtual_keys::routes` makes, lists and revokes them, and `chat` authenticates requests with them.
 //!
-//! Nothing is cached: a key that one gateway revokes is refused by all gateways of the database from then on. The clock
-//! is that of the database.
+//! Nothing is cached: a key that one gateway revokes is refused by all gateways of the database from then on. All times
+//! are those of the database's clock.
 
 use super::Database;
 use super::error::DatabaseError;

@@ -166,7 +166,10 @@ fn content_that_somebody_changed_is_found() {
         fs::write(&contents, text.replacen(from, to, 1)).unwrap();
         let problem = checked(&home).unwrap_err().to_string();
         assert!(
-            problem.ends_with("the content does not match the digest in its record: the content was changed"),
+            problem.ends_with(
+                "the content does not match the digest in its record: the content was changed; restore the file of \
+                 contents from a copy"
+            ),
             "{problem}"
         );
     };

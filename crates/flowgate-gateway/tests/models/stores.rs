@@ -261,7 +261,7 @@ fn a_file_belongs_to_one_gateway() {
     let error = home.try_start().err().unwrap();
     assert!(
         error.ends_with(
-            "in use by another gateway: give each its own file, or all of them one PostgreSQL database"
+            "in use by another gateway: give each gateway its own file, or let all of them use one PostgreSQL database"
         ),
         "{error}"
     );

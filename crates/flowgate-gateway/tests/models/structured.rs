@@ -205,7 +205,7 @@ fn json_without_a_schema_is_refused_before_anthropics_form() {
         match status {
             200 => assert!(upstream.bodies()[0].contains("json_object"), "{name}"),
             _ => {
-                let advice = "JSON without a schema in the Messages API; send a schema";
+                let advice = "the Messages API has no JSON without a schema; send a schema";
                 assert!(text.contains(advice), "{text}");
                 assert!(upstream.bodies().is_empty());
             }

@@ -120,7 +120,8 @@ impl<F: QuestionForm> AnswerCache<F> {
 
     /// Returns the stored answer to the question that is most similar to `question`, among the answers whose labels
     /// flow to `bound`; of equally similar ones, one with a lower label. Returns `None` if no question is similar
-    /// enough. What the caller makes of the answer carries two labels: the answer's and the caller's own question's.
+    /// enough. What the caller derives from the answer carries the join of two labels: the label of the answer and that
+    /// of the caller's own question.
     #[must_use]
     pub fn get_as(&self, question: &F, bound: &Label) -> Option<&CachedAnswer> {
         let visible = self.shelves.iter().filter(|shelf| shelf.label.flows_to(bound));

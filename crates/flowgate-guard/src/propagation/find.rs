@@ -19,8 +19,8 @@ use super::utility::is_similar;
 /// Returns the minimal labels whose subcontexts are λ-similar to the context. If there is no better one, returns only
 /// the naive label, the join of the labels of all documents.
 ///
-/// Each label other than the naive one was scored, and its subcontext loses at most λ of the utility. Two options
-/// change the result:
+/// Each returned label other than the naive one was scored, and its subcontext loses at most λ of the utility. Two
+/// options change the result:
 ///
 /// * `goal` is a label for which a greater loss is permitted. If no label found flows to it, the labels at or below the
 ///   goal may lose up to the λ of the goal.
@@ -28,8 +28,8 @@ use super::utility::is_similar;
 ///   values of their labels. It changes no other label, so those that remain lose no more than without it. If none
 ///   remains, the result is the naive label.
 ///
-/// All of this together tests and scores at most `budget` subcontexts besides the context. What does not fit into the rest
-/// of the budget is left out, and the result is then not complete.
+/// All steps together test and score at most `options.budget` subcontexts besides the context. A step that does not fit
+/// into the rest of the budget is left out, and the result is then not complete.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -112,7 +112,7 @@ pub async fn leave_one_in(scorer: &mut ContextScorer<'_>) -> Result<Vec<f64>, Er
 
 /// Searches for labels at or below `goal` that lose no more utility than `goal` itself, and adds them to `found`. If
 /// `goal` loses more than `most`, returns `found` with one more test and no other change. If `found` has spent the budget,
-/// the result is that it is not complete.
+/// returns `found` marked as not complete.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -196,8 +196,8 @@ fn least_utility(scorer: &ContextScorer<'_>, lambda: f64) -> f64 {
 /// Removes from `found` the elements that need a document whose label has a Shapley value below the threshold of
 /// `pruning`. If none is left, the result has only the element of the naive label.
 ///
-/// The values are computed within what is left of `budget`, from fewer orders if it is too small for all. If it is too
-/// small for two, nothing is removed, and the result is not complete.
+/// The values are computed within what is left of `budget`: from fewer orders of the labels, if the budget is too small
+/// for all of them. If it is too small for two orders, nothing is removed, and the result is not complete.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.

@@ -4,8 +4,8 @@
 //! The documents are not in the prompt. Each token of a document is an entry of a datastore: the hidden state before
 //! it, and the token itself. The probability of a token of the answer is a mixture. It is γ times the share of the
 //! token among the nearest entries of the visible documents, plus (1 - γ) times its probability for the model without
-//! documents. A question therefore costs two evaluations of the model, one of the documents and one of the answer, and
-//! every subcontext after that only arithmetic. The influence method `knn-lm` searches labels by these utilities, and
+//! documents. A question therefore costs two evaluations of the model, one of the documents and one of the answer. After
+//! that, each subcontext costs only arithmetic. The influence method `knn-lm` searches labels by these utilities, and
 //! the benchmarks compare them with those of documents in the prompt. [`Propagator`](super::wrapper::Propagator) does
 //! not use them.
 
@@ -112,8 +112,8 @@ impl KnnAnswer {
     /// the layer of the datastore. `without_documents` is the score of the answer after `prompt`, by the same model.
     ///
     /// # Errors
-    /// If the text is too long for the model, no token precedes the answer, or the model gives another number of states
-    /// than of scores for the answer.
+    /// If the text is too long for the model, if no token precedes the answer, or if the numbers of states and of scores
+    /// for the answer differ.
     pub fn new(
         model: &dyn HiddenStateModel,
         layer: usize,
@@ -129,7 +129,8 @@ impl KnnAnswer {
         let scored = &without_documents.tokens;
         if states.tokens.len().saturating_sub(first) != scored.len() || first == 0 {
             return Err(Error::Unsupported(
-                "states and scores for the same tokens; use one model for both, and a prompt with a token",
+                "its states and scores are not for the same tokens of the answer; use one model for both, and a prompt \
+                of at least one token",
             ));
         }
         // A token is predicted from the hidden state of the token before it, so the states begin one token before the

@@ -31,8 +31,9 @@ pub struct PropagationOptions {
     /// If set, only labels count whose documents alone raise the utility by more than this (leave-one-in), as long as
     /// they are sufficient together. The search then misses minimal labels whose documents help only together.
     pub leave_one_in: Option<f64>,
-    /// If set, a found label is dropped if it needs a label of a lower Shapley value than the threshold (appendix A). The
-    /// values are estimated from fewer orders if the budget is too small, and nothing is dropped if it is too small for two.
+    /// If set, a found label is dropped if it needs a label of a lower Shapley value than the threshold (appendix A). If
+    /// the budget is too small, the values are estimated from fewer orders of the labels; if it is too small for two
+    /// orders, nothing is dropped.
     pub shapley: Option<ShapleyPruning>,
     /// If set, the utility that may be lost for a label that flows to a goal (section 6.3, dynamic λ).
     pub goal: Option<Goal>,

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use flowgate_lm::Prefix;
 
-/// A number of beginnings. If there is no room for another one, the least recently used is dropped: the first ones, which
-/// all subcontexts share, are used with each of them and stay.
+/// The evaluated beginnings of prompts, up to a maximum number. If there is no room for another one, the least recently
+/// used is dropped. So the shortest beginnings stay: all subcontexts share them, and each prompt uses them.
 #[derive(Debug)]
 pub(super) struct PrefixStore {
     /// The beginnings by their documents, in the order of the prompt.
@@ -31,7 +31,7 @@ impl PrefixStore {
         Self { stored: HashMap::new(), room, prompts: 0 }
     }
 
-    /// Begins a prompt: what is looked up or stored from now on is used by it.
+    /// Begins a prompt: the beginnings that are looked up or stored from now on count as used by it.
     pub(super) fn begin_prompt(&mut self) {
         self.prompts += 1;
     }
@@ -43,8 +43,8 @@ impl PrefixStore {
         Some(found.prefix.clone())
     }
 
-    /// Stores the beginning with these documents. Without room, drops the least recently used one; of those that the same
-    /// prompt used last, the longest, since fewer prompts share it.
+    /// Stores the beginning with these documents. Without room, drops the least recently used one. Of several that the
+    /// same prompt used last, drops the longest, since fewer prompts share it.
     pub(super) fn insert(&mut self, documents: &[usize], prefix: Prefix) {
         if self.room == 0 {
             return;

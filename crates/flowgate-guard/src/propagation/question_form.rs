@@ -46,7 +46,7 @@ impl QuestionVector {
     /// Lets a model represent a question. The model reads the question, so it needs the clearance for it.
     ///
     /// # Errors
-    /// If the model fails, or gives another number of vectors than one, or a vector without a direction.
+    /// If the model fails, does not give exactly one vector, or gives a vector without a direction.
     pub fn of(embedder: &dyn TextEmbedder, question: &str) -> Result<Self, Error> {
         let mut vectors = embedder.embed(&[question])?.into_iter();
         match (vectors.next(), vectors.next()) {
@@ -56,7 +56,7 @@ impl QuestionVector {
                         .to_owned(),
                 )
             }),
-            _ => Err(Error::Failed("the model gave another number of embeddings than texts; use another model".to_owned())),
+            _ => Err(Error::Failed("the model did not give exactly one embedding for one text; use another model".to_owned())),
         }
     }
 
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn an_embedding_without_a_direction_is_an_error() {
         for (given, expected) in [
-            (vec![], "another number of embeddings"),
-            (vec![vec![1.0], vec![1.0]], "another number of embeddings"),
+            (vec![], "exactly one embedding"),
+            (vec![vec![1.0], vec![1.0]], "exactly one embedding"),
             (vec![vec![]], "an embedding of zeros"),
             (vec![vec![0.0, 0.0]], "an embedding of zeros"),
             (vec![vec![1.0, f64::NAN]], "not finite"),

@@ -181,7 +181,7 @@ impl<'a> ContextScorer<'a> {
         let requests: Vec<ScoreRequest<'_>> = prefixes.iter().map(request).collect();
         let scores = self.task.model.score_batch(&requests).await?;
         if scores.len() != elements.len() {
-            return Err(Error::Unsupported("a score for each text; use another model"));
+            return Err(Error::Unsupported("it did not return one score for each text; use another model"));
         }
         let question = (self.task.count)(&self.task.context.question);
         for ((element, prefix), score) in elements.iter().zip(&prefixes).zip(scores) {

@@ -1,6 +1,6 @@
 //! Computes Shapley values of labels, which measure how much each label contributes to the utility of an answer
-//! (Permissive Information-Flow Analysis, appendix A). Drops the results of a label search that need a label of low
-//! value. `find` does so if the options of the search ask for it.
+//! (Permissive Information-Flow Analysis, appendix A). [`prune`] drops the results of a label search that need a label of
+//! low value. `find` computes the values and prunes by them if the options of the search ask for it.
 //!
 //! The value of a label is the mean, over all orders in which labels are added, of the utility that it adds. For up to
 //! [`MAX_EXACT_LABELS`] labels, the values are exact and need the utilities of all subsets. For more labels, they are
@@ -50,9 +50,9 @@ impl ShapleyPlan {
         Self { span: span.clone(), orders }
     }
 
-    /// Plans like [`new`](Self::new), but needs no more elements than `is_affordable` accepts: exact values are then
-    /// estimated from `permutations` sampled orders, and these are the first of the orders. Returns `None` if not even two
-    /// orders are affordable.
+    /// Plans as [`new`](Self::new) does, if `is_affordable` accepts the elements that are needed. Otherwise plans values
+    /// from sampled orders: of `permutations` orders, the first ones, as many as are affordable. Returns `None` if not
+    /// even two orders are affordable.
     pub fn within(
         span: &LabelSpan,
         permutations: usize,

@@ -171,11 +171,7 @@ impl Propagator<'_> {
         context: &LabelledContext,
         completion: Option<&str>,
     ) -> Result<LabelledAnswer, Error> {
-        let span = LabelSpan::new(&context.labels()).map_err(|_| {
-            Error::Unsupported(
-                "support for documents that together have more than 128 labels; retrieve fewer documents",
-            )
-        })?;
+        let span = span_of(context)?;
         let order = order_by_label(&span);
         let first = match completion {
             Some(given) => given.to_owned(),
@@ -248,15 +244,21 @@ pub async fn answer_at(
     context: &LabelledContext,
     bound: &Label,
 ) -> Result<String, Error> {
-    let span = LabelSpan::new(&context.labels()).map_err(|_| {
-        Error::Unsupported(
-            "support for documents that together have more than 128 labels; retrieve fewer documents",
-        )
-    })?;
+    let span = span_of(context)?;
     let visible = span.documents(span.at(bound));
     let order: Vec<usize> =
         order_by_label(&span).into_iter().filter(|document| visible.contains(document)).collect();
     model.answer(&context.prompt(&order)).await
+}
+
+/// Returns the lattice of the labels of a question's documents.
+///
+/// # Errors
+/// If the documents have too many labels.
+fn span_of(context: &LabelledContext) -> Result<LabelSpan, Error> {
+    LabelSpan::new(&context.labels()).map_err(|_| {
+        Error::Failed("the documents together have more than 128 labels; retrieve fewer documents".to_owned())
+    })
 }
 
 /// Chooses a candidate: tries `bounds` in order, the most preferred first, and returns the index of the first candidate

@@ -1,5 +1,5 @@
-//! Implements the screener *attention*: which regions the next step depends on is read from the attention of a local
-//! model (RTBAS, sections 3.3 and 7.2).
+//! Implements the screener *attention*: it reads from the attention of a local model which regions the next step
+//! depends on (RTBAS, sections 3.3 and 7.2).
 //!
 //! [`AttentionScreener`] takes the role of the model that answers the question of the [judge](super::judge), so the
 //! method `judge` runs with it unchanged. Like every screener it costs utility or questions when it is wrong, and never
@@ -56,8 +56,9 @@ pub struct AttentionReader {
 }
 
 /// The error for a request that is not the question of the screener `judge`.
-const NOT_OF_JUDGE: Error =
-    Error::Unsupported("answers to requests of methods other than `judge`; use it with `judge` only");
+const NOT_OF_JUDGE: Error = Error::Unsupported(
+    "the screener by attention answers only the question of `judge`; use it with `judge` only",
+);
 
 impl fmt::Debug for AttentionScreener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,10 +118,10 @@ impl AttentionReader {
     /// If the message is empty or has too many values, the chat is too long for the model, or the classifier fails.
     fn needed_regions(&self, chat: &PlainChat, draft: &Completion) -> Result<Vec<String>, Error> {
         if draft.calls.is_empty() && draft.text.trim().is_empty() {
-            return Err(Error::Unsupported("an empty message"));
+            return Err(Error::Unsupported("the drafted message is empty"));
         }
         let values =
-            DraftValues::of(draft).ok_or(Error::Unsupported("support for a message with so many values"))?;
+            DraftValues::of(draft).ok_or(Error::Unsupported("the drafted message has too many values"))?;
         let values = values.without(&chat.untagged());
         let DraftText { prompt, continuation } = chat.with_draft(draft);
         let attention = self.model.attention(&AttentionRequest {
@@ -293,7 +294,7 @@ mod tests {
         let named = |text: &str| {
             reader.needed_regions(&chat, &Completion { text: text.to_owned(), ..Completion::default() })
         };
-        assert_eq!(named(" \n"), Err(Error::Unsupported("an empty message")));
+        assert_eq!(named(" \n"), Err(Error::Unsupported("the drafted message is empty")));
         assert_eq!(named("It is 77."), Ok(vec!["h1".to_owned()]));
     }
 }

@@ -1,10 +1,10 @@
-//! Holds the messages of a chat, with a cache of their serialised form. [`Request`](super::Request) has its chat in
-//! this form.
+//! Defines [`Messages`], the list of the messages of a chat in a [`Request`](super::Request). The list owns a cache of
+//! its serialised form.
 //!
 //! Each request contains the whole chat, and most of it was already serialised for the previous request. The serialiser
 //! (in `wire::chat_completions`) therefore stores its output with the messages, and extends it for the next request.
-//! The cache survives when messages are appended. Any other change discards it, and a clone has none, so that the bytes
-//! that are sent always match the current messages.
+//! The cache survives when messages are appended. Any other change discards the cache, and a clone has no cache, so
+//! that the bytes that are sent always match the current messages.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -16,14 +16,14 @@ use super::Message;
 #[derive(Default)]
 pub struct Messages {
     all: Vec<Message>,
-    /// The serialised form of the first messages, which the last request has stored; `None` if there is none.
+    /// The serialised form of the first messages, as the last request stored it; `None` if no form is stored.
     written: Mutex<Option<SerializedPrefix>>,
 }
 
 /// The serialised prefix of a chat, as it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct SerializedPrefix {
-    /// The beginning of the body of a request, up to the end of the last of these messages.
+    /// The beginning of the body of a request, up to the end of the last message that it contains.
     pub(crate) text: Vec<u8>,
     /// The number of messages that the text contains.
     pub(crate) messages: usize,
@@ -49,7 +49,8 @@ impl Messages {
     /// Stores `written`, the serialised form of the first messages as they were just sent. The next request takes it
     /// and appends only the messages that are new.
     pub(crate) fn store_serialized_prefix(&self, mut written: SerializedPrefix) {
-        // The buffer also held the rest of the body, such as the tools. Its memory is released if it is more than half.
+        // The buffer also held the rest of the body, such as the tools. If this rest was more than half of the buffer,
+        // the unused memory is released.
         if written.text.capacity() > 2 * written.text.len() {
             written.text.shrink_to_fit();
         }

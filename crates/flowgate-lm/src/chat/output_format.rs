@@ -1,9 +1,9 @@
 //! Defines the form that a request demands of the model's text: JSON, or JSON that matches a schema (structured
 //! output).
 //!
-//! The decoders of [`wire`](crate::wire) read it from a client's request, and the encoders write it for a model's
-//! server. A schema contains names and descriptions, which are text for the model: `flowgate-guard` has the policy
-//! label it, and shows it only where that label permits.
+//! The decoders of [`wire`](crate::wire) read the form from a client's request, and the encoders write it for a model's
+//! server. A schema contains names and descriptions, which a model reads as text. `flowgate-guard` therefore labels the
+//! schema by the policy, and shows it to a step only if its label flows to the label of the step.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub enum OutputFormat {
     Schema(OutputSchema),
 }
 
-/// A schema, with what the client says about it.
+/// A schema, with the name, the description and the strictness that the client gives for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutputSchema {
     /// The name; empty if the client gives none.
@@ -37,8 +37,8 @@ pub struct OutputSchema {
 }
 
 impl OutputSchema {
-    /// Returns everything that the model is shown of the schema as one text: JSON with the name, the description and
-    /// the schema.
+    /// Returns everything that the model reads of this value as one text: JSON with the name, the description and the
+    /// schema.
     #[must_use]
     pub fn text(&self) -> String {
         let mut fields = Map::new();

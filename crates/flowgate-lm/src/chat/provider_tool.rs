@@ -1,11 +1,12 @@
-//! Defines [`ProviderTool`]: the tools that a model's provider runs and that Flowgate can have run, and
-//! [`ProviderToolUse`]: such a tool as a client asks for it.
+//! Defines [`ProviderTool`], a tool that the provider of a model runs, such as a web search, and [`ProviderToolUse`],
+//! the tool with the restrictions that a client's request gives for it.
 //!
-//! A provider would run such a tool while it generates an answer: nobody could judge the call before it runs, and what
-//! it returns would enter the chat without a label. Instead, the model is offered an ordinary function
-//! ([`ProviderTool::spec`]). A caller that permits a call of it has the provider run the tool in a request of its own
-//! ([`ProviderTool::request`], [`RemoteModel::for_provider_tool`](crate::RemoteModel::for_provider_tool)). This request
-//! contains the argument of the call and nothing else of the chat. The text of the answer is the output of the tool.
+//! A provider would run such a tool while it generates an answer: nobody could judge the call before it runs, and the
+//! output of the tool would enter the chat without a label. Flowgate therefore offers the model an ordinary function
+//! ([`ProviderTool::spec`]) instead. When the policy permits a call of this function, the caller sends the provider a
+//! separate request to run the tool ([`ProviderTool::request`],
+//! [`RemoteModel::for_provider_tool`](crate::RemoteModel::for_provider_tool)). This request contains the argument of
+//! the call and nothing else of the chat. The text of its answer is the output of the tool.
 
 use serde_json::{Map, Value, json};
 
@@ -23,10 +24,10 @@ pub enum ProviderTool {
     CodeExecution,
 }
 
-/// The beginning of each restriction in the description of a tool.
+/// The beginning of each restriction that is appended to the description of a tool.
 const RESTRICTION: &str = " Returns ";
 
-/// The most tokens of an answer with the output of a tool.
+/// The most tokens of the answer in which a provider returns the output of a tool.
 const MAX_TOKENS: u32 = 8192;
 
 impl ProviderTool {
@@ -86,9 +87,9 @@ impl ProviderTool {
     /// nothing else of the chat.
     ///
     /// # Errors
-    /// If the argument is missing or is no text, or if the address of a page is anything but one address: the
-    /// provider's model would read further words as instructions that were not judged. The message tells the model what
-    /// to do.
+    /// If the argument is missing, is not a text or is blank, or if the argument of [`WebFetch`](Self::WebFetch) is
+    /// anything but one address: the provider's model would read further words as instructions that were not judged.
+    /// The message is for the model, and says what to write instead.
     pub fn request(self, arguments: &Map<String, Value>) -> Result<Request, String> {
         let name = self.argument();
         let argument = arguments.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
@@ -119,7 +120,7 @@ fn is_address(text: &str) -> bool {
     host.is_some_and(|host| !host.is_empty()) && text.chars().all(|c| !c.is_whitespace() && !c.is_control())
 }
 
-/// A tool of the provider, as a client asks for it.
+/// A tool of the provider, with the restrictions that a client's request gives for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderToolUse {
     /// The tool.
@@ -140,7 +141,7 @@ impl ProviderToolUse {
     #[must_use]
     pub fn spec(&self) -> ToolSpec {
         let mut spec = self.tool.spec();
-        // As JSON lists, so that no name of a domain can imitate other names.
+        // Domains are written as JSON lists, so that one name with quotes and commas cannot read like several names.
         if !self.allowed_domains.is_empty() {
             spec.description +=
                 &format!("{RESTRICTION}only pages of the domains {}.", json!(self.allowed_domains));
@@ -155,8 +156,8 @@ impl ProviderToolUse {
         spec
     }
 
-    /// Returns whether a function that is offered to the model with this description and these parameters is the tool
-    /// `tool` of the provider, with any restrictions.
+    /// Returns whether `description` and `parameters` are those by which [`Self::spec`] offers the tool `tool` to the
+    /// model, with any restrictions. A function of a client that only has the name of the tool differs in them.
     #[must_use]
     pub fn is_offer_of(tool: ProviderTool, description: &str, parameters: &Value) -> bool {
         let spec = tool.spec();

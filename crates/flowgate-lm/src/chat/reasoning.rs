@@ -1,8 +1,8 @@
 //! Defines the reasoning of a model: the parameters by which a request asks for reasoning ([`Reasoning`]), and the
 //! parts of the reasoning that the model's server returns ([`ReasoningPart`]).
 //!
-//! [`Sampling`](super::Sampling) contains the parameters, [`Message`](super::Message) and
-//! [`Completion`](super::Completion) the parts. The wire formats translate both.
+//! [`Sampling`](super::Sampling) contains the parameters. [`Message`](super::Message) and
+//! [`Completion`](super::Completion) contain the parts. The wire formats translate both.
 
 use serde::{Deserialize, Serialize};
 
@@ -55,8 +55,8 @@ pub enum Seal {
     Signature(String),
     /// The content of a redacted thinking block of Anthropic's format, which has no readable text.
     Redacted(String),
-    /// The signature that a server of Gemini's format adds to a call or to the text of a message. It stands for the
-    /// reasoning that came before this call or text.
+    /// The signature that a server of Gemini's format adds to a call or to the text of a message. It represents the
+    /// reasoning that preceded this call or text.
     Part {
         /// The signature.
         signature: String,
@@ -101,7 +101,7 @@ pub enum ThinkingMode {
     Enabled(u32),
 }
 
-/// Declares an enumeration whose variants are words of a wire format, each with its name in requests.
+/// Declares an enumeration, and for each variant the word that a request contains for it.
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$about])*

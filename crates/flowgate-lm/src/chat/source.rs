@@ -1,8 +1,8 @@
 //! Defines the provenance of the parts of a user's messages, as the client declares it.
 //!
-//! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client knows which
-//! part is which. It declares the provenance of each part in the separate field `flowgate`, which is never sent to a
-//! model. The configuration of the gateway decides whether it trusts the declaration.
+//! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client knows where
+//! each part comes from. The client declares the provenance of each part in a field `flowgate` of its request, which is
+//! never sent to a model. The configuration says for each client whether the gateway trusts this declaration.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use super::Message;
 
 /// The provenance of a part.
 ///
-/// The list is exhaustive on purpose: the provenance decides the label of a text.
+/// The enumeration is exhaustive on purpose, so that every `match` handles every provenance: it decides the label of a
+/// text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -80,20 +81,21 @@ impl Sources {
         }
     }
 
-    /// Returns the declarations of the messages from the index `first` on. In the result, that message has the index 0.
+    /// Returns the declarations of the messages from the index `first` on. In the result, the message with the index
+    /// `first` has the index 0.
     #[must_use]
     pub fn starting_at(&self, first: usize) -> Self {
         Self(self.0.range(first..).map(|(message, parts)| (message - first, parts.clone())).collect())
     }
 
-    /// Sets the provenance `source` for every part of a user's message for which the client has declared none.
-    /// `messages` are the messages to whose indices the entries refer. Messages of other roles have no provenance and
-    /// are skipped.
+    /// Gives the provenance `source` to every part of a user's message for which the client has declared none.
+    /// `messages` is the chat that the declarations are about. Messages of other roles are skipped, since they have no
+    /// provenance.
     pub fn fill_missing(&mut self, messages: &[Message], source: Source) {
         for (index, message) in messages.iter().enumerate() {
             let Message::User(parts) = message else { continue };
             let sources = self.0.entry(index).or_default();
-            // An entry that is shorter than the message, or absent, declares nothing for the further parts.
+            // The client may have declared fewer parts than the message has, or none: the others are `None`.
             sources.resize(parts.len(), None);
             sources.iter_mut().for_each(|declared| *declared = declared.or(Some(source)));
         }

@@ -1,10 +1,10 @@
 //! Finds where the blocked texts of a chat (texts that the model must not attend to) are in its prompt:
 //! [`render_blocking`]. `generate.rs` calls it and hides these pieces of the prompt from the model.
 //!
-//! A chat template is a program that may change what it prints. The chat is therefore rendered twice: as it is, and
-//! with a mark at both ends of each blocked text. Without the marks, the second prompt must equal the first one. If
-//! the template cuts off, trims or moves a part of a blocked text, rendering fails: otherwise this part would stay
-//! unblocked without notice.
+//! A chat template is a program that may change what it prints. The chat is therefore rendered twice: unchanged, and
+//! with a mark at both ends of each blocked text. Once the marks are removed, the second prompt must equal the first
+//! one. If the template cuts off, trims or moves a part of a blocked text, rendering fails: otherwise the model could
+//! attend to this part, and the caller would not notice.
 
 use super::template::ChatTemplate;
 use crate::chat::{Message, Part, ToolSpec};
@@ -12,13 +12,13 @@ use crate::{BlockedText, Error};
 
 /// The error if a blocked text is not in the chat.
 const NOT_IN_CHAT: Error = Error::Unsupported(
-    "the blocking of a text that is not in the chat; name a message, a part and a range of it",
+    "a text to be blocked is not in the chat; name a message, a part of it and a range of the part",
 );
 /// The error if two blocked texts share bytes.
-const OVERLAP: Error = Error::Unsupported("the blocking of texts that overlap; block their union");
+const OVERLAP: Error = Error::Unsupported("two texts to be blocked overlap; block their union");
 /// The error if the chat template changes a blocked text or its ends.
 const MOVED: Error = Error::Unsupported(
-    "the blocking of a text that the model's chat template trims, changes or moves; block a text without white space at its ends, or the whole part",
+    "the model's chat template trims, changes or moves a text to be blocked; block a text without white space at its ends, or the whole part",
 );
 
 /// A piece of a prompt.
@@ -29,10 +29,10 @@ pub(super) struct PromptPiece {
     pub(super) is_blocked: bool,
 }
 
-/// Renders a chat as [`ChatTemplate::render`] does, and returns the prompt as pieces: each blocked text is one piece,
-/// and the texts between them are others. If the template prints a message twice, its blocked text is two of the
-/// pieces. Fails if the template cannot render the chat, changes or leaves out a blocked text, or if a blocked text is
-/// not in the chat or overlaps another.
+/// Renders a chat as [`ChatTemplate::render`] does, and divides the prompt into pieces: each blocked text is a piece,
+/// and so is each text between blocked ones. If the template prints a message twice, its blocked text becomes two
+/// pieces. Fails if the template cannot render the chat, if it changes or leaves out a blocked text, or if a blocked
+/// text is not in the chat or overlaps another.
 pub(super) fn render_blocking(
     template: &ChatTemplate,
     messages: &[Message],
@@ -40,8 +40,8 @@ pub(super) fn render_blocking(
     blocked: &[BlockedText],
 ) -> Result<Vec<PromptPiece>, Error> {
     let plain = template.render(messages, tools)?;
-    // The two marks: characters that the prompt does not contain, from a range for private use. The error does not
-    // occur in practice: the prompt would need nearly all of these 65,534 characters.
+    // The two marks are characters that the prompt does not contain, from a range of Unicode for private use. The error
+    // does not occur in practice: the prompt would have to contain nearly all 65,534 characters of this range.
     let mut unused = ('\u{f0000}'..='\u{ffffd}').filter(|mark| !plain.contains(*mark));
     let (Some(open), Some(close)) = (unused.next(), unused.next()) else { return Err(MOVED) };
     let marked = template.render(&with_marks(messages, blocked, (open, close))?, tools)?;
@@ -78,7 +78,7 @@ fn with_marks(
 ) -> Result<Vec<Message>, Error> {
     let mut marked = messages.to_vec();
     let mut order: Vec<&BlockedText> = blocked.iter().collect();
-    // From the end of each part to its beginning, so that earlier ranges stay valid.
+    // The marks are inserted from the end of each part to its beginning, so that the other ranges stay valid.
     order.sort_by_key(|text| std::cmp::Reverse((text.message, text.part, text.span.start, text.span.end)));
     for pair in order.windows(2) {
         let [later, earlier] = pair else { continue };
@@ -177,13 +177,17 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         for missing in [blocked(2, 0, 0..1), blocked(1, 2, 0..1), blocked(1, 0, 0..5)] {
-            check(TEMPLATE, &[missing], "that is not in the chat");
+            check(TEMPLATE, &[missing], "is not in the chat");
         }
-        check(TEMPLATE, &[blocked(0, 0, 0..4), blocked(0, 0, 3..6)], "that overlap");
+        check(TEMPLATE, &[blocked(0, 0, 0..4), blocked(0, 0, 3..6)], "texts to be blocked overlap");
         // Templates that cut off, change or leave out what is blocked.
-        check("{{ messages[1].content[:6] }}", &[blocked(1, 1, 0..9)], "chat template changes");
+        check(
+            "{{ messages[1].content[:6] }}",
+            &[blocked(1, 1, 0..9)],
+            "chat template trims, changes or moves",
+        );
         let changed = "{{ messages[1].content | replace('two', '2') }}";
-        check(changed, &[blocked(1, 1, 1..9)], "chat template changes");
-        check("{{ messages[0].content }}", &[blocked(1, 1, 0..9)], "chat template changes");
+        check(changed, &[blocked(1, 1, 1..9)], "chat template trims, changes or moves");
+        check("{{ messages[0].content }}", &[blocked(1, 1, 0..9)], "chat template trims, changes or moves");
     }
 }

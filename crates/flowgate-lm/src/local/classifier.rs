@@ -1,7 +1,7 @@
-//! Decides from features of attention which regions an output depends on: [`DependencyClassifier`], the neural network
-//! of *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, section 7.2. It is an LSTM of two
-//! layers, which reads the regions in their order and gives a probability for each. `flowgate screen train` and
-//! benchmarks train it, and screeners that read attention use it.
+//! Defines [`DependencyClassifier`], a neural network that decides from features of attention which regions of a prompt
+//! an output depends on (*RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, section 7.2). The
+//! network is an LSTM of two layers, which reads the regions in their order and returns a probability for each.
+//! `flowgate screen train` and the benchmarks train it, and the screeners that read attention use it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -23,7 +23,7 @@ const PASSES: usize = 60;
 /// The highest learning rate of the matrices.
 const RATE: f64 = 0.05;
 
-/// A trained network.
+/// A trained network that decides which regions of a prompt an output depends on.
 pub struct DependencyClassifier {
     features: FeatureSet,
     variables: BTreeMap<String, Var>,
@@ -42,12 +42,13 @@ impl std::fmt::Debug for DependencyClassifier {
 pub type ClassifiedRegions = Vec<(RegionSummary, bool)>;
 
 impl DependencyClassifier {
-    /// Trains a network that reads `features` on examples. The same examples and seed give the same network. `step` is
-    /// called after each pass over the examples. If it returns true, the training ends early, with the network after
-    /// this pass.
+    /// Trains a network on `examples`; it reads the features `features` of each region. The same examples and seed give
+    /// the same network. `step` is called after each pass over the examples. If `step` returns true, the training ends
+    /// early, and returns the network after this pass.
     ///
     /// # Errors
-    /// If the output depends on all regions of the examples, or on none, or if the loss is not a number.
+    /// If the outputs of the examples depend on all their regions, or on none, or if the loss becomes infinite or is
+    /// not a number.
     pub fn train(
         examples: &[ClassifiedRegions],
         features: FeatureSet,
@@ -63,7 +64,7 @@ impl DependencyClassifier {
         let positive = all().filter(|(_, depends)| *depends).count();
         if positive == 0 || positive == all().count() {
             let problem =
-                "the examples need both regions that outputs depend on and others; give more examples"
+                "the examples need both regions that the outputs depend on and regions that they do not depend on; give more examples"
                     .to_owned();
             return Err(Error::Failed(problem));
         }
@@ -85,7 +86,7 @@ impl DependencyClassifier {
                     found.remove(variable).map(|gradient| (name.clone(), gradient.detach()))
                 });
                 let gradients: Gradients = named.collect();
-                // The share of the batches of all passes that are left: the learning rate falls with it, almost to 0.
+                // The share of the whole training that is left. The learning rate falls with it, almost to 0.
                 #[expect(clippy::cast_precision_loss, reason = "passes are few")]
                 let remaining_share = 1.0 - (pass * batches + number) as f64 / (PASSES * batches) as f64;
                 optimizer.step(&classifier.variables, &gradients, RATE * remaining_share).map_err(failed)?;
@@ -119,7 +120,7 @@ impl DependencyClassifier {
     /// Reads a network from a safetensors file. Which features it reads follows from the shape of its first matrix.
     ///
     /// # Errors
-    /// If the file is missing or damaged, or has other tensors.
+    /// If the file is missing or damaged, or its tensors are not those of such a network.
     pub fn load(path: &Path) -> std::result::Result<Self, LoadError> {
         let failed = |error: candle_core::Error| LoadError::new(path, error.to_string());
         let folder = super::weights::safetensors::SafetensorsFolder::of_file(path.to_owned())?;
@@ -129,7 +130,12 @@ impl DependencyClassifier {
         let columns = variables.get(FIRST_MATRIX).and_then(|first| first.dim(1).ok());
         let features = FeatureSet::ALL.into_iter().find(|features| Some(features.size()) == columns);
         let features = features.ok_or_else(|| {
-            LoadError::new(path, "the network reads other features; train the screener again".to_owned())
+            LoadError::new(
+                path,
+                format!(
+                    "the matrix `{FIRST_MATRIX}` is missing, or has a number of columns that no set of features has; train the screener again"
+                ),
+            )
         })?;
         Self::assemble(features, variables).map_err(failed)
     }
@@ -137,7 +143,8 @@ impl DependencyClassifier {
     /// Builds the layers of the network from its weights, which are named as in PyTorch. Fails if a weight is missing
     /// or has another shape.
     fn assemble(features: FeatureSet, variables: BTreeMap<String, Var>) -> Result<Self> {
-        // The tensors share their storage with the variables, so that the layers see each step.
+        // The tensors share their storage with the variables, so a change of a variable by the training also changes
+        // the layers.
         let tensors = variables.iter().map(|(name, variable)| (name.clone(), variable.as_tensor().clone()));
         let weights = VarBuilder::from_tensors(tensors.collect(), DType::F32, &Device::Cpu);
         // A layer that reads vectors with `inputs` entries.
@@ -168,8 +175,8 @@ impl DependencyClassifier {
         self.output.forward(&hidden)?.flatten_all()
     }
 
-    /// Returns the mean cross-entropy over the regions of a batch. A region that the output depends on has the weight
-    /// `weight`, any other the weight 1.
+    /// Returns the mean cross-entropy over the regions of a batch. A region that the output depends on counts `weight`
+    /// times, and any other region once.
     fn loss(&self, batch: &[ClassifiedRegions], weight: f64) -> Result<Tensor> {
         let mut losses = Vec::with_capacity(batch.len());
         let mut total = 0.0;
@@ -202,7 +209,8 @@ impl RegionClassifier for DependencyClassifier {
         let logits = self.logits(regions).and_then(|logits| logits.to_vec1::<f32>()).map_err(failed)?;
         if logits.iter().any(|logit| !logit.is_finite()) {
             return Err(Error::Failed(
-                "the classifier gives no probabilities; its weights are damaged".to_owned(),
+                "a probability of the screener's classifier is not a number, so its weights are damaged; train the screener again"
+                    .to_owned(),
             ));
         }
         Ok(logits.into_iter().map(|logit| 1.0 / (1.0 + (-f64::from(logit)).exp())).collect())
@@ -222,8 +230,8 @@ fn scaled(features: &[f64]) -> Vec<f32> {
 /// The name of the first matrix, which has a column for each feature.
 const FIRST_MATRIX: &str = "first.weight_ih_l0";
 
-/// Draws the first weights and returns them by their names in PyTorch's form. All are drawn uniformly from the same
-/// range, which narrows with the width of the layers. The same seed gives the same weights.
+/// Draws the weights with which the training starts, and returns them by their names in PyTorch's form. All are drawn
+/// uniformly from the same range, which is narrower for wider layers. The same seed gives the same weights.
 fn initial_weights(features: FeatureSet, seed: u64) -> Result<BTreeMap<String, Var>> {
     let mut random = SplitMix::new(seed);
     // An LSTM has four gates, whose matrices are stored as one.

@@ -1,10 +1,12 @@
 //! Defines the shape of a decoder, [`DecoderConfig`]: its sizes, such as the number and width of its layers, and the
 //! variants of its operations. One decoder with such a shape covers all supported architectures.
 //!
-//! `encoder.rs` has the shape of an encoder. `hugging_face.rs` reads the shape of a decoder from `config.json`, `gguf.rs` from the metadata of a GGUF file; `fields.rs` reads
-//! single fields, `rotary.rs` rotary positions. The sizes are checked to be in range and to fit each other, so that the
-//! decoder divides and multiplies them without checks. The tensors are compared with the sizes before anything is
-//! allocated for them (`../weights.rs`).
+//! The submodule `hugging_face` reads the shape of a decoder from `config.json`, and `gguf` from the metadata of a GGUF
+//! file. `encoder` defines and reads the shape of an encoder, `rotary` that of rotary positions, and `fields` reads
+//! single fields.
+//!
+//! These modules check that the sizes are in range and fit each other, so that the decoder divides and multiplies them
+//! without further checks. `../weights.rs` compares the tensors with the sizes before it allocates memory for them.
 
 pub(crate) mod encoder;
 mod fields;
@@ -59,7 +61,8 @@ pub(crate) struct DecoderConfig {
     pub(crate) norm: NormKind,
     /// The constant that a normalisation adds to avoid a division by 0.
     pub(crate) epsilon: f64,
-    /// Whether the input of attention and of the feed-forward part is normalised, and not the sum of input and output.
+    /// Whether attention and the feed-forward part normalise their input; otherwise, the sum of their input and output
+    /// is normalised.
     pub(crate) norm_first: bool,
     /// Whether the last layer is followed by a normalisation.
     pub(crate) final_norm: bool,

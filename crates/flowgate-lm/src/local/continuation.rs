@@ -1,4 +1,4 @@
-//! Continues plain texts: implements [`ContinuationModel`] for local models.
+//! Implements [`ContinuationModel`] for local models: continues a plain text by its most probable tokens.
 
 use super::LocalModel;
 use super::decoder::Probe;
@@ -7,7 +7,7 @@ use crate::chat::Sampling;
 use crate::{BoxFuture, ContinuationEnd, ContinuationModel, Error};
 
 impl ContinuationModel for LocalModel {
-    /// Continues the prompt without a chat template, and so also where the model has none.
+    /// Continues the prompt as it is. No chat template is used, so the model needs none.
     fn continue_text<'a>(
         &'a self,
         prompt: &'a str,
@@ -18,12 +18,12 @@ impl ContinuationModel for LocalModel {
 }
 
 impl LocalModel {
-    /// Returns the continuation of a prompt: the most probable tokens, until a token that ends a text, the stop, or a
-    /// limit on tokens.
+    /// Returns the continuation of a prompt: the most probable tokens, one after the other, until a token that ends a
+    /// text, the stop text of `end`, or the limit on tokens of `end` or of the model.
     fn continuation(&self, prompt: &str, end: ContinuationEnd<'_>) -> Result<String, Error> {
         let tokens = self.tokenizer.encode(prompt)?.ids;
         if tokens.is_empty() {
-            return Err(Error::Unsupported("a continuation of an empty text; give a prompt"));
+            return Err(Error::Unsupported("the prompt is empty; give a text to continue"));
         }
         self.check_length(tokens.len().saturating_add(1))?;
         let limit = self.context().saturating_sub(tokens.len()).min(end.tokens);

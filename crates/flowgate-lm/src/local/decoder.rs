@@ -1,11 +1,12 @@
-//! Evaluates a decoder: computes hidden states and logits from tokens. `evaluation.rs`, `score.rs`, `inside.rs`,
+//! Defines [`Decoder`], which computes hidden states and logits from tokens. `evaluation.rs`, `score.rs`, `inside.rs`,
 //! `jacobian.rs` and `train.rs` evaluate texts with it.
 //!
-//! One decoder covers all architectures; [`DecoderConfig`] says how they differ. Its parts are in files of their own:
+//! One decoder covers all architectures; [`DecoderConfig`] says how they differ. The operations of a layer are in
 //! `attention.rs`, `feed_forward.rs`, `linear.rs` (matrices), `norm.rs` and `rotary.rs` (positions). A
-//! [`KeyValueCache`] holds the keys and values of earlier tokens, which later tokens read. Extending it returns a new
-//! cache, so that many continuations share the cache of their prefix. A [`Probe`] selects the intermediate values that
-//! the caller receives. [`BlockedTokens`] are regions that no other token reads.
+//! [`KeyValueCache`] (`cache.rs`) holds the keys and values of earlier tokens, which later tokens read. An evaluation
+//! returns a new cache instead of changing the earlier one, so that many continuations share the cache of their prefix.
+//! A [`Probe`] (`probe.rs`) selects the intermediate values that the caller receives. [`BlockedTokens`] (`blocked.rs`)
+//! are regions that no token outside them reads.
 
 mod attention;
 mod blocked;
@@ -67,7 +68,7 @@ struct DecoderLayer {
 impl Decoder {
     /// Reads the weights of a decoder of this shape. Fails if a tensor is missing or has another shape.
     pub(crate) fn load(config: DecoderConfig, weights: &Weights) -> std::result::Result<Self, LoadError> {
-        // The embedding may have another width (`outer`) than the layers. Matrices then map between the two.
+        // The width of the embedding (`outer`) may differ from that of the layers. Matrices then map between the two.
         let (width, outer) = (config.width, config.embedding_width);
         let projection = |role, rows, columns| {
             if width == outer { Ok(None) } else { Linear::load(weights, role, None, rows, columns).map(Some) }
@@ -128,7 +129,7 @@ impl Decoder {
         self.is_quantized
     }
 
-    /// Returns the device that has the weights, on which inputs must be as well.
+    /// Returns the device on which the weights are. Inputs must be on the same device.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
@@ -209,11 +210,11 @@ impl Decoder {
         Ok(x)
     }
 
-    /// Returns the mask that is added to attention scores, of shape (time, start + time). It is 0 where a token may
-    /// attend to itself or to an earlier token within the window, and minus infinity elsewhere. `start` is the number
-    /// of tokens in the cache, and `time` is the number of new tokens, which are the rows. A token of a blocked
-    /// region is excluded for all tokens outside of the region. `None` if all entries would be 0: without blocked
-    /// regions, a single new token may attend to all tokens before it.
+    /// Returns the mask that is added to attention scores, of shape (time, start + time), for `time` new tokens (the
+    /// rows) after `start` tokens in the cache. An entry is 0 if the token of its row may attend to the token of its
+    /// column: itself or an earlier token, within the window of the model, and not in a blocked region unless both
+    /// tokens are in the same one. All other entries are minus infinity. `None` if all entries would be 0: without
+    /// blocked regions, a single new token within the window may attend to all tokens before it.
     fn mask(&self, start: usize, time: usize, blocked: Option<&BlockedTokens>) -> Result<Option<Tensor>> {
         let reach = self.config.window.unwrap_or(usize::MAX);
         let total = start + time;
@@ -236,9 +237,9 @@ impl Decoder {
 }
 
 impl DecoderLayer {
-    /// Evaluates the layer for `x`, the hidden states of new tokens. The outputs of attention and of the feed-forward
-    /// part are each added to their input. If `norm_first` is true, this input is normalised before the part reads it;
-    /// otherwise the sum is normalised. Returns the hidden states, and the cache of the layer with the new tokens.
+    /// Evaluates the layer for `x`, the hidden states of new tokens. Attention and then the feed-forward part each add
+    /// their output to their input. If `norm_first` is true, each reads its input normalised; otherwise the sum is
+    /// normalised. Returns the hidden states, and the cache of the layer with the new tokens.
     fn forward(
         &self,
         x: &Tensor,

@@ -1,6 +1,6 @@
-//! Identifies a local model by what its files contain: [`ModelDigest`]. Two folders with the same name can have different
-//! weights, so whatever depends on the weights (recorded answers, manifests of measurements, a trained screener) is stored
-//! with this digest. The command line computes it.
+//! Defines [`ModelDigest`], which identifies a local model by the content of its files. Two folders with the same name
+//! can have different weights, so everything that depends on the weights (recorded answers, manifests of measurements,
+//! a trained screener) is stored with this digest. The command line computes it.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
@@ -13,8 +13,8 @@ use super::load_error::LoadError;
 use super::weights::safetensors::SafetensorsFolder;
 use super::{LocalModel, is_gguf};
 
-/// The files of a folder besides the weights on which the answers of the model depend. Those that the folder lacks do not
-/// count; [`LocalModel::load`] says which of them it needs.
+/// The files besides the weights on which the answers of a model depend. A folder may lack some of them, which the
+/// digest then leaves out; [`LocalModel::load`] fails if a file that it needs is missing.
 const DESCRIPTIONS: [&str; 5] = [
     "chat_template.jinja",
     "config.json",
@@ -29,15 +29,16 @@ const SHORT: usize = 16;
 /// How many bytes of a file are in memory at once.
 const BUFFER: usize = 1 << 20;
 
-/// The SHA-256 of the files of a model: configuration, tokenizer, chat template and weights, with their names and sizes.
+/// The SHA-256 of the files of a model: configuration, tokenizer, chat template and weights, with their names and
+/// sizes.
 ///
 /// Models with equal digests are the same model. The digest depends neither on the name of the folder nor on its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelDigest(String);
 
 impl ModelDigest {
-    /// Computes the digest of the model in a folder, or in a GGUF file, that [`LocalModel::load`] reads. Reads every file as
-    /// a stream, so that hardly any memory is needed.
+    /// Computes the digest of the model in a folder, or in a GGUF file, that [`LocalModel::load`] reads. Reads every
+    /// file as a stream, so that hardly any memory is needed.
     ///
     /// # Errors
     /// If a file cannot be read, or the weights of a folder are missing or malformed.
@@ -50,7 +51,7 @@ impl ModelDigest {
         Ok(hash.finish())
     }
 
-    /// Returns the digest of the model that ships with Flowgate, which is that of a folder with its files.
+    /// Returns the digest of the model that ships with Flowgate. It equals the digest of a folder with the same files.
     #[must_use]
     pub fn embedded() -> Self {
         let mut hash = ContentHash::default();
@@ -80,22 +81,23 @@ impl ModelDigest {
 
 /// Returns the files of a model in a folder, in a fixed order: the descriptions that exist, then the weights.
 fn folder_files(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    // If it is unknown whether a file exists, reading it gives the error.
+    // `try_exists` fails if the folder cannot be searched. The attempt to read the file then returns this error.
     let exists = |path: &PathBuf| path.try_exists().unwrap_or(true);
     let mut files: Vec<PathBuf> = DESCRIPTIONS.iter().map(|name| folder.join(name)).filter(exists).collect();
     files.extend_from_slice(SafetensorsFolder::open(folder)?.files());
     Ok(files)
 }
 
-/// Returns the files of a model in a GGUF file: a `tokenizer.json` next to it, which takes precedence over its own
-/// tokenizer, and the file itself.
+/// Returns the files of a model in a GGUF file: the `tokenizer.json` in the same folder, if there is one, which takes
+/// precedence over the tokenizer in the GGUF file, and the GGUF file itself.
 fn gguf_files(path: &Path) -> Vec<PathBuf> {
     let tokenizer = path.with_file_name("tokenizer.json");
     let has_tokenizer = tokenizer.try_exists().unwrap_or(true);
     has_tokenizer.then_some(tokenizer).into_iter().chain([path.to_owned()]).collect()
 }
 
-/// The hash of several files, each preceded by its name and its size, so that no two lists of files give the same bytes.
+/// The hash of several files. The name and the size of each file are hashed before its content, so that no two lists of
+/// files give the same bytes.
 #[derive(Default)]
 struct ContentHash(Sha256);
 
@@ -107,7 +109,8 @@ impl ContentHash {
         self.0.update(size.to_be_bytes());
     }
 
-    /// Adds a file. It is read up to the size that it had at the beginning, so that the reading ends even if the file grows.
+    /// Adds a file. The file is read up to the size that it has when it is opened, so that the reading ends even if the
+    /// file grows.
     fn add_file(&mut self, path: &Path) -> Result<(), LoadError> {
         let (file, size) = file::open(path)?;
         self.begin(&path.file_name().unwrap_or_default().to_string_lossy(), size);

@@ -1,9 +1,10 @@
-//! Evaluates encoders for sequence classification: [`Encoder`]. Every token attends to all tokens of the text, or in some
-//! layers of ModernBERT to those near it, and one vector of the result gives a score for each label. `text_labels.rs` uses
-//! it.
+//! Defines [`Encoder`], a model for sequence classification: it reads a text and gives each label a score.
+//! `text_labels.rs` loads and evaluates encoders.
 //!
-//! The names of the tensors are those of `transformers`. Texts are evaluated one at a time, and the queries in pieces, so
-//! that the matrices of attention of a long text stay small.
+//! In an encoder, every token attends to all tokens of the text, or in some layers of ModernBERT to those near the
+//! token. The classifier reads the vector of the first token, or the mean of all. The names of the tensors are those of
+//! `transformers`. Texts are evaluated one at a time, and the queries of a text in pieces, so that the matrices of
+//! attention of a long text stay small.
 
 use candle_core::{D, Device, IndexOp as _, Result, Tensor};
 use candle_nn::{ops, rotary_emb};
@@ -23,7 +24,8 @@ pub(super) struct Encoder {
     device: Device,
     /// The vector of each token, as a row.
     embedding: Tensor,
-    /// The vectors of the positions and of the first segment, which BERT adds to each token.
+    /// For each position, the vector that BERT adds to the token there: that of the position plus that of the first
+    /// segment.
     positions: Option<Tensor>,
     embedding_norm: Norm,
     layers: Vec<Layer>,
@@ -37,8 +39,8 @@ pub(super) struct Encoder {
 struct Layer {
     attention: Attention,
     feed_forward: FeedForward,
-    /// The normalisation of attention: of its input in ModernBERT, whose first layer has none, and of the sum of input and
-    /// output in BERT.
+    /// The normalisation of attention. ModernBERT normalises the input of attention, except in the first layer; BERT
+    /// normalises the sum of input and output.
     attention_norm: Option<Norm>,
     feed_forward_norm: Norm,
     is_norm_first: bool,
@@ -55,7 +57,7 @@ struct Attention {
     piece: usize,
     /// The base of the rotary frequencies, if positions are rotations.
     rotary: Option<f64>,
-    /// How far a token attends to both sides, if that is limited.
+    /// The greatest distance at which a token attends to another; `None` without a limit.
     reach: Option<usize>,
 }
 
@@ -69,14 +71,14 @@ struct FeedForward {
     is_gated: bool,
 }
 
-/// What maps the vectors of a text to a score for each label.
+/// The layers that map the vectors of a text to a score for each label.
 #[derive(Debug)]
 struct Classifier {
     hidden: Dense,
     activation: HiddenActivation,
     norm: Option<Norm>,
     output: Dense,
-    /// Whether the mean of all tokens is classified, and not the first token.
+    /// Whether the classifier reads the mean of all tokens instead of the first token.
     is_mean_pooled: bool,
 }
 
@@ -102,7 +104,7 @@ struct Norm {
     epsilon: f32,
 }
 
-/// The tensors of a folder.
+/// Reads the tensors of a folder onto a device.
 struct Tensors<'a> {
     folder: &'a SafetensorsFolder,
     device: &'a Device,
@@ -123,7 +125,7 @@ impl Tensors<'_> {
         Ok(Dense { matrix, bias })
     }
 
-    /// Reads a normalisation. Without a bias, the bias is 0.
+    /// Reads a normalisation of vectors with `width` entries. Without `has_bias`, the bias is 0.
     fn norm(&self, name: &str, width: usize, has_bias: bool) -> Loaded<Norm> {
         let weight = self.get(&format!("{name}.weight"), &[width])?;
         let bias = if has_bias {
@@ -163,14 +165,16 @@ fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
 }
 
 impl Attention {
-    /// Returns what each token reads from the text; `x` has a row for each token.
+    /// Computes attention for the rows of `x`, the vectors of the tokens. Returns the output of attention for each
+    /// token, which the layer adds to its input.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (time, width) = x.dims2()?;
         let head_width = width / self.heads;
         let mut parts = Vec::with_capacity(3);
         for input in &self.inputs {
             let all = input.forward(x)?;
-            // One matrix can give queries, keys and values side by side.
+            // BERT has one matrix each for queries, keys and values. ModernBERT has one matrix for all three, whose
+            // result contains them side by side.
             for start in (0..all.dim(1)?).step_by(width) {
                 let part = all.narrow(1, start, width)?;
                 parts.push(part.reshape((time, self.heads, head_width))?.transpose(0, 1)?.contiguous()?);
@@ -190,6 +194,7 @@ impl Attention {
         #[expect(clippy::cast_precision_loss, reason = "widths are small")]
         let scale = 1.0 / (head_width as f64).sqrt();
         let mut read = Vec::new();
+        // The queries attend in pieces, to bound the size of the matrix of scores.
         for start in (0..time).step_by(self.piece) {
             let rows = self.piece.min(time - start);
             let mut scores = (queries.narrow(1, start, rows)?.contiguous()?.matmul(&keys)? * scale)?;
@@ -229,6 +234,8 @@ fn window(start: usize, rows: usize, time: usize, reach: usize, device: &Device)
 }
 
 impl FeedForward {
+    /// Maps each row of `x`, the vector of a token. In a gated model, the projection `up` gives two halves: the first
+    /// is activated, and multiplied with the second.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let up = self.up.forward(x)?;
         let inner = if self.is_gated {
@@ -243,6 +250,9 @@ impl FeedForward {
 }
 
 impl Layer {
+    /// Evaluates the layer for the rows of `x`, the vectors of the tokens. Attention and then the feed-forward part
+    /// each add their output to their input. ModernBERT (`is_norm_first`) normalises the input of each part, BERT the
+    /// sum.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let normed =
             |norm: Option<&Norm>, x: &Tensor| norm.map_or_else(|| Ok(x.clone()), |norm| norm.forward(x));
@@ -272,6 +282,7 @@ impl Encoder {
         }
     }
 
+    /// Reads an encoder of the family BERT, with the names of tensors of `transformers`.
     fn load_bert(
         config: &EncoderConfig,
         shape: &BertShape,
@@ -284,7 +295,7 @@ impl Encoder {
             .get(&format!("{embeddings}.position_embeddings.weight"), &[shape.position_rows, width])?;
         let segments =
             tensors.get(&format!("{embeddings}.token_type_embeddings.weight"), &[shape.segments, width])?;
-        // All tokens are in the first segment.
+        // All tokens are in the first segment, so its vector is added to each position.
         let positions = segments
             .i(0)
             .and_then(|first| {
@@ -343,6 +354,7 @@ impl Encoder {
         })
     }
 
+    /// Reads an encoder of the family ModernBERT, with the names of tensors of `transformers`.
     fn load_modern(
         config: &EncoderConfig,
         shape: &ModernShape,
@@ -410,8 +422,8 @@ impl Encoder {
         self
     }
 
-    /// Returns the score of each label for a text of these tokens, of which there must be at least one and at most as many
-    /// as the model reads.
+    /// Returns the score of each label for a text of these tokens. There must be at least one token, and at most
+    /// `context` of the configuration.
     pub(super) fn scores(&self, tokens: &[u32]) -> Result<Vec<f32>> {
         let ids = Tensor::new(tokens, &self.device)?;
         let mut x = self.embedding.index_select(&ids, 0)?;

@@ -1,9 +1,9 @@
-//! Evaluates long texts in pieces, up to the length that the model reads, and caches recent prompts. `generate.rs`,
+//! Evaluates long texts in pieces, and owns the caches of recent prompts ([`RecentPrompts`]). `generate.rs`,
 //! `continuation.rs`, `score.rs` and `inside.rs` evaluate their texts with this module.
 //!
-//! Each piece ends at a multiple of [`PIECE`] tokens, or at the end of the text. The part of an earlier prompt that a
-//! prompt reuses is a whole number of pieces, so that all matrix products have the same shapes as without reuse, and
-//! the same results.
+//! Each piece ends at a multiple of [`PIECE`] tokens, or at the end of the text. A prompt that begins like an earlier
+//! one reuses the evaluation of a whole number of pieces, so that all matrix products have the same shapes as without
+//! reuse, and the same results.
 
 use candle_core::{D, Tensor};
 
@@ -20,7 +20,7 @@ const RECENT_PROMPTS: usize = 4;
 /// The most tokens of all cached prompts together.
 const RECENT_TOKENS: usize = 1 << 14;
 
-/// Converts an error of candle. Only its first line is used; a backtrace may follow it.
+/// Converts an error of candle. Only the first line of its text is used, since a backtrace may follow.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(super) fn failed(error: candle_core::Error) -> Error {
     let text = error.to_string();
@@ -33,7 +33,7 @@ pub(super) struct RecentPrompts(Vec<(Vec<u32>, KeyValueCache)>);
 
 impl RecentPrompts {
     /// Returns the cache of the longest beginning that `tokens` shares with a recent prompt, rounded down to a whole
-    /// number of pieces; empty if there is none.
+    /// number of pieces; an empty cache if no recent prompt shares a piece.
     fn find(&self, tokens: &[u32]) -> candle_core::Result<KeyValueCache> {
         let shared_pieces = |(prompt, cache): &(Vec<u32>, KeyValueCache)| {
             (common_length(prompt, tokens) / PIECE * PIECE, cache.clone())
@@ -75,8 +75,8 @@ impl LocalModel {
     }
 
     /// Evaluates `tokens`, which follow the tokens of `cache`, and returns the cache extended by them. The tokens are
-    /// evaluated in pieces that end at multiples of [`PIECE`]. This bounds the memory. It also gives the products of
-    /// matrices the same shapes, and so the same results, whether or not the beginning came from a cache.
+    /// evaluated in pieces that end at multiples of [`PIECE`]. Pieces bound the memory. They also give matrix products
+    /// the same shapes, and so the same results, whether or not the beginning of the text came from a cache.
     pub(super) fn extend(&self, cache: KeyValueCache, tokens: &[u32]) -> Result<KeyValueCache, Error> {
         self.extend_blocking(cache, tokens, None)
     }
@@ -93,7 +93,7 @@ impl LocalModel {
         let mut remaining = tokens;
         while !remaining.is_empty() {
             let (piece, rest) = remaining.split_at(remaining.len().min(PIECE - cache.len() % PIECE));
-            // Only the cache is used, and not the hidden states.
+            // `evaluate` also returns the hidden states, which are not needed here.
             cache = self.evaluate(piece, &cache, &mut Probe::blocking(blocked))?.1;
             remaining = rest;
         }
@@ -112,8 +112,9 @@ impl LocalModel {
         self.decoder.forward(&row, cache, probe).map_err(failed)
     }
 
-    /// Evaluates a prompt, except for the longest beginning that it shares with a recent prompt, and adds the prompt to
-    /// the recent ones. Returns the cache of all its tokens, and the logits after the last one.
+    /// Evaluates a prompt, and adds it to the recent prompts. The longest beginning that the prompt shares with a
+    /// recent one is not evaluated again. Returns the cache of all tokens of the prompt, and the logits after the last
+    /// token.
     pub(super) fn evaluate_prompt(&self, tokens: &[u32]) -> Result<(KeyValueCache, Vec<f32>), Error> {
         // The last piece is evaluated in any case, for its logits.
         let last = tokens.len().saturating_sub(1) / PIECE * PIECE;
@@ -130,9 +131,9 @@ impl LocalModel {
         Ok((cache, logits))
     }
 
-    /// Evaluates the prompt of a chat with blocked regions. Returns the cache of all its tokens, and the logits after
-    /// the last one. Recent prompts are neither used nor stored, since an evaluation with blocked regions differs from
-    /// one without.
+    /// Evaluates the prompt of a chat with blocked regions. Returns the cache of all tokens of the prompt, and the
+    /// logits after the last token. Recent prompts are neither used nor stored, since blocked regions change the
+    /// evaluation.
     pub(super) fn evaluate_blocking(
         &self,
         tokens: &[u32],
@@ -145,8 +146,8 @@ impl LocalModel {
         Ok((cache, self.last_logits(&hidden)?))
     }
 
-    /// Returns the logits from which the next token of a text is chosen. `hidden` are the hidden states of its last
-    /// tokens, of shape (1, tokens, width).
+    /// Returns the logits from which the next token of a text is chosen. `hidden` are the hidden states of the last
+    /// tokens of the text, of shape (1, tokens, width).
     pub(super) fn last_logits(&self, hidden: &Tensor) -> Result<Vec<f32>, Error> {
         let last = |hidden: &Tensor| {
             let row = hidden.narrow(1, hidden.dim(1)? - 1, 1)?;

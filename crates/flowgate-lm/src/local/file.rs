@@ -1,5 +1,5 @@
-//! Reads files of a model with a limit on their size, so that no file can exhaust the memory. Everything that loads a
-//! model uses this module.
+//! Reads the files of a model with a limit on their size, so that no file can exhaust the memory. All modules that load
+//! a model open their files with this module.
 
 use std::fs::File;
 use std::io::Read;
@@ -36,7 +36,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
         return Err(LoadError::new(
             path,
             format!(
-                "the file has {size} bytes, more than the limit of {limit}; check that it is the right file"
+                "the file has {size} bytes, more than the limit of {limit} bytes; check that it is the right file"
             ),
         ));
     }
@@ -60,6 +60,6 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LoadError
 
 /// Reads a JSON file; `None` if it does not exist.
 pub(crate) fn read_optional_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LoadError> {
-    // If it is unknown whether the file exists, reading it gives the error.
+    // `try_exists` fails if the folder cannot be searched. The attempt to read the file then returns this error.
     if path.try_exists().unwrap_or(true) { read_json(path).map(Some) } else { Ok(None) }
 }

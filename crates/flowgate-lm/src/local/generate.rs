@@ -1,5 +1,6 @@
-//! Generates the next message of a chat: implements [`ChatModel`] for local models. The prompt comes from the chat
-//! template, and the tool calls are found in the generated text.
+//! Implements [`ChatModel`] and [`BlockingModel`] for local models: generates the next message of a chat. `template.rs`
+//! renders the chat as a prompt, `sampler.rs` chooses the tokens, and `tool_calls.rs` finds the tool calls in the
+//! generated text.
 
 use super::LocalModel;
 use super::blocking::render_blocking;
@@ -40,13 +41,13 @@ impl BlockingModel for LocalModel {
 }
 
 impl LocalModel {
-    /// Generates the next message of a chat: tokens after its prompt, until an end token, a stop sequence or the limit
-    /// on tokens is reached. Passes text to the listener as soon as no stop sequence or call can begin in it, and the
-    /// calls at the end. No token outside a blocked text reads a token inside it.
+    /// Generates the next message of a chat: tokens after the prompt, until an end token, a stop sequence or the limit
+    /// on tokens. Passes a piece of text to the listener as soon as it cannot be the beginning of a stop sequence or of
+    /// a call. Passes the calls at the end. No token outside a text of `blocked` reads a token inside this text.
     ///
     /// # Errors
-    /// If the model has no chat template, or the request requires a tool call or a form of the text. Also if
-    /// the prompt is too long, a blocked text cannot be located, the evaluation fails, or the listener cancels.
+    /// If the model has no chat template, if the request requires a tool call or a form of the text, if the prompt is
+    /// too long, if a blocked text cannot be located, if the evaluation fails, or if the listener cancels.
     async fn generate(
         &self,
         request: &Request,
@@ -58,18 +59,18 @@ impl LocalModel {
             ToolChoice::None => &[],
             ToolChoice::Any | ToolChoice::Tool(_) => {
                 return Err(Error::Unsupported(
-                    "a required tool call; let the model decide whether it calls a tool",
+                    "a local model cannot be forced to call a tool; let the model decide whether it calls a tool",
                 ));
             }
         };
         if request.format.is_some() {
-            return Err(Error::Unsupported("structured output; describe the form of the text in a message"));
+            return Err(Error::Unsupported(
+                "a local model has no structured output; describe the form of the text in a message",
+            ));
         }
         let template = self.template.as_ref();
-        let prompt = template.ok_or(Error::Unsupported(
-            "answers to chats, since it has no chat template; use a model for chats",
-        ))?;
-        // Evaluate the prompt. Blocked texts need other tokens and a mask.
+        let prompt = template.ok_or(Error::Unsupported("it has no chat template; use a model for chats"))?;
+        // Evaluate the prompt. With blocked texts, the prompt is divided into tokens differently, and a mask is needed.
         let (prompt, blocked) = if blocked.is_empty() {
             (self.prompt_tokens(prompt, &request.messages, tools)?, None)
         } else {
@@ -86,7 +87,8 @@ impl LocalModel {
         let room = self.context().saturating_sub(prompt.len());
         let limit =
             sampling.max_tokens.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(room).min(room);
-        // How many bytes at the end of the text may be the beginning of a stop sequence: one less than the longest has.
+        // The most bytes at the end of the text that may be the beginning of a stop sequence: the length of the longest
+        // one minus 1.
         let held_back = sampling.stop.iter().map(String::len).max().unwrap_or(0).saturating_sub(1);
         let mut sampler = Sampler::new(sampling);
         let mut filter = CallFilter::new(tools);
@@ -121,7 +123,7 @@ impl LocalModel {
                 logits = self.last_logits(&hidden)?;
             }
         };
-        // What was held back is text after all, or the calls.
+        // The generated text that was not passed on yet is either text or calls.
         let (rest, calls) = filter.finish(tools, earlier_calls(&request.messages));
         send_text(&rest, &mut text, listener)?;
         for (index, call) in calls.iter().enumerate() {
@@ -148,14 +150,15 @@ impl LocalModel {
         tools: &[ToolSpec],
     ) -> Result<Vec<u32>, Error> {
         let prompt = template.render(messages, tools)?;
-        // The template writes special tokens itself, such as the one that begins a text, so none are added.
+        // The template writes special tokens itself, such as the token that begins a text. The tokenizer adds none.
         let tokens = self.tokenizer.encode_written_out(&prompt)?.ids;
         self.check_prompt(&tokens)?;
         Ok(tokens)
     }
 
-    /// Returns the tokens of the prompt for a chat, as [`prompt_tokens`](Self::prompt_tokens) does, and the regions
-    /// of the blocked texts in them.
+    /// Returns the tokens of the prompt for a chat, and the regions of the blocked texts among these tokens. Fails as
+    /// [`prompt_tokens`](Self::prompt_tokens) does, or if a blocked text cannot be located. Each piece of the prompt is
+    /// converted to tokens separately, so that no token contains a part of a blocked text and other text.
     pub(super) fn blocking_prompt(
         &self,
         template: &ChatTemplate,
@@ -202,7 +205,7 @@ fn send_text(piece: &str, text: &mut String, listener: &mut dyn Listener) -> Res
     if piece.is_empty() { Ok(()) } else { send(Delta::Text(piece), listener) }
 }
 
-/// Passes a piece to the listener. Fails if the listener cancels.
+/// Passes a piece of the message to the listener. Fails if the listener cancels.
 fn send(delta: Delta<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
     if listener.on_delta(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) }
 }

@@ -1,16 +1,17 @@
-//! Computes hidden states, and attention with its gradients: implements [`HiddenStateModel`] and [`AttentionModel`] for
-//! local models.
+//! Implements [`HiddenStateModel`] and [`AttentionModel`] for local models: computes hidden states, and attention with
+//! its gradients. The screener *attention* of `flowgate_guard` computes from attention and gradients which regions of a
+//! chat the next step depends on.
 //!
 //! A request for attention has a prompt and a continuation. The *loss* ([`AttentionLoss`]) measures how improbable the
-//! model finds the tokens of the continuation. Its gradient with respect to the attention shows how much these tokens
-//! depend on each entry of the attention; the screener *attention* of `flowgate_guard` reads from both which regions of
-//! a chat the next step depends on. candle returns gradients only for variables. A variable, a tensor of zeros, is
-//! therefore added to the attention of each layer: its gradient equals that of the attention.
+//! model finds the tokens of the continuation. The gradient of the loss with respect to the attention shows how much
+//! these tokens depend on each entry of the attention. candle returns gradients only for variables, which the attention
+//! is not. Therefore a variable with zeros is added to the attention of each layer: the gradient with respect to this
+//! variable equals that with respect to the attention.
 //!
-//! Only the evaluation of the tokens that generate the continuation has such variables: the last token of the prompt,
-//! and the tokens of the continuation except the last one. The attention of a token affects only this token and later
-//! ones, so the tokens before these are evaluated without a graph of gradients. Memory therefore grows with the product
-//! of the lengths of prompt and continuation, not with the square of the whole length.
+//! Gradients are needed only for the tokens that generate the continuation: the last token of the prompt, and the
+//! tokens of the continuation except the last one. All tokens before them are evaluated without a graph of gradients.
+//! Memory therefore grows with the product of the lengths of prompt and continuation, not with the square of the whole
+//! length.
 
 use candle_core::{D, DType, IndexOp, Tensor, Var};
 
@@ -34,7 +35,7 @@ impl HiddenStateModel for LocalModel {
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
             return Err(Error::Unsupported(
-                "hidden states of this layer, since the model has fewer layers; name a lower layer",
+                "it has fewer layers than the number of the requested layer; name a lower layer",
             ));
         }
         let text = self.tokenizer.encode(text)?;
@@ -60,7 +61,7 @@ impl AttentionModel for LocalModel {
     fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error> {
         if self.decoder.is_quantized() {
             return Err(Error::Unsupported(
-                "gradients of quantised weights; load the model from safetensors",
+                "quantised weights have no gradients; load the model from safetensors",
             ));
         }
         let prefix = request.prefix.map_or("", Prefix::text);
@@ -69,9 +70,7 @@ impl AttentionModel for LocalModel {
         self.check_length(pair.text.ids.len())?;
         let (before, targets) = pair.text.ids.split_at(pair.boundary);
         if before.is_empty() || targets.is_empty() {
-            return Err(Error::Unsupported(
-                "attention without a prompt or without a continuation; give both",
-            ));
+            return Err(Error::Unsupported("the prompt or the continuation has no tokens; give both"));
         }
         // The first input, with the index `first`, is the last token of the prompt: it generates the first token of the
         // continuation. Each of the `steps` inputs generates one token of the continuation.
@@ -83,7 +82,7 @@ impl AttentionModel for LocalModel {
             [layers, heads, steps, first + steps].iter().try_fold(1_usize, |a, &b| a.checked_mul(b));
         if entries.is_none_or(|entries| entries > MAX_ENTRIES) {
             return Err(Error::Failed(format!(
-                "the attention matrix of {steps} by {} tokens is too large; split the continuation into shorter parts",
+                "the attention matrices of {steps} by {} tokens do not fit into memory; split the continuation into shorter parts",
                 first + steps
             )));
         }
@@ -124,8 +123,8 @@ pub(super) fn attention_and_gradients(
     let config = decoder.config();
     let device = decoder.device();
     let shape = (1, config.heads, inputs.len(), cache.len() + inputs.len());
-    // Zeros are added to the attention of each layer: the gradient with respect to them is that with respect to the
-    // attention, which is no variable itself.
+    // A variable with zeros is added to the attention of each layer: the gradient with respect to the zeros equals that
+    // with respect to the attention, which is not a variable.
     let zeros: Vec<Var> =
         (0..config.layers).map(|_| Var::zeros(shape, DType::F32, device)).collect::<Result<_, _>>()?;
     let added: Vec<Tensor> = zeros.iter().map(|zero| zero.as_tensor().clone()).collect();
@@ -153,9 +152,9 @@ pub(super) fn attention_and_gradients(
     Ok((weights, slopes))
 }
 
-/// Evaluates `inputs` after the tokens of `cache`, and returns the loss of `targets`, the tokens after each input, as a
-/// tensor that has a gradient. `loss` selects which loss: the sum over the targets of their negative log-probabilities
-/// or of their margins.
+/// Evaluates `inputs`, which follow the tokens of `cache`, and returns the loss as a tensor that has a gradient. The
+/// loss is a sum over `targets`, the tokens after each input: of their negative log-probabilities or of their margins,
+/// as `loss` selects.
 fn continuation_loss(
     decoder: &Decoder,
     inputs: &[u32],
@@ -186,8 +185,9 @@ fn continuation_loss(
 /// (targets, vocabulary): row `i` predicts `targets[i]`.
 pub(super) fn token_losses(logits: &Tensor, targets: &Tensor) -> candle_core::Result<Tensor> {
     let chosen = logits.gather(&targets.unsqueeze(1)?, D::Minus1)?.squeeze(1)?;
-    // The logarithm of the sum of exponentials. The highest logit is subtracted before, so that the exponentials stay
-    // small, and added again. As the result does not depend on it, it can be a constant without a gradient.
+    // The logarithm of the sum of exponentials. The highest logit is subtracted first, so that no exponential
+    // overflows, and added to the result. The result does not depend on the subtracted number, so this number needs no
+    // gradient.
     let highest = logits.detach().max_keepdim(D::Minus1)?;
     let sum = logits.broadcast_sub(&highest)?.exp()?.sum(D::Minus1)?;
     (sum.log()? + highest.squeeze(1)?)? - chosen

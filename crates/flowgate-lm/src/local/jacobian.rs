@@ -1,7 +1,8 @@
 //! Implements [`JacobianModel`] for local models: estimates how much an output can reveal of each token of its prompt.
 //!
-//! A tensor of zeros is added to the embeddings of all tokens; candle returns the gradient with respect to it. The
-//! whole text is evaluated at once, with a graph of gradients, so memory grows with the square of its length.
+//! candle returns gradients only for variables. Therefore a variable with zeros is added to the embeddings of all
+//! tokens: the gradient with respect to it equals that with respect to the embeddings. The whole text is evaluated at
+//! once, with a graph of gradients, so memory grows with the square of its length. `crate::jacobian` derives the bound.
 
 use candle_core::{D, DType, Result, Tensor, Var};
 use candle_nn::ops;
@@ -18,25 +19,28 @@ const MAX_ENTRIES: usize = 1 << 27;
 const MAX_PROJECTIONS: usize = 256;
 
 impl JacobianModel for LocalModel {
-    /// Evaluates the whole text at once, and estimates the bounds by random projections. Fails also for quantised
-    /// weights, which have no gradients, and if the evaluation would take too much memory.
+    /// Evaluates the whole text at once, and estimates the bounds by random projections. Also fails for quantised
+    /// weights, which have no gradients, for a number of projections that is not from 1 to 256, and if the evaluation
+    /// would take too much memory.
     fn information_bounds(
         &self,
         request: &JacobianRequest<'_>,
     ) -> std::result::Result<InformationBounds, Error> {
         if self.decoder.is_quantized() {
             return Err(Error::Unsupported(
-                "gradients of quantised weights; load the model from safetensors",
+                "quantised weights have no gradients; load the model from safetensors",
             ));
         }
         if request.projections == 0 || request.projections > MAX_PROJECTIONS {
-            return Err(Error::Unsupported("this number of projections; use a number from 1 to 256"));
+            return Err(Error::Unsupported(
+                "the number of projections is not from 1 to 256; use such a number",
+            ));
         }
         let pair = self.tokenizer.encode_pair(request.prompt, request.continuation)?;
         self.check_length(pair.text.ids.len())?;
         let steps = pair.text.ids.len() - pair.boundary;
         if pair.boundary == 0 || steps == 0 {
-            return Err(Error::Unsupported("bounds without a prompt or without an output; give both"));
+            return Err(Error::Unsupported("the prompt or the output has no tokens; give both"));
         }
         // The last token of the output is no input, since it generates no further token.
         let inputs = pair.text.ids.split_last().map_or(&[] as &[u32], |(_, inputs)| inputs);
@@ -47,7 +51,7 @@ impl JacobianModel for LocalModel {
         if entries.is_none_or(|entries| entries > MAX_ENTRIES) {
             let tokens = inputs.len();
             return Err(Error::Failed(format!(
-                "the text of {tokens} tokens is too long for gradients; shorten it"
+                "the text has {tokens} tokens, too many to compute their gradients in memory; shorten the text"
             )));
         }
         // The gradients of all projections are in memory at the same time as well.
@@ -55,7 +59,7 @@ impl JacobianModel for LocalModel {
         let gradients = gradients.iter().try_fold(1_usize, |product, factor| product.checked_mul(*factor));
         if gradients.is_none_or(|entries| entries > MAX_ENTRIES) {
             return Err(Error::Failed(format!(
-                "{} projections of a text of {} tokens are too many; use fewer",
+                "the gradients of {} projections for a text of {} tokens do not fit into memory; use fewer projections",
                 request.projections,
                 inputs.len()
             )));
@@ -69,7 +73,7 @@ impl JacobianModel for LocalModel {
                     .to_owned(),
             ));
         }
-        // The tokens of the output are inputs as well, but no part of the prompt.
+        // The inputs also contain tokens of the output, which are not part of the prompt. They are cut off.
         bounds.truncate(pair.boundary);
         let mut tokens = pair.text.spans;
         tokens.truncate(pair.boundary);
@@ -78,10 +82,10 @@ impl JacobianModel for LocalModel {
     }
 }
 
-/// Estimates for each input token how much the output reveals about it at most, in nats. Uses `projections` random
+/// Estimates for each input token the most that the output reveals about it, in nats. Uses `projections` random
 /// projections, which `seed` determines. The last `steps` inputs generate the tokens of the output. Also returns for
-/// each token the matrix of the inner products of its gradients, scaled so that its diagonal has the sum of twice the
-/// bound.
+/// each token the matrix of the inner products of its gradients, row by row, scaled so that the trace of the matrix is
+/// twice the bound.
 pub(super) fn token_bounds(
     decoder: &Decoder,
     inputs: &[u32],
@@ -93,7 +97,7 @@ pub(super) fn token_bounds(
     let mut probe = Probe {
         kernels: Kernels::Differentiable,
         added_to_embedding: Some(added.as_tensor()),
-        // The embeddings of the tokens.
+        // The probe collects the embeddings of the tokens, which count as layer 0.
         hidden_layer: Some(0),
         ..Probe::default()
     };
@@ -109,8 +113,8 @@ pub(super) fn token_bounds(
             ));
         }
     };
-    // Each projection is a random direction of the output, and its gradient is one sample of the influence of the
-    // inputs.
+    // Each projection is a random direction in the space of the logits. Its gradient is one sample of how much the
+    // inputs influence the output.
     let probabilities = ops::softmax(&logits.detach(), D::Minus1)?;
     let roots = probabilities.sqrt()?;
     let mut random = SplitMix::new(seed);
@@ -132,8 +136,8 @@ pub(super) fn token_bounds(
     // For each token a matrix with a row for each projection, and the inner products of these rows.
     let found = Tensor::stack(&found, 1)?;
     let products = found.matmul(&found.transpose(1, 2)?)?.flatten_from(1)?.to_vec2::<f32>()?;
-    // The bound is half the variance times the expected squared length of the gradient, of which the diagonal has one
-    // sample for each projection (`jacobian.rs` of this crate derives it).
+    // The bound is half the variance times the expected squared length of the gradient (`jacobian.rs` of this crate
+    // derives it). The diagonal of the products has one sample of this length for each projection.
     #[expect(clippy::cast_precision_loss, reason = "projections are few")]
     let scale = variance / projections as f64;
     let products: Vec<Vec<f64>> =
@@ -142,7 +146,7 @@ pub(super) fn token_bounds(
     Ok((bounds, products))
 }
 
-/// Returns a tensor of random signs, 1 and -1, of this shape, on the device of the tensor `like`.
+/// Returns a matrix of random signs, 1 and -1, with `rows` rows and `columns` columns, on the device of `like`.
 fn random_signs(random: &mut SplitMix, (rows, columns): (usize, usize), like: &Tensor) -> Result<Tensor> {
     let count = rows * columns;
     // Each random number gives 64 signs, so there can be up to 63 too many, which are cut off.

@@ -1,11 +1,11 @@
-//! Defines [`LoadError`], the error of a model that cannot be loaded or saved. It names the file and the problem in
-//! one line, and how to solve the problem where that is known. All code that reads the files of a local model returns
-//! it.
+//! Defines [`LoadError`], the error of a model that cannot be loaded or saved. The error names the file, the problem
+//! and, where it is known, what to do about it, all in one line. All code that reads or writes the files of a local
+//! model returns this error.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why a local model cannot be loaded or saved: a file, what is wrong with it, and what to do.
+/// Why a local model cannot be loaded or saved: a file, the problem, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
     file: PathBuf,

@@ -1,6 +1,6 @@
-//! Chooses the next token of a generated text: [`Sampler`], which `generate.rs` uses. It reads the logits, the numbers
-//! in which the model states how probable each token of the vocabulary is. `train`, `classifier.rs` and `jacobian.rs`
-//! use its generator of random numbers, [`SplitMix`].
+//! Defines [`Sampler`], which chooses the next token of a generated text from the logits, and [`SplitMix`], a generator
+//! of random numbers. `generate.rs` and `continuation.rs` use the sampler. The trainer, `classifier.rs` and
+//! `jacobian.rs` use the generator.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -18,9 +18,9 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler with the parameters of a request. Without a temperature, it always selects the most probable
-    /// token; without a seed, it draws with a random one. A negative temperature counts as 0. Without `top_p`, it draws
-    /// from all tokens.
+    /// Creates a sampler with the parameters of a request. Without a temperature, or with a negative one, the sampler
+    /// always selects the most probable token. Without a seed, it uses a random seed. Without `top_p`, it draws from
+    /// all tokens.
     pub(super) fn new(sampling: &Sampling) -> Self {
         Self {
             temperature: sampling.temperature.unwrap_or(0.0).max(0.0),
@@ -30,9 +30,9 @@ impl Sampler {
         }
     }
 
-    /// Returns the next token, where `logits` has one entry for each token of the vocabulary. At temperature 0, it is
-    /// the most probable token. Otherwise it is drawn from the smallest set of the most probable tokens that has the
-    /// share `top_p` of the probability.
+    /// Returns the next token. `logits` has one entry for each token of the vocabulary. At temperature 0, the result is
+    /// the most probable token. Otherwise it is drawn from the smallest set of the most probable tokens that together
+    /// have the share `top_p` of the probability.
     ///
     /// # Errors
     /// If no logit is a number.

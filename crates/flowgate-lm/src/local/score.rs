@@ -1,6 +1,7 @@
-//! Scores continuations: implements [`ScoringModel`] for local models. Continuations are evaluated in batches, from the
-//! caches of their prefixes. The evaluation of a continuation stops when the sum of its log-probabilities falls below
-//! the bound of the request: the caller needs no exact score then.
+//! Implements [`ScoringModel`] for local models: computes the log-probability of each token of a given continuation.
+//! Continuations are evaluated in batches, from the caches of their prefixes. The evaluation of a continuation stops
+//! when the sum of its log-probabilities falls below the bound of the request, since the caller then needs no exact
+//! score.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use super::evaluation::{PIECE, common_length, failed};
 use super::tokenizer::TokenizedPair;
 use crate::{BoxFuture, Error, Prefix, Score, ScoreRequest, ScoredToken, ScoringModel};
 
-/// The most tokens of a batch. Those of the common prefix count for each row, since each row gets its own copy of the
-/// cache.
+/// The most tokens of a batch. The tokens of a common prefix count for each row, since each row gets its own copy of
+/// the cache.
 const BATCH_TOKENS: usize = 1 << 13;
-/// How many columns of a batch are evaluated between two comparisons of the sums with the bounds.
+/// How many columns of a batch are evaluated before the sums are compared with the bounds again.
 const BOUNDED_PIECE: usize = 16;
 
 /// The evaluation of a prefix. The model stores it in the [`Prefix`] that it returns.
@@ -37,9 +38,9 @@ impl ScoringModel for LocalModel {
         Box::pin(async move { self.score_all(requests) })
     }
 
-    /// Evaluates the text of `parent` followed by `text`, and stores the cache in the new prefix. A text that begins
-    /// with the prefix reuses this cache for the tokens that both begin with. Usually these are all tokens of the
-    /// prefix; they are fewer if a token of the longer text spans the end of the prefix.
+    /// Evaluates the text of `parent` followed by `text`, and stores the cache in the new prefix. A longer text that
+    /// begins with the prefix reuses this cache for the tokens that the two texts share: usually all tokens of the
+    /// prefix, but fewer if a token of the longer text spans the end of the prefix.
     fn prefix<'a>(
         &'a self,
         parent: Option<&'a Prefix>,
@@ -70,13 +71,13 @@ struct ScoreTask<'a> {
 }
 
 impl ScoreTask<'_> {
-    /// Returns whether tokens are left to score, and the sum is not below the bound.
+    /// Returns whether the task needs more evaluation: tokens are left to score, and the sum is not below the bound.
     fn is_open(&self) -> bool {
         !self.score.is_stopped && self.pair.boundary + self.score.tokens.len() < self.pair.text.ids.len()
     }
 
     /// Adds the log-probability of the next token of the continuation to the score. Marks the score as stopped if the
-    /// sum is now below the bound of the request: the caller needs no exact score then.
+    /// sum is now below the bound of the request, since the caller then needs no exact score.
     fn add(&mut self, logprob: f64) {
         // The index of the token in the whole text, whose first `boundary` tokens are the prompt.
         let index = self.pair.boundary + self.score.tokens.len();
@@ -88,9 +89,9 @@ impl ScoreTask<'_> {
     }
 }
 
-/// Divides tasks into batches of bounded size, by their indices. Tasks that take the same number of tokens from a cache are
-/// evaluated together, also with different prefixes: the caches of the rows are stacked. They are ordered by length, since
-/// the rows of a batch are padded to the longest.
+/// Divides tasks into batches of bounded size, and returns the indices of the tasks of each batch. A batch has tasks
+/// that take the same number of tokens from a cache, possibly from the caches of different prefixes, which are then
+/// stacked. Tasks of similar length come into the same batch, since its rows are padded to the longest.
 fn batches(tasks: &[ScoreTask<'_>]) -> Vec<Vec<usize>> {
     let length = |task: &ScoreTask<'_>| task.pair.text.ids.len();
     let mut order: Vec<(usize, &ScoreTask<'_>)> = tasks.iter().enumerate().collect();
@@ -115,9 +116,9 @@ fn batches(tasks: &[ScoreTask<'_>]) -> Vec<Vec<usize>> {
 }
 
 impl LocalModel {
-    /// Returns the cache of a prefix, and how many of its first tokens are also the first of `tokens`: only this part
-    /// of the cache applies to the text with these tokens. Returns an empty cache and 0 if there is no prefix, or
-    /// another model evaluated it.
+    /// Returns the cache of a prefix, and the number of first tokens that the prefix shares with `tokens`: only this
+    /// part of the cache applies to the text with these tokens. Returns an empty cache and 0 if there is no prefix, or
+    /// if another model evaluated the prefix.
     pub(super) fn cached_prefix(&self, prefix: Option<&Prefix>, tokens: &[u32]) -> (KeyValueCache, usize) {
         match prefix.and_then(Prefix::state::<PrefixState>) {
             Some(state) if Arc::ptr_eq(&state.model, &self.identity) => {
@@ -147,8 +148,8 @@ impl LocalModel {
         Ok(batches(&tasks).len())
     }
 
-    /// Returns the cache with which the rows of a batch begin: the first `length` tokens of each. Rows with the same prefix
-    /// share one row of the cache; otherwise, each has its own.
+    /// Returns the cache with which the rows of a batch begin: the first `length` tokens of each task. If all tasks
+    /// have the same prefix, the cache has one row, which they share; otherwise, it has a row for each task.
     fn batch_cache(&self, tasks: &[&ScoreTask<'_>], length: usize) -> Result<KeyValueCache, Error> {
         // The address identifies the stored cache of a prefix; it is 0 without one.
         let address = |task: &ScoreTask<'_>| {
@@ -173,7 +174,7 @@ impl LocalModel {
         self.check_length(pair.text.ids.len())?;
         if pair.boundary == 0 && !request.continuation.is_empty() {
             return Err(Error::Unsupported(
-                "a log-probability of the first token, with which the scored continuation begins; put text before it",
+                "no token precedes the continuation, so its first token has no log-probability; put text before the continuation",
             ));
         }
         let (_, common) = self.cached_prefix(request.prefix, &pair.text.ids);
@@ -182,13 +183,13 @@ impl LocalModel {
         Ok(ScoreTask { request, pair, cached, score: Score::default(), sum: 0.0 })
     }
 
-    /// Scores the tasks with the indices `batch`, which take the same number of tokens from the caches of their prefixes,
-    /// and writes the scores into the tasks. Each task is one row, and a column is the position of a token in its text.
-    /// Evaluates the rows piece by piece, and removes a row as soon as it is scored or below its bound. Rows that are
-    /// shorter than others are padded with token 0, which no earlier token depends on.
+    /// Scores the tasks with the indices `batch`, and writes the scores into the tasks. All of them take the same
+    /// number of tokens from the caches of their prefixes. Each task is one row of a batch, and a column is the
+    /// position of a token in its text. Evaluates the rows piece by piece, and removes a row as soon as its task is
+    /// scored or below its bound. Rows that are shorter than others are padded with token 0, on which no earlier token
+    /// depends.
     fn score_rows(&self, tasks: &mut [ScoreTask<'_>], batch: &[usize]) -> Result<(), Error> {
-        // Returns the index of a task if the task is open: tokens are left to score, and it is not below its
-        // bound.
+        // Returns the index of a task if the task needs more evaluation.
         let if_open = |tasks: &[ScoreTask<'_>], row: usize| {
             tasks.get(row).is_some_and(ScoreTask::is_open).then_some(row)
         };
@@ -201,7 +202,7 @@ impl LocalModel {
         while !rows.is_empty() {
             // The tasks of the remaining rows.
             let open = || rows.iter().filter_map(|&row| tasks.get(row));
-            // The last token of a text need not be evaluated: no token that is scored follows it.
+            // The last token of a text is not evaluated, since no token that is scored follows it.
             let end = open().map(|task| task.pair.text.ids.len() - 1).max().unwrap_or(column);
             // Where a bound may stop a row, a short piece wastes less work; elsewhere, long pieces are faster.
             let has_bound_here =
@@ -217,7 +218,7 @@ impl LocalModel {
             cache = extended;
             self.add_scores(tasks, &rows, (column, time), &hidden)?;
             column += time;
-            // The rows that continue: the index in the batch and that of the task.
+            // The rows that continue, each as its index in the batch and the index of its task.
             let still_open: Vec<(u32, usize)> =
                 (0..).zip(&rows).filter_map(|(index, &row)| Some((index, if_open(tasks, row)?))).collect();
             if still_open.len() < rows.len() && !still_open.is_empty() {

@@ -1,5 +1,5 @@
-//! Renders a chat as the text that a model was trained to continue: [`ChatTemplate`]. `generate.rs` uses the result as
-//! its prompt.
+//! Defines [`ChatTemplate`], the template of a model that renders a chat as the text that the model was trained to
+//! continue. `generate.rs` and `blocking.rs` render the prompts of chats with it.
 //!
 //! Templates are written in Jinja for Python; `python.rs` implements the parts of Python that they use.
 
@@ -37,7 +37,7 @@ impl ChatTemplate {
         let settings_file = folder.join("tokenizer_config.json");
         let settings: Map<String, Value> = file::read_optional_json(&settings_file)?.unwrap_or_default();
         let template_file = folder.join("chat_template.jinja");
-        // If it is unknown whether the file exists, reading it gives the error.
+        // `try_exists` fails if the folder cannot be searched. The attempt to read the file then returns this error.
         let (source, file) = if template_file.try_exists().unwrap_or(true) {
             let source = String::from_utf8(file::read(&template_file, file::TEXT_LIMIT)?).map_err(|_| {
                 LoadError::new(&template_file, "the file is not valid UTF-8; save it in UTF-8")
@@ -75,12 +75,12 @@ impl ChatTemplate {
         first: Option<String>,
         end: Option<String>,
     ) -> Result<Self, LoadError> {
-        // These tags mark the model's messages for training. Only Hugging Face's own renderer knows them.
+        // The tags `generation` mark the model's messages for training. Only Hugging Face's own renderer knows them.
         let source = python::without_tag(&python::without_tag(source, "generation"), "endgeneration");
         let template = Self { source, first, end };
         if let Err(error) = environment().template_from_str(&template.source) {
-            let problem = "the chat template is malformed; use the template of the original model";
-            return Err(LoadError::new(file, format!("{problem}: {error}")));
+            let advice = "use the template of the original model";
+            return Err(LoadError::new(file, format!("the chat template is malformed: {error}; {advice}")));
         }
         Ok(template)
     }
@@ -126,17 +126,17 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Converts an error of a template. The message has the line of the template, which is 0 if it is unknown. It has
-/// content of the chat only if the template itself puts it into the error.
+/// Converts an error of a template. The message has the line of the template, or 0 if the line is unknown. The message
+/// contains content of the chat only if the template itself puts this content into the error.
 fn failed(error: &minijinja::Error) -> Error {
     let line = error.line().unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
     Error::Failed(format!("the chat template failed in line {line}: {}{detail}", error.kind()))
 }
 
-/// Returns the source of the template in the field `chat_template`, whose value is the source itself or a list of named
-/// templates. Of such a list, the template with the name `default` is used. `None` if there is none, or the value has
-/// another form.
+/// Returns the source of the template from `value`, the field `chat_template`: either the source itself, or a list of
+/// named templates, of which the template `default` is used. `None` if the list has no such template, or if the value
+/// has another form.
 fn default_template(value: &Value) -> Option<&str> {
     let is_default = |template: &&Value| template.get("name").and_then(Value::as_str) == Some("default");
     match value {
@@ -175,7 +175,7 @@ fn message(message: &Message) -> Result<Value, Error> {
 }
 
 /// The error of a message with an image.
-const NO_IMAGES: Error = Error::Unsupported("the reading of images; send only texts");
+const NO_IMAGES: Error = Error::Unsupported("a local model cannot read images; send only texts");
 
 /// Returns the texts of a message's parts, joined without a separator. Fails if a part is an image.
 fn text(parts: &[Part]) -> Result<String, Error> {
@@ -276,7 +276,7 @@ mod tests {
         );
         check(
             "{% if %}",
-            "cannot load the model from `t`: the chat template is malformed; use the template of the original model: syntax error: unexpected end of block (in <string>:1)",
+            "cannot load the model from `t`: the chat template is malformed: syntax error: unexpected end of block (in <string>:1); use the template of the original model",
         );
     }
 }

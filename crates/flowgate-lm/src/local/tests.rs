@@ -1,4 +1,4 @@
-//! Tests of local models on tiny models with weights from a formula.
+//! Tests of local models. They use tiny models whose weights are computed by a formula.
 
 #![expect(
     clippy::cast_possible_truncation,

@@ -1,9 +1,11 @@
-//! Classifies texts with a model in a folder: [`LocalTextClassifier`], for detectors of prompt injections, of topics
-//! and of harmful language with learned weights. A program can answer an extern predicate of a policy with it.
+//! Defines [`LocalTextClassifier`], a model in a folder that classifies texts: for example a detector of prompt
+//! injections, of topics or of harmful language. A program can answer an extern predicate of a policy with such a
+//! model.
 //!
-//! The folder is that of a model for *sequence classification* as Hugging Face distributes it. It has an encoder (BERT,
-//! RoBERTa, XLM-RoBERTa or ModernBERT, in `encoder.rs`); or a decoder that this crate supports, without the matrix of the
-//! output, and the matrix `score.weight` with a row for each label. The labels are `id2label` of `config.json`.
+//! The folder has a model for *sequence classification* as Hugging Face distributes it. The model is either an encoder
+//! (BERT, RoBERTa, XLM-RoBERTa or ModernBERT, in `encoder.rs`), or a decoder that this crate supports. Such a decoder
+//! has no output matrix, but a matrix `score.weight` with a row for each label. The field `id2label` of `config.json`
+//! names the labels.
 
 use std::path::Path;
 
@@ -84,7 +86,7 @@ impl LocalTextClassifier {
     /// # Errors
     /// If the text has no tokens, or too many for the model, or the model fails.
     fn scores(&self, text: &str) -> Result<Vec<f64>, Error> {
-        let empty = || Error::Unsupported("a text without tokens; give a text with words");
+        let empty = || Error::Unsupported("the text has no tokens; give a text with words");
         match &self.model {
             ScoredModel::Decoder { model, rows } => {
                 let states = model.hidden_states(text, model.layer_count())?;
@@ -109,8 +111,9 @@ impl LocalTextClassifier {
     }
 }
 
-/// Loads a decoder that classifies texts, with the rows of `labels` labels.
+/// Loads a decoder that classifies texts, with the matrix that has a row for each of the `labels` labels.
 fn decoder(folder: &Path, settings: &LocalSettings, labels: usize) -> Result<ScoredModel, LoadError> {
+    // A classifier has no output matrix.
     let has_output = false;
     let model = LocalModel::load_folder(folder, device(folder, settings.processor)?, settings, has_output)?;
     let width = model.decoder.config().width;
@@ -126,8 +129,8 @@ impl TextLabelModel for LocalTextClassifier {
         self.labels.iter().map(String::as_str).collect()
     }
 
-    /// Evaluates the whole text. The probabilities are the logistic function of the score of each label or, if only one
-    /// label applies, the softmax of all scores.
+    /// Evaluates the whole text. If several labels can apply, the probability of each label is the logistic function of
+    /// its score; otherwise, the probabilities are the softmax of all scores.
     fn label_probabilities(&self, text: &str) -> Result<Vec<f64>, Error> {
         let scores = self.scores(text)?;
         if scores.iter().any(|score| !score.is_finite()) {
@@ -147,13 +150,17 @@ impl TextLabelModel for LocalTextClassifier {
     }
 }
 
-/// Returns the labels of a configuration, in the order of their numbers.
+/// Returns the labels of a configuration, in the order of their numbers. Fails if the numbers do not run from 0 on
+/// without a gap, or if there are too many labels.
 fn labels(config: &Map<String, Value>) -> Result<Vec<String>, String> {
     let form = "expected `id2label`, an object with a text for each number from 0 on; use a model for sequence \
         classification";
     let names = config.get("id2label").and_then(Value::as_object).ok_or(form)?;
     if names.is_empty() || names.len() > MAX_LABELS {
-        return Err(format!("`id2label` has {} labels; use a model with 1 to {MAX_LABELS}", names.len()));
+        return Err(format!(
+            "`id2label` has {} labels; use a model with 1 to {MAX_LABELS} labels",
+            names.len()
+        ));
     }
     let label = |number: usize| names.get(&number.to_string()).and_then(Value::as_str).map(str::to_owned);
     (0..names.len()).map(label).collect::<Option<Vec<String>>>().ok_or_else(|| form.to_owned())

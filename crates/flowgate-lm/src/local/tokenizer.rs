@@ -1,6 +1,7 @@
-//! Converts texts to tokens and back: [`TextTokenizer`]. Each token has the byte range of the text that it spells, so
-//! that scores and attention can be attributed to regions of the text. [`LocalModel`](super::LocalModel) and the
-//! trainer use this module.
+//! Defines [`TextTokenizer`], which converts texts to tokens and back. It returns for each token the byte range of the
+//! text that the token spells, so that scores and attention can be attributed to regions of the text.
+//! [`LocalModel`](super::LocalModel), the classifier of texts and the trainer use this module. The submodule `gguf`
+//! reads the tokenizer of a GGUF file.
 
 mod gguf;
 
@@ -53,7 +54,7 @@ impl TextTokenizer {
     pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
         let bytes = file::read(path, FILE_LIMIT)?;
         let value = serde_json::from_slice(&bytes).map_err(|error| {
-            LoadError::new(path, format!("the file is not valid JSON; download it again: {error}"))
+            LoadError::new(path, format!("the file is not valid JSON: {error}; download it again"))
         })?;
         Self::from_json(path, value)
     }
@@ -63,8 +64,9 @@ impl TextTokenizer {
         Self::from_json(path, gguf::tokenizer_json(path, metadata)?)
     }
 
-    /// Loads a tokenizer from `value`, the content of a `tokenizer.json`. Changes options of it, so that texts are
-    /// neither cut off nor padded, and the span of a token includes its spaces. `path` names the file in errors.
+    /// Loads a tokenizer from `value`, the content of a `tokenizer.json`. Changes its options, so that texts are
+    /// neither cut off nor padded, and the span of a token includes the spaces that the token spells. `path` names the
+    /// file in errors.
     pub(super) fn from_json(path: &Path, mut value: Value) -> Result<Self, LoadError> {
         if let Some(map) = value.as_object_mut() {
             // Texts are evaluated whole, without padding.
@@ -76,11 +78,10 @@ impl TextTokenizer {
             }
         }
         let tokenizer: Tokenizer = serde_json::from_value(value).map_err(|error| {
-            let problem =
-                "the tokenizer cannot be loaded; use the complete `tokenizer.json` of a supported model";
-            LoadError::new(path, format!("{problem}: {error}"))
+            let advice = "use the complete `tokenizer.json` of a supported model";
+            LoadError::new(path, format!("the tokenizer cannot be loaded: {error}; {advice}"))
         })?;
-        // The ids may have gaps, so the tokens are not just counted: the result is one more than the largest id.
+        // The ids may have gaps, so the count is one more than the largest id and not the number of entries.
         let ids = tokenizer.get_vocab(true);
         let token_count =
             ids.values().max().map_or(0, |&id| usize::try_from(id).unwrap_or(usize::MAX).saturating_add(1));
@@ -97,13 +98,13 @@ impl TextTokenizer {
         self.tokenizer.token_to_id(text)
     }
 
-    /// Converts a text to tokens, with those that the tokenizer adds at the beginning of each text.
+    /// Converts a text to tokens, including those that the tokenizer adds at the beginning of each text.
     pub(super) fn encode(&self, text: &str) -> Result<TokenizedText, Error> {
         self.convert(text, true)
     }
 
-    /// Converts a text to the ids of its tokens, with all that the tokenizer adds, also at the end: an encoder reads whole
-    /// texts.
+    /// Converts a text to the ids of its tokens, including those that the tokenizer adds at the beginning and at the
+    /// end. An encoder needs both, since it reads whole texts.
     pub(super) fn encode_whole(&self, text: &str) -> Result<Vec<u32>, Error> {
         Ok(self.tokenizer.encode(text, true).map_err(failed)?.get_ids().to_vec())
     }
@@ -114,8 +115,8 @@ impl TextTokenizer {
         self.convert(text, false)
     }
 
-    /// Converts a text, with or without the tokens that the tokenizer adds at its beginning (`with_added`). Special
-    /// tokens that it adds at the end are removed, since texts are continued.
+    /// Converts a text to tokens. `with_added` says whether the tokenizer adds its tokens at the beginning. Special
+    /// tokens that it adds at the end are removed, since the model continues the text.
     fn convert(&self, text: &str, with_added: bool) -> Result<TokenizedText, Error> {
         let encoding = self.tokenizer.encode(text, with_added).map_err(failed)?;
         let mut ids = encoding.get_ids().to_vec();
@@ -128,7 +129,7 @@ impl TextTokenizer {
             ids.pop();
             spans.pop();
         }
-        // If a normaliser removed text, some ranges may begin or end within a character. They are made empty.
+        // If a normaliser removed text, some ranges may begin or end within a character. Such ranges are made empty.
         spans.iter_mut().for_each(|span| {
             if text.get(span.clone()).is_none() {
                 *span = 0..0
@@ -137,15 +138,15 @@ impl TextTokenizer {
         Ok(TokenizedText { ids, spans })
     }
 
-    /// Converts a prompt with its continuation, so that no token has parts of both: a score of the continuation must
-    /// not contain a part of the prompt.
+    /// Converts a prompt with its continuation to tokens, so that no token contains parts of both: a score of the
+    /// continuation must not include a part of the prompt.
     ///
     /// If no token of the whole text spans the end of the prompt, the result has the tokens of the whole text.
-    /// Otherwise prompt and continuation are converted separately. The spans of the tokens of the continuation count
+    /// Otherwise, prompt and continuation are converted separately. The spans of the tokens of the continuation count
     /// from the beginning of the continuation.
     ///
     /// # Errors
-    /// If the tokens of the parts do not spell the same text as the tokens of the whole text.
+    /// If the tokens of the separately converted parts do not spell the same text as the tokens of the whole text.
     pub(super) fn encode_pair(&self, prompt: &str, continuation: &str) -> Result<TokenizedPair, Error> {
         let whole = format!("{prompt}{continuation}");
         let mut text = self.encode(&whole)?;
@@ -164,14 +165,14 @@ impl TextTokenizer {
         parts.spans.extend(second.spans);
         if self.decode(&parts.ids)? != self.decode(&text.ids)? {
             return Err(Error::Unsupported(
-                "the probability of a continuation that begins within a token; end the prompt before the space",
+                "one token contains the end of the prompt and the beginning of the continuation; end the prompt before a space",
             ));
         }
         Ok(TokenizedPair { text: parts, boundary })
     }
 
-    /// Returns a function that takes the tokens of a text one by one, and returns the characters that each completes;
-    /// `None` if it completes none.
+    /// Returns a function to which the caller passes the tokens of a text one by one. The function returns the
+    /// characters that the token completes, or `None` if it completes none.
     pub(super) fn stream(&self) -> impl FnMut(u32) -> Result<Option<String>, Error> + Send + '_ {
         let mut stream = self.tokenizer.decode_stream(false);
         move |token| stream.step(token).map_err(failed)
@@ -192,8 +193,8 @@ fn failed(error: tokenizers::Error) -> Error {
     ))
 }
 
-/// Changes the configuration of a tokenizer's post-processor so that the spans of tokens include their spaces, and
-/// every byte belongs to a token: sets the option `trim_offsets` to false. Searches for the option in the nested
+/// Sets the option `trim_offsets` in the configuration of a tokenizer's post-processor to false: the spans of tokens
+/// then include their spaces, and every byte of a text belongs to a token. Searches for the option in the nested
 /// configuration, up to `depth` levels deep.
 fn keep_spaces(processor: &mut Value, depth: usize) {
     let Some(depth) = depth.checked_sub(1) else { return };

@@ -1,5 +1,5 @@
-//! Finds tool calls in the text that a local model generates: [`CallFilter`]. While the model generates, `generate.rs`
-//! passes on only text that cannot be the beginning of a call.
+//! Defines [`CallFilter`], which separates tool calls from text in the output of a local model. `generate.rs` feeds it
+//! the pieces that the model generates, and passes on to the listener only text that cannot be the beginning of a call.
 //!
 //! | form | models |
 //! |---|---|
@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use crate::chat::{ToolCall, ToolSpec};
 
-/// The marks that begin and end each form of calls. A call of Llama 3 may also have no marks.
+/// The marks that begin and end a call in each form. A call of Llama 3 may also have no marks.
 const FORMS: &[(&str, &str)] =
     &[("<tool_call>", "</tool_call>"), ("<|tool_call|>", "<|/tool_call|>"), ("<|python_tag|>", "<|eom_id|>")];
 
 /// Separates text from calls, piece by piece.
 #[derive(Debug, Default)]
 pub(super) struct CallFilter {
-    /// Whether calls are searched for: whether the request offers tools.
+    /// Whether the filter searches for calls, because the request offers tools.
     is_active: bool,
     /// The whole generated text.
     all: String,
@@ -32,9 +32,9 @@ impl CallFilter {
         Self { is_active: !tools.is_empty(), ..Self::default() }
     }
 
-    /// Searches the generated text that was not passed on for the stop sequences `stops`; empty ones are ignored. If
-    /// there is one, drops the text from the first one on, and returns true. A message ends before its first stop
-    /// sequence.
+    /// Searches the generated text that was not passed on for the stop sequences `stops`, of which empty ones are
+    /// ignored. If the text contains a stop sequence, drops the text from the first one on, and returns true: the
+    /// message ends there.
     pub(super) fn stop_at(&mut self, stops: &[String]) -> bool {
         let rest = self.all.get(self.passed..).unwrap_or_default();
         let stop_start =
@@ -50,9 +50,9 @@ impl CallFilter {
         self.all.push_str(piece);
     }
 
-    /// Takes the text that can be passed on to the listener, and marks it as passed on. It ends where a call begins or
-    /// may begin, and before the last `held_back` bytes of the generated text, which may be the beginning of a stop
-    /// sequence.
+    /// Returns the text that can now be passed on to the listener, and marks it as passed on. This text ends where a
+    /// call begins or may begin, and before the last `held_back` bytes of the generated text, which may be the
+    /// beginning of a stop sequence.
     pub(super) fn take_text(&mut self, held_back: usize) -> String {
         let mut end = self.text_end().min(self.all.len().saturating_sub(held_back));
         while !self.all.is_char_boundary(end) {
@@ -70,7 +70,7 @@ impl CallFilter {
             return (self.pass(self.all.len()), Vec::new());
         };
         let before = self.all.get(..start).unwrap_or_default();
-        // The white space before a call is not part of the text, but what was passed on already cannot be taken back.
+        // The white space before a call is not part of the text, unless it was passed on already.
         let end = before.trim_end().len().max(self.passed);
         (self.pass(end), calls)
     }
@@ -82,9 +82,10 @@ impl CallFilter {
         text
     }
 
-    /// Returns the offset up to which the generated text is certainly no part of a call. The offset is where the first
-    /// call begins, or where characters at the end begin that may become the opening mark of a call. White space before
-    /// it is left out as well, since a call may follow it. Without tools, it is the end of the text.
+    /// Returns the offset up to which the generated text is certainly not part of a call: the offset of the first call,
+    /// or of characters at the end of the text that may become the opening mark of a call. White space before this
+    /// offset is left out as well, since a call may follow. If the request offers no tools, returns the end of the
+    /// text.
     fn text_end(&self) -> usize {
         if !self.is_active {
             return self.all.len();
@@ -97,15 +98,15 @@ impl CallFilter {
             let tail = self.all.len().checked_sub(*length).and_then(|at| self.all.get(at..));
             tail.is_some_and(|tail| FORMS.iter().any(|(open, _)| open.starts_with(tail)))
         };
-        // `cut` is the length of the longest such beginning. A whole mark is not searched for: it is a call already.
+        // `cut` is the length of the longest such beginning. A whole mark cannot occur here: it would have been a call.
         let longest = FORMS.iter().map(|(open, _)| open.len()).max().unwrap_or(0);
         let cut = (1..longest).rev().find(may_open).unwrap_or(0);
         self.all.get(..self.all.len() - cut).unwrap_or_default().trim_end().len()
     }
 
-    /// Returns the offset at which the first call begins: at the first opening mark, such as `<tool_call>`, or at a `{`
-    /// that begins the message. This is a guess: if the text from there on is no call, [`Self::finish`] returns it as
-    /// text. `None` if there is neither, or if the request offers no tools.
+    /// Returns the offset at which the first call seems to begin: at the first opening mark, such as `<tool_call>`, or
+    /// at a `{` that begins the message. If the text from there on turns out not to be a call, [`Self::finish`] returns
+    /// it as text. `None` if the text has no such place, or if the request offers no tools.
     fn call_start(&self) -> Option<usize> {
         if !self.is_active {
             return None;
@@ -119,9 +120,10 @@ impl CallFilter {
     }
 }
 
-/// Parses a text that consists only of calls of the tools `tools`: one JSON object, or calls between the marks in
-/// [`FORMS`]. The calls have the ids `call_N`, with numbers from `first_id` on. Returns `None` if there is no call, if
-/// one is malformed or of another tool, or if there is other text. The caller then treats all of it as text.
+/// Parses a text that consists only of calls of `tools`: one JSON object, or calls between the marks in [`FORMS`]. The
+/// calls get the ids `call_N`, with numbers from `first_id` on. Returns `None` if there is no call, if a call is
+/// malformed or names another tool, or if there is other text. The caller then treats the whole text as text of the
+/// message.
 fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall>> {
     let mut objects = Vec::new();
     let mut rest = text.trim();

@@ -1,10 +1,10 @@
-//! Trains Flowgate's own small models: [`Trainer`].
+//! Defines [`Trainer`], which trains Flowgate's own small models. `flowgate lm train` runs a training.
 //!
-//! A training is determined by its [`TrainingSettings`], its examples and the kind of processor. It can be stopped after
-//! any step and resumed from its folder, and then gives the same weights, bit for bit, as one that was not stopped. The
-//! number of cores has no effect. Processors with other vector instructions, and GPUs, add numbers in another order and so
-//! round otherwise: they give other weights, which differ more with each step. The folder is also a model that
-//! `LocalModel::load` reads. `flowgate lm train` runs a training.
+//! A training is determined by its [`TrainingSettings`], its examples and the kind of processor. It can be stopped
+//! after any step and resumed from its folder. A resumed training gives the same weights, bit for bit, as one that was
+//! not stopped, and the number of cores does not change them. A GPU, or a processor with other vector instructions,
+//! gives different weights, because it adds numbers in another order and therefore rounds differently. The folder of a
+//! training is also a model that `LocalModel::load` reads.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | `checkpoint.rs` | writes and reads the folder of a training |
 //! | `corpus.rs` | generates texts, and weights their parts in the loss |
 //! | `accuracy.rs` | measures how well a model copies values of examples that it was not trained on |
-//! | `vocabulary.rs` | makes a tokenizer from the generated texts |
+//! | `vocabulary.rs` | trains a tokenizer on the generated texts |
 
 mod accuracy;
 mod checkpoint;
@@ -70,7 +70,7 @@ struct ExampleRow {
     weights: Vec<f32>,
 }
 
-/// Examples of similar length.
+/// Examples of similar length, which are evaluated together.
 struct ExampleGroup {
     rows: Vec<ExampleRow>,
     /// The sum of the weights of all groups of the batch.
@@ -78,10 +78,11 @@ struct ExampleGroup {
 }
 
 impl Trainer {
-    /// Begins a training. The tokenizer is made from the examples of the corpus, and the first weights from the seed.
+    /// Begins a training. The tokenizer is trained on examples of the corpus, and the first weights are drawn from the
+    /// seed of the settings.
     ///
     /// # Errors
-    /// If the sizes of the shape do not fit each other (the error names the size), or the tokenizer cannot be made.
+    /// If the sizes of the shape do not fit each other (the error names the size), or the tokenizer cannot be trained.
     pub fn new(settings: TrainingSettings, corpus: &Corpus) -> Result<Self, LoadError> {
         // There is no file yet, so errors name the settings instead.
         let source = Path::new("settings");
@@ -103,8 +104,8 @@ impl Trainer {
         )
     }
 
-    /// Begins a training with the tokenizer and the weights of a model, which an earlier training has
-    /// [exported](Self::export). The steps and the moving means of the optimizer start over.
+    /// Begins a training with the tokenizer and the weights of the model in `folder`, which an earlier training has
+    /// [exported](Self::export). The number of steps and the moving means of the optimizer begin at 0.
     ///
     /// # Errors
     /// If the folder has no such model, or the model does not have the shape of the settings.
@@ -122,7 +123,7 @@ impl Trainer {
     /// Continues the training that [`save`](Self::save) wrote to a folder.
     ///
     /// # Errors
-    /// If the folder has no training, or its files do not belong to the same state of one.
+    /// If the folder has no training, or its files were not saved at the same step.
     pub fn resume(folder: &Path) -> Result<Self, LoadError> {
         let saved = checkpoint::read(folder)?;
         Self::assemble(
@@ -137,8 +138,8 @@ impl Trainer {
     }
 
     /// Combines the parts of a training, which are new or were read from a folder, and loads a decoder with the weights
-    /// of `variables`. `config` is the content of its `config.json`, and `tokenizer_json` that of its
-    /// `tokenizer.json`. `source` is the folder or the word `settings`, for errors.
+    /// of `variables`. `config` and `tokenizer_json` are the contents of the model's `config.json` and
+    /// `tokenizer.json`. Errors name `source`: the folder, or a word if there is none.
     fn assemble(
         source: &Path,
         settings: TrainingSettings,
@@ -167,7 +168,7 @@ impl Trainer {
     /// # Errors
     /// If the processor cannot be used.
     pub fn on(mut self, processor: Processor) -> Result<Self, LoadError> {
-        // The weights of no folder are read, so errors name the training instead.
+        // No folder is read, so errors name the training instead.
         let source = Path::new("training");
         let device = super::device(source, processor)?;
         if device.same_device(self.decoder.device()) {
@@ -249,7 +250,7 @@ impl Trainer {
     /// # Errors
     /// If an example is longer than the model reads, or no part of the examples has a weight.
     pub fn evaluate(&self, examples: &[Example]) -> Result<f32, Error> {
-        // A group has examples of similar length. Its loss is its share in the loss of all, so the shares are added.
+        // The loss of a group is already divided by the weights of all groups, so the losses are added.
         let groups = self.groups(examples)?;
         let losses = groups.iter().map(|group| self.loss(group)?.to_scalar::<f32>().map_err(failed));
         losses.sum()
@@ -327,8 +328,8 @@ impl Trainer {
             Ok((loss.to_scalar().map_err(failed)?, gradients))
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(groups.len().max(1));
-        // With n cores, each takes every n-th group. The lengths of groups rise, so all cores have a similar amount of
-        // work.
+        // With n cores, each core takes every n-th group. The groups are sorted by length, so all cores get a similar
+        // amount of work.
         let results: Vec<Result<(f32, Gradients), Error>> = std::thread::scope(|scope| {
             let compute = &compute;
             let workers: Vec<_> = (0..cores)
@@ -376,7 +377,8 @@ impl Trainer {
         let rows = &group.rows;
         // The number of inputs of a row: each token but the last one predicts the token after it.
         let time = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0).saturating_sub(1);
-        // The tokens, the tokens after them, and the weights of these, for all rows one after the other.
+        // For all rows, one after the other: the input tokens, the target token after each input, and the target's
+        // weight.
         let (mut inputs, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows {
             // Padding has the token 0 and the weight 0.

@@ -1,9 +1,9 @@
-//! Provides the decoder with its tensors, from the files of a model. The decoder requests a tensor by its role, such as
-//! the query matrix of a layer. `names.rs` maps roles to the names of tensors; `safetensors.rs` and `gguf.rs` read the
-//! files.
+//! Defines [`Weights`], which provides the decoder with its tensors from the files of a model. The decoder requests a
+//! tensor by its role, such as the query matrix of a layer. `names.rs` maps roles to the names of tensors;
+//! `safetensors.rs` and `gguf.rs` read the files.
 //!
-//! Before the content of a tensor is read, its shape is compared with that of the configuration, so that memory is
-//! bounded by the size of the files.
+//! Before the content of a tensor is read, its shape is compared with the shape that the configuration needs, so that
+//! memory is bounded by the size of the files.
 
 pub(crate) mod gguf;
 mod names;
@@ -52,8 +52,8 @@ pub(crate) enum Matrix {
 }
 
 impl Weights {
-    /// Returns the tensor of this role in single precision; a quantised one is converted. Fails if it is missing, or
-    /// has another shape than `shape`.
+    /// Returns the tensor of this role in single precision; a quantised tensor is converted. Fails if the tensor is
+    /// missing, or if its shape is not `shape`.
     pub(crate) fn tensor(&self, role: TensorRole, shape: &[usize]) -> Result<Tensor, LoadError> {
         let name = self.name(role)?;
         match &self.source {
@@ -76,7 +76,7 @@ impl Weights {
     }
 
     /// Returns the matrix of this role. The matrix of a GGUF file stays quantised, so that it takes no more memory than
-    /// in the file. Fails if it is missing or has another shape.
+    /// in the file. Fails if the matrix is missing or does not have this number of rows and columns.
     pub(crate) fn matrix(&self, role: TensorRole, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
         let WeightSource::Gguf(file) = &self.source else {
             return self.tensor(role, &[rows, columns]).map(Matrix::Dense);
@@ -88,7 +88,8 @@ impl Weights {
         )
     }
 
-    /// Returns whether the source has a tensor of this role. It has none if its format has no name for the role.
+    /// Returns whether the source has a tensor of this role; false if the format of the source has no name for the
+    /// role.
     pub(crate) fn has(&self, role: TensorRole) -> bool {
         self.name(role).is_ok_and(|name| match &self.source {
             WeightSource::Safetensors(folder) => folder.has(&name),
@@ -106,7 +107,7 @@ impl Weights {
             WeightSource::Memory(_) => (role.hugging_face_name(self.architecture), Path::new("memory")),
         };
         name.ok_or_else(|| {
-            // The error names the tensor as the other kind of file does.
+            // The error uses the name of the tensor in the other kind of file, since this kind has none.
             let other = role.hugging_face_name(self.architecture).or_else(|| role.gguf_name());
             LoadError::new(
                 path,

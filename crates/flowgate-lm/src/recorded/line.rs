@@ -1,27 +1,27 @@
-//! Encodes a recorded answer as one line of JSON, decodes such a line, and computes the key under which the answer to a
-//! request is found. `recorded.rs` reads and writes the file.
+//! Encodes a recorded answer as one line of JSON, decodes such a line, and computes the key of a request, under which
+//! its answer is recorded. `recorded.rs` calls this module, and reads and writes the file.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::chat::{Completion, Message, OutputFormat, Part, Request, Stop, ToolCall, ToolChoice, Usage};
 
-/// Returns the key of a request to the model with the name `model`: the SHA-256 of both, in hexadecimal. It does not
-/// depend on the order of the keys in schemas.
+/// Returns the key of a request to the model with the name `model`: the SHA-256 of both, in hexadecimal. The key of a
+/// request does not depend on the order of the fields in its schemas.
 pub(super) fn key(model: &str, request: &Request) -> String {
     let text = sort_keys(&json!([model, canonical(request)])).to_string();
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns a request without its model as a text: the JSON of which [`key`] computes the SHA-256 together with the model's
-/// name, with the keys of all objects sorted.
+/// Returns the parts of a request on which its key depends, apart from the model's name: JSON in which the keys of all
+/// objects are sorted.
 pub(super) fn text(request: &Request) -> String {
     sort_keys(&canonical(request)).to_string()
 }
 
-/// Returns the parts of a request on which the key of its recorded answer depends, as JSON. Left out are the reasoning
-/// of earlier messages (which is not recorded), and the parameters `reasoning`, `verbosity` and `single_call`: requests
-/// that differ only in these get the same recorded answer.
+/// Returns the parts of a request on which the key of its recorded answer depends, as JSON. The reasoning of earlier
+/// messages (which is not recorded) and the parameters `reasoning`, `verbosity` and `single_call` are left out:
+/// requests that differ only in these parts get the same recorded answer.
 fn canonical(request: &Request) -> Value {
     let messages: Vec<Value> = request.messages.iter().map(message).collect();
     let tools = request.tools.iter().map(|tool| json!([tool.name, tool.description, tool.parameters]));
@@ -29,7 +29,7 @@ fn canonical(request: &Request) -> Value {
         ToolChoice::Auto => json!("auto"),
         ToolChoice::Any => json!("any"),
         ToolChoice::None => json!("none"),
-        // A list, so that it differs from the other choices, whatever the name of the tool is.
+        // A list with the name differs from the other choices even if a tool is called `auto`.
         ToolChoice::Tool(name) => json!([name]),
     };
     let sampling = &request.sampling;
@@ -43,15 +43,15 @@ fn canonical(request: &Request) -> Value {
         "seed": sampling.seed,
         "stop": sampling.stop,
     });
-    // The field is absent without a form, so that answers which were recorded before this field existed are still
-    // found.
+    // A request that demands no form of the text has no such field, so that answers which were recorded before the
+    // field existed are still found.
     if let (Some(format), Some(fields)) = (&request.format, canonical.as_object_mut()) {
         fields.insert("format".to_owned(), output_format(format));
     }
     canonical
 }
 
-/// Returns the demanded form of the text in the form that is hashed for the key.
+/// Returns the form that a request demands of the text, as JSON that is hashed for the key.
 fn output_format(format: &OutputFormat) -> Value {
     match format {
         OutputFormat::JsonObject => json!("json"),
@@ -61,7 +61,7 @@ fn output_format(format: &OutputFormat) -> Value {
     }
 }
 
-/// Returns a message as JSON from which the key of a recorded answer is hashed. Leaves out its reasoning, which is not
+/// Returns a message as JSON that is hashed for the key. Leaves out the reasoning of the message, which is not
 /// recorded. A tool output that does not say whether the tool failed counts as a success.
 fn message(message: &Message) -> Value {
     match message {
@@ -74,7 +74,7 @@ fn message(message: &Message) -> Value {
     }
 }
 
-/// Returns the parts of a message as JSON from which the key of a recorded answer is hashed.
+/// Returns the parts of a message as JSON that is hashed for the key.
 fn parts(parts: &[Part]) -> Value {
     let part = |part: &Part| match part {
         Part::Text(text) => json!({"text": text}),
@@ -111,8 +111,8 @@ fn sort_keys(value: &Value) -> Value {
 const STOPS: [(Stop, &str); 4] =
     [(Stop::End, "end"), (Stop::Calls, "calls"), (Stop::Length, "length"), (Stop::Refused, "refused")];
 
-/// Encodes an answer, without its reasoning, as a line of the file, with the line break. `key` is the key of its
-/// request. `model`, the name of the model, is only for readers of the file: the key depends on it already.
+/// Encodes an answer, without its reasoning, as a line of the file, with the line break. `key` is the key of the
+/// request. `model`, the name of the model, is written only for people who read the file: [`read`] ignores it.
 pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     let stop = STOPS.iter().find(|(stop, _)| *stop == completion.stop).map(|(_, name)| *name);
     let answer = json!({
@@ -125,7 +125,7 @@ pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     format!("{}\n", json!({"key": key, "model": model, "answer": answer}))
 }
 
-/// Decodes the key and the answer of a line. The error is a description of the problem, for `AnswerFileError`.
+/// Decodes the key and the answer of a line. The error describes the problem, for `AnswerFileError::Damaged`.
 pub(super) fn read(line: &str) -> Result<(String, Completion), &'static str> {
     let value: Value = serde_json::from_str(line).map_err(|_| "the line is not valid JSON")?;
     let key = value.get("key").and_then(Value::as_str).ok_or("the line has no string in the field `key`")?;

@@ -1,6 +1,6 @@
-//! Reads the certificate authorities that a client trusts for TLS servers: those of a PEM file, or by default Mozilla's
-//! list. The client of model servers uses them, and so do the gateway, for its other connections (to MCP servers,
-//! issuers, witnesses and collectors), and the command line, for its connection to a gateway.
+//! Defines [`Authorities`], the certificate authorities that a client trusts for TLS servers: those of a PEM file, or
+//! by default Mozilla's list. The client of model servers uses them, the gateway for its connections to MCP servers,
+//! issuers, witnesses and collectors, and the command line for its connection to a gateway.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// The trusted authorities: Mozilla's list (`None`), or only those of a file. Those of the operating system are never
-/// used.
+/// The trusted authorities: Mozilla's list (`None`), or only those of a file. The operating system's authorities are
+/// never trusted.
 #[derive(Debug, Clone, Default)]
 pub struct Authorities(Option<Arc<[CertificateDer<'static>]>>);
 
@@ -49,7 +49,7 @@ impl Authorities {
     /// silently.
     pub fn read(pem: &[u8]) -> Result<Self, AuthoritiesError> {
         let mut certificates = Vec::new();
-        // Only checks that each certificate can be used as an authority.
+        // This store only serves to check that each certificate can be used as an authority.
         let mut roots = RootCertStore::empty();
         for item in CertificateDer::pem_slice_iter(pem) {
             // The error names a certificate by its number in the file, from 1.

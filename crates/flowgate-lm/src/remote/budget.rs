@@ -1,6 +1,6 @@
-//! Counts the requests and tokens of all models that share a [`RequestBudget`]. A request beyond the budget fails
-//! before it is sent. `client.rs` counts each attempt; the readers of its answer (`remote.rs`, `score.rs`) charge its
-//! tokens.
+//! Defines [`RequestBudget`], which limits the requests and tokens of all models that share it. A request beyond the
+//! budget fails before it is sent. `client.rs` counts each attempt, and the readers of answers (`remote.rs`,
+//! `json_handler.rs`) charge the tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ impl RequestBudget {
         self.request_count.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of tokens that were spent: as the servers reported them, or an estimate where they did not.
+    /// Returns the number of tokens that were spent, as the servers reported it, or an estimate if a server did not.
     #[must_use]
     pub fn token_count(&self) -> u64 {
         self.token_count.load(Ordering::Relaxed)
@@ -46,14 +46,14 @@ impl RequestBudget {
     pub(super) fn admit(&self) -> Result<(), Error> {
         if self.tokens.is_some_and(|limit| self.token_count() >= limit) {
             return Err(Error::OverBudget(
-                "the limit for tokens is reached; raise the one that the program gives to `RequestBudget::new`",
+                "the limit for tokens is reached; raise the limit that the program passes to `RequestBudget::new`",
             ));
         }
         // The number of requests is compared and counted in one atomic step, so that threads cannot exceed the limit.
         let limit = self.requests.unwrap_or(u64::MAX);
         let next = |admitted: u64| (admitted < limit).then(|| admitted.saturating_add(1));
         let counted = self.request_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        counted.map(|_| ()).map_err(|_| Error::OverBudget("the limit for requests is reached; raise the one that the program gives to `RequestBudget::new`"))
+        counted.map(|_| ()).map_err(|_| Error::OverBudget("the limit for requests is reached; raise the limit that the program passes to `RequestBudget::new`"))
     }
 
     /// Adds the tokens of one answer and its request to the tokens that were spent.
@@ -65,8 +65,8 @@ impl RequestBudget {
     }
 }
 
-/// The cost of an answer that is being read. The budget is charged when this value is dropped, so that an answer that
-/// is abandoned costs as much as has arrived.
+/// The cost of an answer that is being read. The budget is charged when this value is dropped, so that an abandoned
+/// answer costs as many tokens as have arrived.
 #[derive(Debug)]
 pub(super) struct PendingCost {
     budget: Arc<RequestBudget>,
@@ -75,8 +75,8 @@ pub(super) struct PendingCost {
 }
 
 impl PendingCost {
-    /// Creates the pending cost of an answer. `usage` is the cost so far; the reader of the answer raises or replaces
-    /// it while it reads.
+    /// Creates the pending cost of an answer. `usage` is the cost so far; the reader of the answer later raises or
+    /// replaces the field `usage`.
     pub(super) fn new(budget: Arc<RequestBudget>, usage: Usage) -> Self {
         Self { budget, usage }
     }
@@ -103,14 +103,14 @@ mod tests {
         assert_eq!(
             budget.admit(),
             Err(Error::OverBudget(
-                "the limit for requests is reached; raise the one that the program gives to `RequestBudget::new`"
+                "the limit for requests is reached; raise the limit that the program passes to `RequestBudget::new`"
             ))
         );
         budget.spend(cost(1, 0));
         assert_eq!(
             budget.admit(),
             Err(Error::OverBudget(
-                "the limit for tokens is reached; raise the one that the program gives to `RequestBudget::new`"
+                "the limit for tokens is reached; raise the limit that the program passes to `RequestBudget::new`"
             ))
         );
         assert_eq!((budget.request_count(), budget.token_count()), (2, 10));

@@ -1,4 +1,5 @@
-//! Sends a request over HTTP, and sends it again after failures that may be temporary.
+//! Defines [`HttpClient`], which sends a request to a model server over HTTP, within the budget, and sends it again
+//! after failures that may be temporary.
 //!
 //! [`RemoteModel`](super::RemoteModel) and [`Scorer`](super::score::Scorer) own a client. Clones of a client share its
 //! connections. A clone whose connection settings are changed gets connections of its own.
@@ -24,8 +25,8 @@ use super::retry::{AttemptFailure, RetryObserver, RetryPolicy};
 use super::{Authorities, RequestBudget, Timeouts};
 use crate::Error;
 
-/// The version of Anthropic's format. The next version, 2026-10-21, rejects `temperature` and `top_p`;
-/// servers of local models support this one.
+/// The version of Anthropic's format that requests ask for. The next version, 2026-10-21, rejects `temperature` and
+/// `top_p`, and the servers of local models do not support it.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 /// The longest time limit that applies; a longer one is shortened to it.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -39,7 +40,7 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 /// The interval at which an HTTP/2 connection with open requests is tested. The server may disappear without notice,
 /// and later requests would use the same connection.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// How long the server has to answer such a test, before the connection is closed.
+/// How long the server has to answer such a test before the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The HTTP client of one server.
@@ -79,8 +80,8 @@ struct Connections {
 }
 
 impl Connections {
-    /// Returns these settings, to be changed by the caller. The open connections have the old settings, so they are
-    /// given up here; other clones may still use them.
+    /// Returns these settings so that the caller can change them. The open connections have the old settings, so this
+    /// client gives them up; its other clones may still use them.
     fn change(&mut self) -> &mut Self {
         self.clients = Arc::default();
         self
@@ -152,7 +153,7 @@ impl HttpClient {
     /// # Errors
     /// If the address is not an HTTP or HTTPS URL with a host, or has a user name or a query.
     pub(super) fn new(base: &str) -> Result<Self, Error> {
-        // The paths of requests begin with a slash.
+        // The paths of requests begin with a slash, so the base must not end with one.
         let base = base.trim_end_matches('/');
         let wrong = || {
             Error::Unreachable(
@@ -195,8 +196,8 @@ impl HttpClient {
     }
 
     /// Adds a header to all requests. The value is not shown in debug output, since it may be the key of the provider's
-    /// account. Fails if the value contains characters that a header cannot contain; the error assumes that it is the
-    /// key.
+    /// account. Fails if the value contains characters that a header cannot contain. The text of the error is for a
+    /// key; callers that add another header ignore the error.
     pub(super) fn header(&mut self, name: &'static str, value: String) -> Result<(), Error> {
         let value = HeaderValue::try_from(value);
         let mut value = value.map_err(|_| {
@@ -234,9 +235,10 @@ impl HttpClient {
 
     /// Sends a JSON body to `path`, below the base address, and returns what `handler` reads from the answer.
     ///
-    /// An attempt may fail in sending or in reading. It is then repeated, if the retry policy and the time limit of the
-    /// whole request allow it; otherwise its error is returned. Each attempt counts in the budget, and fails if the
-    /// budget is spent. Also fails if `handler` ends the request before a retry, and outside of a Tokio runtime.
+    /// An attempt can fail while the request is sent or while the answer is read. It is then repeated if the retry
+    /// policy and the time limit of the whole request allow it; otherwise its error is returned. Each attempt counts in
+    /// the budget. Also fails if the budget is spent, if `handler` ends the request before a retry, and outside of a
+    /// Tokio runtime.
     pub(super) async fn ask<E: ResponseHandler>(
         &self,
         path: &str,
@@ -246,7 +248,8 @@ impl HttpClient {
         // Without a runtime, the HTTP client panics.
         if Handle::try_current().is_err() {
             return Err(Error::Unreachable(
-                "the calling thread has no Tokio runtime; call the model from within one".to_owned(),
+                "the calling thread has no Tokio runtime; call the model from within a Tokio runtime"
+                    .to_owned(),
             ));
         }
         // The time limit is at most a day, so that the addition does not overflow.
@@ -306,13 +309,14 @@ impl HttpClient {
         HttpResponse::read_head((response, open), deadline, !self.connections.idle.is_zero()).await
     }
 
-    /// Waits for the head of the answer, which the future `sent` returns: first until `sending` reports that the
-    /// request is being sent, then for the answer, within the time limit for its first byte. Fails with
-    /// [`Error::Timeout`] after that limit, or after `deadline`, the end of the time limit of the whole request.
+    /// Waits for the head of the answer, which the future `sent` returns. The wait has two parts: until `sending`
+    /// reports that the request is being sent, and from then on until the answer begins, within the time limit for the
+    /// first byte. Fails with [`Error::Timeout`] after that limit, or after `deadline`, the end of the time limit of
+    /// the whole request.
     ///
     /// The HTTP client itself limits the time for establishing a connection. If the server permits no further open
-    /// request on its connection, the request waits for earlier ones, and only `deadline` limits this wait: each of the
-    /// earlier ones has its own limits.
+    /// request on the connection, the request waits until an earlier request ends, and only `deadline` limits this
+    /// wait.
     async fn await_head(
         &self,
         sent: impl Future<Output = reqwest::Result<reqwest::Response>>,
@@ -320,7 +324,7 @@ impl HttpClient {
         deadline: Instant,
     ) -> Result<reqwest::Response, AttemptFailure> {
         let mut sent = pin!(sent);
-        // `Some` with the answer, or `None` when the request is being sent. The answer, or an error, may come first.
+        // Returns `None` as soon as the request is being sent, or `Some` if the answer or an error comes before that.
         let answer_or_sending = poll_fn(|cx| match sent.as_mut().poll(cx) {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),
             Poll::Pending => pin!(&mut sending).poll(cx).map(|_| None),

@@ -1,9 +1,9 @@
-//! Spreads the requests to one server over several HTTP clients, each with connections of its own. `client.rs` owns a
-//! pool for each set of connection settings.
+//! Defines [`ClientPool`], which spreads the requests to one server over several HTTP clients, each with connections of
+//! its own. `client.rs` owns a pool for each set of connection settings.
 //!
-//! Over HTTP/2, a client has one connection to a server, and the server limits the number of open requests on it,
-//! usually to 100 or more. A further request would wait until another one ends. This pool creates another client for it
-//! instead.
+//! Over HTTP/2, an HTTP client has one connection to a server, and the server limits the number of open requests on
+//! this connection, usually to 100 or more. A further request would wait until another request ends. The pool creates
+//! another HTTP client for it instead.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ pub(super) struct ClientPool {
 /// An HTTP client with the number of its open requests.
 struct PooledClient {
     client: reqwest::Client,
-    /// Counts the open requests: each of them has a clone.
+    /// Counts the open requests: each open request holds a clone of this value.
     open: Arc<()>,
 }
 

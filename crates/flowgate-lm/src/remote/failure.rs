@@ -1,5 +1,6 @@
-//! Maps errors of the HTTP client to errors of models, without content of the request, and decides after which of them
-//! a retry may succeed. `client.rs` and `response.rs` use it. Also recognises failures of TLS, for the gateway.
+//! Maps errors of the HTTP client to errors of models, without content of the request, and decides after which errors a
+//! retry may succeed. `client.rs` and `response.rs` call this module. It also recognises failures of TLS, for the
+//! gateway.
 //!
 //! The HTTP client reports an error as a chain of causes, from its own error to the error of the operating system. The
 //! most specific cause in the chain determines the result.
@@ -26,7 +27,8 @@ pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
         ));
     }
     if error.is_timeout() {
-        // Without a connection, the server has not done any work that a retry would repeat.
+        // A timeout is retried only if no connection was established: the server has then done no work that a retry
+        // would repeat.
         let timeout = AttemptFailure::from(Error::Timeout);
         return AttemptFailure { is_retryable: error.is_connect(), ..timeout };
     }
@@ -40,7 +42,7 @@ pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     if http.is_some_and(hyper::Error::is_incomplete_message) {
         return connection_failure(io::ErrorKind::UnexpectedEof);
     }
-    // The last I/O error of the chain is that of the system.
+    // The last I/O error of the chain is the error of the operating system.
     let system = list_causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last();
     match system.map(io::Error::kind) {
         // If a body is malformed, the HTTP parser reports an I/O error of these kinds.
@@ -68,7 +70,7 @@ fn list_causes<'e>(
     first: &'e (dyn StdError + 'static),
 ) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     successors(Some(first), |&cause| match cause.downcast_ref::<io::Error>() {
-        // `source` of an I/O error skips the error that is wrapped in it, and returns the source of the wrapped error.
+        // `source` of an I/O error skips the error that it wraps, and returns the source of the wrapped error.
         Some(system) => system.get_ref().map(|inner| -> &(dyn StdError + 'static) { inner }),
         None => cause.source(),
     })

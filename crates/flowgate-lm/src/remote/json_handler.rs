@@ -1,5 +1,5 @@
-//! Reads the body of a server's answer that is one JSON text, and no stream: the answer to a request for embeddings, or
-//! to a request for the log-probability of a given text. `remote.rs` and `score.rs` use this module.
+//! Defines [`JsonHandler`], which reads an answer of a server that is one JSON text and not a stream: the answer to a
+//! request for embeddings, or for the log-probability of a given text. `remote.rs` and `score.rs` use this module.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ pub(super) struct JsonHandler<'a> {
 impl ResponseHandler for JsonHandler<'_> {
     type Out = Value;
 
-    /// Reads the answer as one JSON text. Its cost is estimated from the size of the request, until the usage that the
-    /// server reports replaces the estimate. The budget, if there is one, is charged when `cost` is dropped: also for
-    /// an answer that cannot be read. Fails if the answer describes an error.
+    /// Reads the answer as one JSON text. The cost is first estimated from the size of the request; the usage that the
+    /// server reports replaces the estimate. The budget, if there is one, is charged when `cost` is dropped, and so
+    /// also for an answer that cannot be read. Fails if the answer describes an error.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
         let mut cost = self.client.budget.as_ref().map(|budget| {
             let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0, cached: 0 };
@@ -36,7 +36,7 @@ impl ResponseHandler for JsonHandler<'_> {
             let usage = answer.get("usage");
             let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
             cost.usage.input = count("prompt_tokens").unwrap_or(cost.usage.input);
-            // An answer without generated tokens, such as one with embeddings, does not state this number.
+            // An answer without generated tokens, such as one with embeddings, has no `completion_tokens`.
             cost.usage.output = count("completion_tokens").unwrap_or(0);
         }
         match answer.get("error").filter(|error| !error.is_null()) {

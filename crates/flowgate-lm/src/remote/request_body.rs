@@ -1,8 +1,8 @@
-//! Wraps the body of a request so that it notifies `client.rs` when the HTTP client begins to send it.
+//! Defines [`RequestBody`], the body of a request that notifies `client.rs` when the HTTP client begins to send it.
 //!
 //! The HTTP client reads a body only when it can send the request: when it has a connection and, over HTTP/2, the
-//! server permits a further open request on it. From then on, `client.rs` limits the time until the server sends the
-//! first byte of its answer. Time that a request waits for a connection does not count.
+//! server permits a further open request on this connection. From then on, `client.rs` limits the time until the server
+//! sends the first byte of its answer. The time that a request waits for a connection does not count.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -32,14 +32,15 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    /// Returns the whole body as one frame; `None`, the end of the body, at the next call. The first call notifies
-    /// `client.rs` that the HTTP client is sending the request: `client.rs` limits the time from then on.
+    /// Returns the whole body as one frame at the first call, and `None`, the end of the body, at the next call. The
+    /// first call also notifies `client.rs` that the HTTP client is sending the request.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(sending) = self.sending.take() {
-            // Fails if the request was abandoned and its receiver no longer exists: nobody waits then.
+            // `send` fails if the request was abandoned and its receiver no longer exists. Nobody needs the notice
+            // then.
             let _ = sending.send(());
         }
         Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))

@@ -1,7 +1,8 @@
-//! Reads the answer of a server: its head, and its body piece by piece.
+//! Defines [`HttpResponse`], the answer of a server: reads its head, and its body piece by piece, within the limits on
+//! time and size.
 //!
-//! [`HttpClient`](super::client::HttpClient) creates an [`HttpResponse`] for each request, and the request's
-//! [`ResponseHandler`](super::client::ResponseHandler) reads it.
+//! [`HttpClient`](super::client::HttpClient) creates an [`HttpResponse`] for each attempt of a request, and the
+//! request's [`ResponseHandler`](super::client::ResponseHandler) reads it.
 
 use std::time::Duration;
 
@@ -19,12 +20,13 @@ use crate::wire::error_for_status;
 
 /// The most bytes to read of the body of an answer whose status is not 200.
 const MAX_ERROR: usize = 64 << 10;
-/// How long the caller itself waits for the bytes between a complete answer and the end of its body. Usually they have
-/// already arrived.
+/// How long the caller itself waits for the bytes between the end of a complete answer and the end of its body. Usually
+/// these bytes have already arrived.
 const DRAIN_WAIT: Duration = Duration::from_millis(2);
 /// How long a background task waits for the same bytes afterwards, before it closes the connection.
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
-/// If more bytes than this lie between a complete answer and the end of its body, the connection is closed.
+/// The most bytes between the end of a complete answer and the end of its body. If there are more, the connection is
+/// closed.
 const MAX_DRAINED_BYTES: usize = 16 << 10;
 
 /// An answer whose body has not been read yet.
@@ -47,7 +49,7 @@ impl HttpResponse {
     /// returns the error for the status and this name, with the delay after which the server permits a retry (`wait`).
     ///
     /// `open` counts the request as open in the pool of clients until the answer is dropped. `deadline` is the end of
-    /// the time limit of the request. `is_connection_kept` is whether the connection can serve another request
+    /// the time limit of the request. `is_connection_kept` says whether the connection can serve another request
     /// afterwards.
     pub(super) async fn read_head(
         (response, open): (Response, OpenRequest),
@@ -132,10 +134,10 @@ impl HttpResponse {
         serde_json::from_slice(&text).map_err(|_| Error::Malformed("the answer is not valid JSON").into())
     }
 
-    /// Reads the few bytes between a complete answer and the end of the body, so that the connection can be used again.
-    /// If they do not arrive within [`DRAIN_WAIT`], a background task waits for them instead of the caller, for at most
-    /// [`MAX_DRAIN_TIME`]. If the body does not end by then, the connection is closed. Does nothing if connections are
-    /// not used again.
+    /// Reads the few bytes between the end of a complete answer and the end of the body, so that the connection can be
+    /// used again. If these bytes do not arrive within [`DRAIN_WAIT`], a background task waits for them instead of the
+    /// caller, for at most [`MAX_DRAIN_TIME`]. If the body does not end by then, the connection is closed. Does nothing
+    /// if connections are not used again.
     pub(super) async fn release_connection(self) {
         if !self.is_connection_kept {
             return;
@@ -147,8 +149,8 @@ impl HttpResponse {
     }
 }
 
-/// Reads a body to its end, or until an error, or until more than [`MAX_DRAINED_BYTES`] were read, and discards what it
-/// reads. `_open` is only dropped at the end: it counts the request as open until then.
+/// Reads a body and discards its bytes, until the body ends, an error occurs, or more than [`MAX_DRAINED_BYTES`] were
+/// read. `_open` counts the request as open until this function ends.
 async fn drain(mut response: Response, _open: OpenRequest) {
     let mut count = 0_usize;
     while let Ok(Some(bytes)) = response.chunk().await

@@ -1,5 +1,5 @@
-//! Decides whether, and after which delay, [`HttpClient`](super::client::HttpClient) sends a failed request again: only
-//! after temporary failures, such as a busy server, and a limited number of times.
+//! Defines [`RetryPolicy`], which decides whether, and after which delay, [`HttpClient`](super::client::HttpClient)
+//! sends a failed request again: only after temporary failures, such as a busy server, and a limited number of times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,9 +33,10 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the delay before the retry of a failed attempt, where `attempt` is the index of that attempt, from 0.
-    /// The delay doubles with each attempt, and is at least what the server requests. `None` if there is no retry: the
-    /// failure would recur, all retries (`self.times`) are used up, or the server requests more than the longest delay.
+    /// Returns the delay before a failed attempt is retried; `attempt` is the index of the failed attempt, from 0. The
+    /// delay doubles with each attempt, and is at least what the server requests. `None` if there is no retry, because
+    /// the failure would recur, all retries (`self.times`) are used up, or the server requests more than the longest
+    /// delay.
     pub(super) fn delay(&self, attempt: u32, failure: &AttemptFailure) -> Option<Duration> {
         if !failure.is_retryable || attempt >= self.times {
             return None;
@@ -65,7 +66,7 @@ impl AttemptFailure {
 }
 
 impl From<Error> for AttemptFailure {
-    /// Decides from the error alone whether a retry may help: it may if the server is busy, or if the status of its
+    /// Decides from the error alone whether a retry may succeed: yes if the server is busy, or if the status of its
     /// answer describes a temporary condition.
     fn from(error: Error) -> Self {
         let is_retryable = error.is_temporary();

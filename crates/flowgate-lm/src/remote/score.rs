@@ -1,10 +1,11 @@
-//! Implements [`ScoringModel`] for a remote server: requests the log-probability of a given text, by the interfaces
-//! that servers offer for it ([`ScoreMethod`]).
+//! Defines [`Scorer`], which implements [`ScoringModel`] for a remote server: it requests the log-probability of a
+//! given text by one of the interfaces that servers offer for this ([`ScoreMethod`]). `llama_cpp.rs` implements that of
+//! llama.cpp.
 //!
 //! A request contains the whole text: the prompt and the continuation. The last tokens of the answer must spell the
-//! continuation exactly, so that a token begins where the prompt ends. A server that returns tokens as text cannot
-//! represent a token that contains only a part of a character, and some servers omit spaces: such a text has no score,
-//! and the error is [`Error::Unsupported`], as the server works as it is meant to.
+//! continuation exactly, so that a token begins where the prompt ends. Otherwise the text has no score: a server that
+//! returns tokens as text cannot represent a token with only a part of a character, and some servers omit spaces. The
+//! error is then [`Error::Unsupported`], since the server works as intended.
 
 mod llama_cpp;
 
@@ -42,13 +43,13 @@ pub struct Scorer {
 }
 
 impl Scorer {
-    /// Creates a scorer. The paths of llama.cpp's own interface do not begin with `/v1`, as OpenAI's do.
+    /// Creates a scorer. OpenAI's paths begin with `/v1`; those of llama.cpp's own interface do not.
     pub(super) fn new(client: HttpClient, model: String, by: ScoreMethod) -> Self {
         let client = if by == ScoreMethod::LlamaCpp { client.without_version_path() } else { client };
         Self { client, model, by }
     }
 
-    /// Sends `body` to `path` and returns the answer, which is one JSON text and no stream. Charges the budget, if
+    /// Sends `body` to `path` and returns the answer, which is one JSON text and not a stream. Charges the budget, if
     /// there is one. Fails if the answer describes an error.
     async fn ask(&self, path: &str, body: &Value) -> Result<Value, Error> {
         let body = Bytes::from(body.to_string());
@@ -73,8 +74,8 @@ impl Scorer {
     }
 
     /// Scores with the field `prompt_logprobs` of vLLM: the answer then has the log-probability of each token of the
-    /// sent prompt. This prompt is the whole `text`, which ends with `continuation`. The value 0 requests no
-    /// alternatives to these tokens. One token is generated and ignored.
+    /// field `prompt`. This field is the whole `text`, which ends with `continuation`. The value 0 of `prompt_logprobs`
+    /// requests no alternatives to these tokens. The server also generates one token, which is ignored.
     async fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = json!({
             "model": self.model,
@@ -92,9 +93,9 @@ impl Scorer {
         continuation_tokens(&tokens, continuation)
     }
 
-    /// Scores with the field `echo` of OpenAI's older completions: the answer repeats the sent prompt with
-    /// log-probabilities. This prompt is the whole `text`, which ends with `continuation`. Some servers require that at
-    /// least one token is generated; it is left out of the result.
+    /// Scores with the field `echo` of OpenAI's older completions: the answer repeats the field `prompt` with
+    /// log-probabilities. This field is the whole `text`, which ends with `continuation`. Some servers require that at
+    /// least one token is generated; such a token is left out of the result.
     async fn echo(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = |generated: u8| {
             json!({
@@ -124,8 +125,7 @@ impl Scorer {
                 "the lists `tokens` and `token_logprobs` of the answer have different lengths",
             ));
         }
-        // The tokens that the model generated are at the end. Their number is what the server reports, or else what was
-        // requested.
+        // The generated tokens are at the end. The server reports their number; otherwise it is the requested number.
         let reported = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
         let generated = reported.and_then(Value::as_u64).unwrap_or(generated);
         let prompt_length = texts.len().saturating_sub(usize::try_from(generated).unwrap_or(usize::MAX));
@@ -158,31 +158,31 @@ impl ScoringModel for Scorer {
 }
 
 /// The error of a server that ignores the field `prompt_logprobs`.
-const NO_PROMPT_LOGPROBS: Error =
-    Error::Unsupported("`prompt_logprobs` in an answer; choose the score method that its server supports");
+const NO_PROMPT_LOGPROBS: Error = Error::Unsupported(
+    "the server returned no `prompt_logprobs`; choose the score method that the server supports",
+);
 
 /// The error of a server that ignores the fields `echo` and `logprobs`.
 const NO_LOGPROBS: Error =
-    Error::Unsupported("`logprobs` in an answer; choose the score method that its server supports");
+    Error::Unsupported("the server returned no `logprobs`; choose the score method that the server supports");
 
-/// The error of a continuation that begins with the first token, which has no log-probability: nothing precedes it.
+/// The error of a continuation that begins with the first token of the text. This token has no log-probability.
 const FIRST_TOKEN: Error = Error::Unsupported(
-    "a log-probability of the first token, with which the scored continuation begins; put text before it",
+    "no token precedes the continuation, so its first token has no log-probability; put text before the continuation",
 );
 
 /// The error of a continuation that begins within a token.
 const CROSSING_TOKEN: Error = Error::Unsupported(
-    "a score of the continuation alone, since a token contains the end of the prompt and the beginning of the \
-    continuation; divide the text at another place, such as before a space",
+    "one token contains the end of the prompt and the beginning of the continuation; divide the text at another \
+    place, such as before a space",
 );
 
 /// The error of an answer whose tokens do not spell the continuation.
 const OTHER_TEXT: Error = Error::Unsupported(
-    "tokens that spell the continuation: the last tokens of the answer, joined, are another text; choose another \
-    score method",
+    "the last tokens that the server returned, joined, differ from the continuation; choose another score method",
 );
 
-/// Returns the only item of the answer's list `choices`. Fails if there is another number of items.
+/// Returns the only item of the answer's list `choices`. Fails if the list does not have exactly one item.
 fn one_choice(answer: &Value) -> Result<&Value, Error> {
     match answer.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
         Some([choice]) => Ok(choice),
@@ -191,7 +191,7 @@ fn one_choice(answer: &Value) -> Result<&Value, Error> {
 }
 
 /// Reads the text and the log-probability from vLLM's entry for one token of the prompt; each is `None` if it is
-/// missing. The entry of the first token is null, so both are missing: nothing precedes the token.
+/// missing. Both are missing for the first token, whose entry is null because no token precedes it.
 fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     let Some(entry) = entry.as_object() else { return Ok((None, None)) };
     let mut tokens = entry.values();
@@ -202,9 +202,9 @@ fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     Ok((text, token.get("logprob").and_then(Value::as_f64)))
 }
 
-/// Returns the tokens of the continuation, which are the last of `tokens`. A token is a text and its log-probability; a
-/// token of the prompt may lack either. Fails if a token of the continuation lacks one, or if the last tokens do not
-/// spell the continuation exactly.
+/// Returns the tokens of the continuation, which are the last of `tokens`. A token is a text and its log-probability;
+/// both can be missing for a token of the prompt. Fails if the text or the log-probability of a token of the
+/// continuation is missing, or if the last tokens do not spell the continuation exactly.
 fn continuation_tokens(
     tokens: &[(Option<&str>, Option<f64>)],
     continuation: &str,
@@ -220,10 +220,10 @@ fn continuation_tokens(
     tokens.iter().skip(first).map(scored_token).collect()
 }
 
-/// Returns the index of the first token of the continuation, where `tokens` are the texts of the tokens of the prompt
-/// and of the continuation. Fails if no tokens at the end spell the continuation exactly. Reads the tokens backwards,
-/// because the number of tokens of the prompt is not known. A token whose text the server does not report is `None`,
-/// such as the first one of vLLM.
+/// Returns the index of the first token of the continuation. `tokens` are the texts of the tokens of the prompt and
+/// then of the continuation; `None` for a token whose text the server does not report, such as the first token of vLLM.
+/// Reads the tokens backwards, because the number of tokens of the prompt is not known. Fails if the last tokens do not
+/// spell the continuation exactly.
 fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
     // The beginning of the continuation that the tokens so far do not spell.
     let mut unspelled = continuation;
@@ -231,7 +231,7 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
         let token = token.ok_or(FIRST_TOKEN)?;
         match unspelled.strip_suffix(token) {
             Some(rest) => unspelled = rest,
-            // The token has the rest of the continuation, and more before it.
+            // The token contains the rest of the continuation, and before it a part of the prompt.
             None if token.ends_with(unspelled) => return Err(CROSSING_TOKEN),
             None => break,
         }
@@ -277,11 +277,10 @@ mod tests {
     }
 
     /// The text decides whether it can be scored, so no advice is about the server's address.
-    const CROSSING: &str = "the model does not provide a score of the continuation alone, since a token contains the \
-        end of the prompt and the beginning of the continuation; divide the text at another place, such as before a \
-        space";
-    const FIRST: &str = "the model does not provide a log-probability of the first token, with which the scored \
-        continuation begins; put text before it";
+    const CROSSING: &str = "the model cannot answer this request: one token contains the end of the prompt and the \
+        beginning of the continuation; divide the text at another place, such as before a space";
+    const FIRST: &str = "the model cannot answer this request: no token precedes the continuation, so its first token \
+        has no log-probability; put text before the continuation";
 
     fn bad(why: &str) -> String {
         format!(
@@ -307,8 +306,8 @@ mod tests {
         check(
             by,
             &[("200 OK", &other)],
-            "the model does not provide tokens that spell the continuation: the last tokens of the answer, joined, \
-            are another text; choose another score method",
+            "the model cannot answer this request: the last tokens that the server returned, joined, differ from \
+            the continuation; choose another score method",
         )
         .await;
         check(by, &[("200 OK", &listed(&token("ld", "-1")))], FIRST).await;
@@ -330,8 +329,8 @@ mod tests {
         check(
             by,
             &[("200 OK", none)],
-            "the model does not provide `prompt_logprobs` in an answer; choose the score method that its server \
-            supports",
+            "the model cannot answer this request: the server returned no `prompt_logprobs`; choose the score \
+            method that the server supports",
         )
         .await;
         check(
@@ -367,7 +366,8 @@ mod tests {
         check(
             by,
             &[("200 OK", r#"{"choices":[{}]}"#)],
-            "the model does not provide `logprobs` in an answer; choose the score method that its server supports",
+            "the model cannot answer this request: the server returned no `logprobs`; choose the score method that \
+            the server supports",
         )
         .await;
         let no = "the model's server rejected the request (401): invalid_api_key";
@@ -407,20 +407,21 @@ mod tests {
         check(
             by,
             &[("200 OK", cut), ("200 OK", &none), ("200 OK", &none)],
-            "the model does not provide a log-probability for each token of the scored text; update \
-            llama.cpp, or choose a method that does not score",
+            "the model cannot answer this request: the server returned no log-probability for a token of the \
+            scored text; update llama.cpp, or choose a method that does not score",
         )
         .await;
         check(
             by,
             &[("200 OK", "{}")],
-            "the model does not provide `tokens` in an answer to `/tokenize`; update llama.cpp",
+            "the model cannot answer this request: the server returned no `tokens` from `/tokenize`; update llama.cpp",
         )
         .await;
         check(
             by,
             &[("200 OK", cut), ("200 OK", "{}")],
-            "the model does not provide `completion_probabilities` in an answer to `/completion`; update llama.cpp",
+            "the model cannot answer this request: the server returned no `completion_probabilities` from \
+            `/completion`; update llama.cpp",
         )
         .await;
     }

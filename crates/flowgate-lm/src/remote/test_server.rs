@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// The first byte of a connection whose client speaks TLS.
+/// The first byte that a client with TLS sends.
 const TLS_HANDSHAKE: u8 = 22;
 
 /// The reply to one connection.

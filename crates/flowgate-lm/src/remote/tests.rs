@@ -60,7 +60,7 @@ fn request() -> Request {
     Request { messages: vec![Message::User(vec![Part::from(QUESTION)])].into(), ..Request::default() }
 }
 
-/// Longer than any step of these tests takes, even on a busy machine.
+/// A limit that is longer than any step of these tests takes, even on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
 /// The limits for a server that sends nothing: for the whole request, and for the first byte.
 const SHORT: [Duration; 2] = [Duration::from_secs(4), Duration::from_millis(300)];
@@ -217,7 +217,7 @@ async fn a_server_that_asks_to_wait_is_given_its_time() {
     assert!(begun.elapsed() >= Duration::from_millis(300));
 }
 
-/// An observer receives the error of each attempt that is repeated, and the server the place in the trace.
+/// An observer receives the error of each attempt that is repeated, and the server receives the place in the trace.
 #[tokio::test]
 async fn retries_are_reported() {
     let api = Api::ChatCompletions;
@@ -375,7 +375,8 @@ async fn the_address_names_the_model() {
 async fn an_option_that_the_api_lacks_is_refused() {
     let remote = remote(Api::Responses, "http://127.0.0.1:1")
         .sampling(Sampling { stop: vec!["x".to_owned()], ..Sampling::default() });
-    let why = "the model does not provide stop sequences in the Responses API; leave out `stop`";
+    let why =
+        "the model cannot answer this request: the Responses API has no stop sequences; leave out `stop`";
     assert_eq!(ask(&remote).await.0.unwrap_err().to_string(), why);
 }
 
@@ -398,14 +399,14 @@ async fn requests_beyond_the_budget_are_refused() {
         Some(2),
         None,
         2,
-        "the request was not sent, since the budget for the model is spent: the limit for requests is reached; raise the one that the program gives to `RequestBudget::new`",
+        "the request was not sent, since the budget for the model is spent: the limit for requests is reached; raise the limit that the program passes to `RequestBudget::new`",
     )
     .await;
     check(
         None,
         Some(7),
         1,
-        "the request was not sent, since the budget for the model is spent: the limit for tokens is reached; raise the one that the program gives to `RequestBudget::new`",
+        "the request was not sent, since the budget for the model is spent: the limit for tokens is reached; raise the limit that the program passes to `RequestBudget::new`",
     )
     .await;
 }
@@ -438,15 +439,15 @@ fn addresses_and_keys() {
     );
 }
 
-/// The messages that the last request serialised are not serialised again, also where the model has defaults of
-/// sampling, which are filled into another request.
+/// The messages that the last request serialised are not serialised again, even if the model has default sampling
+/// parameters, which are filled into a copy of the request.
 #[tokio::test]
 async fn serialized_messages_are_reused_with_and_without_defaults() {
     for sampling in [Sampling::default(), Sampling { max_tokens: Some(7), ..Sampling::default() }] {
         let (base, hears) = serve(vec![ScriptedReply::json("200 OK", "", &body(Api::ChatCompletions, "hi"))]);
         let remote = remote(Api::ChatCompletions, &base).streaming(false).sampling(sampling.clone());
         let request = request();
-        // A message that differs from the one of the chat shows that the stored text is sent.
+        // The stored text differs from the message in the chat, which shows that the stored text is sent.
         let stored = r#"{"model":"m","messages":[{"role":"user","content":"stored"}"#;
         let text = stored.as_bytes().to_vec();
         request.messages.store_serialized_prefix(SerializedPrefix { text, messages: 1 });

@@ -1,7 +1,7 @@
-//! Defines [`Assembly`], which the stream decoders of all formats use: it assembles a completion from the pieces
-//! of a streamed answer, and passes each piece to a listener.
+//! Defines [`Assembly`], which assembles a completion from the pieces of a streamed answer, and passes each piece to a
+//! listener. The stream decoders of all formats call it.
 //!
-//! Each method fails if the answer exceeds a limit, and with [`Error::Cancelled`] if the listener cancels.
+//! The methods fail if the answer exceeds a limit, and with [`Error::Cancelled`] if the listener cancels.
 
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, ToolCall};
@@ -57,7 +57,7 @@ impl Assembly {
             ToolCall { id: call_id_or_index(id, index), name: name.to_owned(), arguments: String::new() };
         let sent = send_delta(listener, Delta::Call { index, id: &call.id, name });
         self.completion.calls.push(call);
-        // An error if the listener cancels.
+        // `sent` is an error if the listener has cancelled.
         sent.map(|()| index)
     }
 
@@ -81,7 +81,8 @@ impl Assembly {
         Ok(index)
     }
 
-    /// Adds a piece to the readable text of the part of the reasoning with this index. Fails if there is no such part.
+    /// Adds a piece to the readable text of the part of the reasoning with this index. Fails if there is no such part,
+    /// the answer becomes too large, or the listener cancels.
     pub(super) fn thought_text(
         &mut self,
         index: usize,
@@ -101,8 +102,8 @@ impl Assembly {
         send_delta(listener, Delta::Reasoning(piece))
     }
 
-    /// Adds a piece to the signature by which the model's server recognises the part of its reasoning with this index.
-    /// Fails if there is no such part, or it has another kind of seal.
+    /// Adds a piece to the signature (the seal by which the model's server recognises its reasoning) of the part with
+    /// this index. Fails if there is no such part, or if the part has another kind of seal.
     pub(super) fn signature(&mut self, index: usize, piece: &str) -> Result<(), Error> {
         self.check_size(piece.len())?;
         match self.completion.thoughts.get_mut(index).map(|thought| &mut thought.seal) {
@@ -140,9 +141,9 @@ impl Assembly {
         send_delta(listener, Delta::Arguments { index, json })
     }
 
-    /// Takes the complete arguments of the call with the index `index`, which some formats send at its end. Adds them
-    /// if no arguments were streamed; otherwise fails unless they equal the streamed ones. Fails if there is no such
-    /// call.
+    /// Receives the complete arguments of the call with the index `index`, which some formats send at the end of a
+    /// call. Adds them if no arguments were streamed; otherwise fails unless they equal the streamed ones. Also fails
+    /// if there is no such call.
     pub(super) fn complete_arguments(
         &mut self,
         index: usize,
@@ -169,7 +170,7 @@ const NO_THOUGHT: Error = Error::Malformed(
     "an event of the stream continues reasoning that did not begin, or that has no signature",
 );
 
-/// Returns the id of a call. If the server sent none, the id is made of the call's index, so that equal answers have
+/// Returns the id of a call. If the server sent none, the id contains the call's index, so that equal answers have
 /// equal ids.
 pub(super) fn call_id_or_index(id: &str, index: usize) -> String {
     if id.is_empty() { format!("call_{index}") } else { id.to_owned() }

@@ -1,10 +1,12 @@
 //! Encodes and decodes OpenAI's Chat Completions, which nearly every server of local models also supports. The gateway
 //! and `RemoteModel` use the format as [`Api::ChatCompletions`](super::Api::ChatCompletions).
-//! This file contains the descriptor and the declared fields of requests; the modules below it encode and decode.
+//!
+//! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
+//! decode requests (`request`, `request_decoder`), answers (`response`) and streamed answers (`stream`).
 //!
 //! Limits of the format, and of this module:
 //!
-//! * A tool output cannot be marked as an error: its content is sent as it is.
+//! * A tool output cannot be marked as an error: only its content is sent.
 //! * The text of the model's reasoning is neither encoded nor decoded.
 //! * The token limit is sent as `max_completion_tokens`, unless the client selects the older name `max_tokens`.
 

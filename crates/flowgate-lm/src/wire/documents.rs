@@ -1,30 +1,30 @@
-//! Decodes the documents and files of a client's request: what the formats have in common. The decoders of requests use
-//! this file.
+//! Decodes the documents and files of a client's request, as far as the formats have them in common. The decoders of
+//! requests call this module.
 //!
-//! A document in text becomes a text, which is labelled and judged like any other. A PDF stays as it is: no rule can
-//! read it, so its label alone decides who is shown it. Nothing is fetched: the content of an address or of a file at
-//! the provider would reach the model without a label.
+//! A document in text becomes a text part, which is labelled and judged like any other. A PDF is passed on unchanged:
+//! no rule can read its content, so its label alone decides which steps are shown it. An address, or a file that is
+//! stored at the provider, is refused: its content would reach the model without a label.
 
 use super::WireError;
 use super::fields::ObjectFields;
 use crate::chat::{Part, Source};
 
-/// The media type of the documents that are passed on as they are.
+/// The media type of the documents that are passed on unchanged.
 const PDF: &str = "application/pdf";
 
 /// The name of a PDF in OpenAI's formats, which require one.
 const NAME: &str = "document.pdf";
 
-/// The problem of an image or a document of which the request has only the address.
+/// The problem of an image or a document for which the request has only the address.
 pub(super) const FETCHED: &str =
     "would be fetched by the provider, and what it returns has no label; send the content in base64";
 
-/// The problem of a file that is no PDF.
+/// The problem of a file that is not a PDF.
 pub(super) const ONLY_PDF: &str = "is not the content of a PDF; send other documents as text";
 
-/// Returns the provenance of a document in a user's message: what the document itself declares, or else what its
-/// message declares (`message_source`), or else `File`. If the message declares that a person typed it, this does not
-/// count for the document, since nobody types one.
+/// Returns the provenance of a document in a user's message: that which the document itself declares, or else that of
+/// the message (`message_source`), or else `File`. If the message declares `Typed`, this is ignored for the document,
+/// since nobody types a document.
 pub(super) fn source_of(
     document: &ObjectFields<'_>,
     message_source: Option<Source>,
@@ -33,8 +33,8 @@ pub(super) fn source_of(
     Ok(document.source()?.or(of_message).or(Some(Source::File)))
 }
 
-/// Returns one text with the title, the context and the content of a document: the model reads all three. A part that
-/// is absent or empty is left out.
+/// Returns one text with the title, the context and the content of a document, since the model reads all three. A part
+/// that is absent or empty is left out.
 pub(super) fn titled_text(title: Option<&str>, context: Option<&str>, text: &str) -> String {
     let line = |name: &str, value: Option<&str>| {
         value.filter(|value| !value.is_empty()).map_or_else(String::new, |value| format!("{name}: {value}\n"))
@@ -47,19 +47,19 @@ pub(super) fn titled_text(title: Option<&str>, context: Option<&str>, text: &str
     }
 }
 
-/// Returns a PDF with this media type and content; `None` for another media type.
+/// Returns a PDF with the content `data`; `None` if the media type is not that of a PDF.
 pub(super) fn pdf(media_type: &str, data: &str) -> Option<Part> {
     let (media_type, data) = (media_type.to_owned(), data.to_owned());
     (media_type == PDF).then_some(Part::ImageData { media_type, data })
 }
 
-/// Parses a PDF from a data URL, as in OpenAI's formats; `None` if it is something else.
+/// Parses a PDF from a data URL, as in OpenAI's formats; `None` if the URL is anything else.
 pub(super) fn parse_pdf(url: &str) -> Option<Part> {
     let (media_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
     pdf(media_type, data)
 }
 
-/// Returns whether a part is a PDF. Every format encodes a PDF in another way than an image.
+/// Returns whether a part is a PDF, which every format encodes differently from an image.
 pub(super) fn is_pdf(part: &Part) -> bool {
     matches!(part, Part::ImageData { media_type, .. } if media_type == PDF)
 }

@@ -1,8 +1,8 @@
 //! Encodes and decodes requests for embeddings in OpenAI's format, `POST /embeddings`, and the answers to them. The
 //! gateway is the server side, and `RemoteModel` the client side.
 //!
-//! An embedding is a list of numbers that represents a text, and reveals much of it. A client can send
-//! tokens instead of texts; they are refused, because nobody can judge them.
+//! An embedding is a list of numbers that represents a text, and reveals much of the text. The format also permits
+//! tokens instead of texts. Such requests are refused, because no rule can judge tokens.
 
 use serde_json::{Number, Value, json};
 
@@ -88,7 +88,7 @@ impl EmbeddingsRequest {
     pub fn decode(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Self, WireError> {
         let body = ObjectFields::of_body(body, dropped)?;
         body.reject_unsupported(&REQUEST)?;
-        // The format also permits tokens instead of texts; these are an error here.
+        // The format also permits tokens instead of texts, which this decoder refuses.
         let texts: Vec<String> = match body.get("input") {
             Some(Json::Text(text)) => vec![text.clone().into_owned()],
             Some(Json::List(list)) => {
@@ -105,7 +105,10 @@ impl EmbeddingsRequest {
             Some(_) => return body.field_error("input", TOKENS),
         };
         if texts.is_empty() || texts.iter().any(String::is_empty) {
-            return body.field_error("input", "has an empty text, or no text");
+            return body.field_error(
+                "input",
+                "has an empty text, or no text; send at least one text, and no empty one",
+            );
         }
         if texts.len() > MAX_TEXTS {
             return body.field_error("input", "has more than 2048 texts; send several requests");
@@ -139,7 +142,7 @@ impl EmbeddingsResponse {
     /// same position.
     ///
     /// # Errors
-    /// If it does not have exactly one embedding for each text.
+    /// If the answer does not have exactly one embedding for each text.
     pub fn decode(body: &Value, texts: usize) -> Result<Self, Error> {
         const WRONG: Error = Error::Malformed("the answer does not have one embedding for each text");
         let data = body.get("data").and_then(Value::as_array).ok_or(WRONG)?;
@@ -158,7 +161,7 @@ impl EmbeddingsResponse {
                 }
                 _ => return Err(WRONG),
             };
-            // A second embedding for the same text.
+            // The answer has a second embedding for the same text.
             if entry.replace(embedding).is_some() {
                 return Err(WRONG);
             }

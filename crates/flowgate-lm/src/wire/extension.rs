@@ -1,5 +1,6 @@
 //! Reads Flowgate's own field `"flowgate": {"is_error": true}` of a tool output, by which a client declares that the
-//! tool failed. Chat Completions and Responses have no field for that. Their decoders of requests call this file.
+//! tool failed. Chat Completions and Responses have no field of their own for this. The request decoders of these two
+//! formats call this module.
 
 use super::WireError;
 use super::fields::{EXTENSION, ObjectFields};
@@ -17,6 +18,6 @@ pub(super) fn is_error(answer: &ObjectFields<'_>) -> Result<Option<bool>, WireEr
     }
     let extension = answer.object(EXTENSION)?;
     extension.reject_unsupported(&ANSWER)?;
-    // An absent flag would be read as false, so the flag is read only if it is present.
+    // `flag` returns false for an absent field, so it is called only if the field is present.
     extension.get("is_error").map(|_| extension.flag("is_error")).transpose()
 }

@@ -1,8 +1,8 @@
 //! Reads the fields of JSON objects, for the decoders of all formats.
 //!
-//! [`ObjectFields`] reads a client's request, in which each field is known ([`super::known_fields`]) or rejected by
-//! name, and a field of an unexpected type is an error. [`JsonNode`] and the functions at the end of this file read a
-//! server's answer, in which a field of an unexpected type counts as absent.
+//! [`ObjectFields`] reads the objects of a client's request. Each of their fields is either known
+//! ([`super::known_fields`]) or rejected by name, and a value of an unexpected type is an error. [`JsonNode`] and the
+//! functions at the end of this file read a server's answer, in which a value of an unexpected type counts as absent.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,8 +16,8 @@ use crate::Error;
 use crate::chat::{ProviderTool, Source};
 use crate::json::Json;
 
-/// An object of a request, and its path. An absent field and a field that is null are treated alike. A method that
-/// reads a field fails if the value has another type.
+/// An object of a request, and its path. A field that is null counts as absent. The methods that read a field fail if
+/// its value has another type.
 #[derive(Debug)]
 pub(super) struct ObjectFields<'a> {
     entries: &'a [(Cow<'a, str>, Json<'a>)],
@@ -64,12 +64,12 @@ pub(super) const CUSTOM_TOOL: &str = "is supported in the Responses API only; de
 /// The problem of a field that no declaration names.
 const UNKNOWN: &str = "is not known";
 
-/// The problem of a field that an object has in both of its spellings.
+/// The problem of a field that an object has twice, in both spellings.
 const TWICE: &str = "is sent in two spellings; send it once";
 
 /// Returns the spelling of a name without underscores: `topP` for `top_p`. Servers of Gemini's API accept both
-/// spellings of a field, and clients mix them. In the other formats, no declared field has a capital, so only one
-/// spelling is known.
+/// spellings of a field, and clients mix them. In the other formats, no declared field has a capital letter, so this
+/// other spelling never names a known field.
 fn camel_case(name: &str) -> String {
     let mut spelled = String::with_capacity(name.len());
     let mut is_capital = false;
@@ -113,7 +113,8 @@ pub(super) fn is_tool_type(kind: &str, known: &str) -> bool {
 /// Returns a path without the indices of lists, such as `tools.name` for `tools[3].name`. The operator lists the fields
 /// to drop in this form.
 fn without_indices(path: &str) -> String {
-    // Whether the current character is the opening bracket of an index, or within it. The closing bracket follows one.
+    // Whether the current character is in an index: from the opening bracket to the last digit. A character after such
+    // a character is left out as well, which covers the closing bracket.
     let mut is_index = false;
     path.chars()
         .filter(|char| {
@@ -148,7 +149,7 @@ impl<'a> ObjectFields<'a> {
         self.options.dropped_tools.iter().any(|known| known == kind)
     }
 
-    /// Returns whether the caller runs this tool of the provider.
+    /// Returns whether the caller has the provider run this tool in separate requests, so that clients may ask for it.
     pub(super) fn accepts_provider_tool(&self, tool: ProviderTool) -> bool {
         self.options.provider_tools.contains(&tool)
     }
@@ -167,8 +168,8 @@ impl<'a> ObjectFields<'a> {
         Err(WireError { place: self.path_to(key), problem })
     }
 
-    /// Returns the field `key`; `None` if it is absent or null. A field whose name in camel case is `key` is this field
-    /// as well (`top_p` for the key `topP`): clients of Gemini mix both spellings.
+    /// Returns the field `key`; `None` if it is absent or null. Also finds a field whose name in camel case is `key`,
+    /// such as `top_p` for the key `topP`, since clients of Gemini mix both spellings.
     pub(super) fn get(&self, key: &str) -> Option<&'a Json<'a>> {
         let is_field = |name: &str| name == key || name.contains('_') && camel_case(name) == key;
         let (_, value) = self.entries.iter().find(|(name, _)| is_field(name))?;
@@ -176,8 +177,8 @@ impl<'a> ObjectFields<'a> {
     }
 
     /// Fails at the first field that is not supported. A field is supported if it is null, if `known` declares it as
-    /// read or dropped, if it has a value that `known` permits, or if the operator's configuration lists it among those
-    /// to drop. A name that is long or not a plain word is reported as `...`.
+    /// read or dropped, if `known` permits its value, or if the operator's configuration lists it among the fields to
+    /// drop. The error names the field, or `...` if the name is long or not a plain word.
     pub(super) fn reject_unsupported(&self, known: &KnownFields) -> Result<(), WireError> {
         self.reject_unsupported_except(known, |_| false)
     }
@@ -201,8 +202,8 @@ impl<'a> ObjectFields<'a> {
                 Some(FieldRule::Only(_, reason) | FieldRule::Refused(reason)) => reason,
                 None => UNKNOWN,
             };
-            // A declaration of provenance in the wrong object must not be dropped: the message would be treated as one
-            // without a declaration.
+            // A declaration of provenance in the wrong object must not be dropped: the message would then be treated as
+            // if its client had declared nothing.
             if key != EXTENSION && self.is_dropped_by_operator(key) {
                 continue;
             }
@@ -215,14 +216,14 @@ impl<'a> ObjectFields<'a> {
         Ok(())
     }
 
-    /// Returns whether the operator's configuration lists the field `key` among those to drop.
+    /// Returns whether the operator's configuration lists the field `key` among the fields to drop.
     pub(super) fn is_dropped_by_operator(&self, key: &str) -> bool {
         let path = without_indices(&self.path_to(key));
         self.options.dropped_fields.contains(&path)
     }
 
     /// Returns the provenance that this object, a user's message or a part of one, declares, as in `"flowgate":
-    /// {"source": "typed"}`. `None` if it declares none. Fails if the declaration is unknown or malformed.
+    /// {"source": "typed"}`; `None` if the object declares none. Fails if the declaration is unknown or malformed.
     pub(super) fn source(&self) -> Result<Option<Source>, WireError> {
         if self.get(EXTENSION).is_none() {
             return Ok(None);
@@ -292,7 +293,7 @@ impl<'a> ObjectFields<'a> {
     }
 
     /// Returns the value of an enumeration that the field `key` names, if the field is present. `from_name` returns the
-    /// value for a name. If it returns `None`, the error is that the field has the problem `problem`.
+    /// value for a name. If `from_name` returns `None`, fails with the error that the field has the problem `problem`.
     pub(super) fn word<T>(
         &self,
         key: &str,
@@ -325,7 +326,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the number of tokens in the field `key`, if the field is present. It must be an integer of 32 bits.
+    /// Returns the number of tokens in the field `key`, if the field is present. The number must fit into 32 bits.
     pub(super) fn tokens(&self, key: &str) -> Result<Option<u32>, WireError> {
         match self.whole_number(key)?.map(u32::try_from) {
             Some(Ok(number)) => Ok(Some(number)),

@@ -1,8 +1,9 @@
 //! Defines [`Form`], the descriptor of one format: its names, its addresses and headers, and its encoders and decoders.
 //!
-//! Each format declares its descriptor in the file of its name, and [`Api::form`](super::Api::form) returns it. The
-//! functions of `Api`, the gateway, the command line and the Python package read the descriptors, so that none of them
-//! names a format.
+//! Each format declares its descriptor in the file with its name, and [`Api::form`](super::Api::form) returns the
+//! descriptor. The functions of `Api`, the gateway, the command line and the Python package read the descriptors, so
+//! that their code need not name the formats. This module also defines [`Decoder`], which decodes the streams of any
+//! format.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,9 +19,9 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// The type of a function that encodes an answer as a stream, with one event for each piece of its text (the second
-/// parameter). The last parameter says whether the stream also reports the token usage, and where the reasoning is in
-/// it.
+/// The type of a function that encodes an answer as a stream, with one event for each piece of the text (the second
+/// parameter). The last parameter says whether the stream also reports the token usage, and at which position the
+/// stream has the reasoning.
 type EncodeStream = fn(&Completion, &[&str], ResponseHead<'_>, (bool, ReasoningOrder)) -> Vec<SseEvent>;
 
 /// The descriptor of a format.
@@ -53,21 +54,22 @@ pub struct Form {
     pub numbers_calls: bool,
     /// How a client asks for the number of tokens of a request; `None` if the format has no such request.
     pub token_count: Option<TokenCountRequest>,
-    /// Whether the format sends the text of a refusal in a field of its own. If the gateway has already sent the
-    /// beginning of an answer as ordinary text, it can then not turn the answer into a refusal.
+    /// Whether the format sends the text of a refusal in a field of its own. In such a format, an answer whose
+    /// beginning was already sent as ordinary text cannot become a refusal.
     pub(super) separates_refusals: bool,
     /// The number of events before the first text in the stream of an answer without reasoning.
     pub(super) events_before_text: usize,
     /// The tools of the provider that servers of this format can run.
     pub(super) provider_tools: &'static [ProviderToolForm],
-    /// Removes from an answer the items that tools of the provider add to its text, and returns what they say.
+    /// Removes from an answer the items that tools of the provider add to its text, and returns a summary of these
+    /// items.
     pub(super) remove_provider_items: fn(&mut Value) -> ProviderItems,
     /// The objects of requests, with the rules of their fields.
     pub(super) objects: &'static [KnownFields],
     /// Returns the path, below a server's base address, at which a model answers; if `stream` is true, in a stream.
     pub(super) path: fn(model: &str, stream: bool) -> Cow<'static, str>,
-    /// Returns the name of a feature of the request that the format cannot express and without which the answer would
-    /// be wrong; `None` if there is none.
+    /// Returns a description, with advice, of a feature of the request that the format cannot express and without which
+    /// the answer would be wrong; `None` if there is no such feature.
     pub(super) unsupported_feature: fn(&Request) -> Option<&'static str>,
     /// Encodes the body of a request to a model; if `stream` is true, asks for a streamed answer.
     pub(super) encode_request: fn(&Request, model: &str, stream: bool) -> Value,
@@ -101,12 +103,12 @@ impl Form {
 
 /// A route of a server, with its path.
 ///
-/// The list is exhaustive on purpose: a server has to serve each.
+/// The enumeration is exhaustive on purpose: a server has to serve every kind of route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormRoute {
     /// An answer of a model.
     Answer(&'static str),
-    /// A method of a model. The path has the parameter `target`, which names both.
+    /// A method of a model. The path has the parameter `target`, which names the model and the method.
     ModelMethod(&'static str),
     /// The number of tokens of a request.
     CountTokens(&'static str),
@@ -141,7 +143,7 @@ impl TokenCountRequest {
     /// Decodes the body of a request for its number of tokens. Drops the fields and tools in `dropped`.
     ///
     /// # Errors
-    /// As for the request of an answer.
+    /// In the same cases as for a request for an answer.
     pub fn decode(&self, body: &Json<'_>, dropped: &DecodeOptions) -> Result<Request, WireError> {
         (self.decode)(body, dropped)
     }
@@ -155,7 +157,7 @@ pub(super) trait DecodeStream: fmt::Debug + Send + Sync {
     /// Returns whether the answer is complete.
     fn is_done(&self) -> bool;
 
-    /// Returns the answer; fails if the stream ended before it was complete.
+    /// Returns the answer; fails if the stream ended before the answer was complete.
     fn finish(self: Box<Self>) -> Result<Completion, Error>;
 }
 

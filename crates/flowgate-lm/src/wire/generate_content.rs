@@ -1,20 +1,23 @@
-//! Encodes and decodes Gemini's API: `generateContent`, and `streamGenerateContent` for streams. A chat is a list of
-//! "contents" there (one for each message), and a content is a list of parts. The gateway and `RemoteModel` use the
-//! format as [`Api::GenerateContent`](super::Api::GenerateContent).
-//! This file contains the descriptor and the declared fields of requests; the modules below it encode and decode.
+//! Encodes and decodes Gemini's API: `generateContent`, and `streamGenerateContent` for streams. In this format, a chat
+//! is a list of "contents" (one for each message), and a content is a list of parts. The gateway and `RemoteModel` use
+//! the format as [`Api::GenerateContent`](super::Api::GenerateContent).
+//!
+//! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
+//! decode requests (`request`, and `request_decoder` with `content`, `schema` and `tools`), answers (`response`),
+//! streamed answers (`stream`), addresses (`target`) and the tools of the provider (`provider_tools`).
 //!
 //! Differences from the other formats:
 //!
 //! * The address names the model, and whether the answer is streamed ([`Target`]). The body states neither.
-//! * System messages at the beginning are sent in the field `systemInstruction`: each part of them becomes one part of
-//!   this field. A later one, or one with an image, is sent at its position as a user's content.
+//! * System messages at the beginning are sent in the field `systemInstruction`, with each of their parts as one part
+//!   of this field. A later system message, or one with an image, is sent at its position as a user's content.
 //! * Consecutive tool outputs form one content. An image or a PDF that follows an output in the same content belongs to
 //!   this output.
 //! * A client may leave out the ids of calls. A call without an id gets one from its position in the chat, and an
-//!   output without an id answers the first call of its name that has no answer, so equal chats have equal ids.
-//! * The arguments of a call and the output of a tool are objects. Arguments that are no object are wrapped in one, in
-//!   its field `unparsed`; an output that is a text, in its field `output` or `error`. Decoded arguments are serialised
-//!   again and lose their white space, also in streams.
+//!   output without an id answers the first call of its tool that has no answer, so that equal chats have equal ids.
+//! * The arguments of a call and the output of a tool are objects. Arguments that are not an object are sent in the
+//!   field `unparsed` of an object. An output that is a text is sent in the field `output` or `error` of an object.
+//!   Decoded arguments are serialised again and lose their white space, also in streams.
 //! * Consecutive contents of the model are one message: some clients store each event of a stream as a content.
 //! * A stream has no event that ends it: it ends with the event that states the finish reason.
 //! * The model's reasoning consists of parts with the field `thought`. The server signs calls and texts; the signatures
@@ -91,7 +94,7 @@ pub(super) static FORM: Form = Form {
     encode_model_list,
 };
 
-/// Encodes the body of an error with Gemini's name for its HTTP status.
+/// Encodes the body of an error with Gemini's name for the HTTP status.
 fn encode_error(status: u16, message: &str) -> Value {
     json!({"error": {"code": status, "message": message, "status": error_names(status).gemini}})
 }

@@ -1,8 +1,9 @@
-//! Defines how a format declares which fields the objects of a client's request may have, and the rule of each field.
+//! Defines how the file of a wire format (such as chat completions) declares the fields that the objects of a client's
+//! request may have, and for each field whether it is read, dropped, restricted to some values, or refused.
 //!
-//! The file of each format, below its descriptor, contains its declarations ([`known_fields!`]). Its decoder rejects
-//! fields that violate them ([`super::fields`]), and `docs/wire-forms.md` lists them. [`listed`] returns all of them,
-//! for the test that compares the two.
+//! The file of each format contains such declarations, made with [`known_fields!`], below its descriptor. The decoder
+//! of the format refuses requests that violate the declarations ([`super::fields`]). The document `docs/wire-forms.md`
+//! lists all declared fields; [`listed`] returns them for the test that compares the document with the declarations.
 
 use std::fmt;
 
@@ -16,8 +17,8 @@ pub(super) enum FieldRule {
     Read(&'static str),
     /// The field is dropped, for this reason.
     Dropped(&'static str),
-    /// The field may have only these values (as JSON), which request what the gateway does in any case. Any other value
-    /// is refused, for this reason.
+    /// The field may have only these values (as JSON), which ask for nothing that the gateway would not do anyway. Any
+    /// other value is refused, for this reason.
     Only(&'static [&'static str], &'static str),
     /// The field is refused, for this reason.
     Refused(&'static str),
@@ -50,7 +51,7 @@ macro_rules! known_fields {
 }
 pub(super) use known_fields;
 
-/// What becomes of a field of a request.
+/// How the decoder treats a field of a request, as [`listed`] reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldOutcome {
@@ -89,7 +90,7 @@ pub struct ListedField {
     pub object: &'static str,
     /// The name of the field.
     pub field: &'static str,
-    /// What becomes of the field.
+    /// How the decoder treats the field.
     pub outcome: FieldOutcome,
     /// What the field means or how it is used, or why it is dropped or refused.
     pub reason: &'static str,
@@ -124,8 +125,8 @@ pub struct DecodeOptions {
     /// The types of tools that are dropped instead of being rejected, although the provider runs them: for example
     /// `image_generation`.
     pub dropped_tools: Vec<String>,
-    /// The tools of the provider that the caller runs in requests of their own. They are offered to the model as
-    /// functions.
+    /// The tools of the provider that a client may ask for, because the caller has the provider run each call in a
+    /// separate request. They are offered to the model as functions.
     pub provider_tools: Vec<ProviderTool>,
 }
 

@@ -1,21 +1,25 @@
 //! Encodes and decodes Anthropic's Messages API. The gateway and `RemoteModel` use the format as
 //! [`Api::Messages`](super::Api::Messages).
-//! This file contains the descriptor and the declared fields of requests; the modules below it encode and decode.
+//!
+//! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
+//! decode requests (`request`, and `request_decoder` with `content` and `tools`), answers (`response`), streamed
+//! answers (`stream`) and the tools of the provider (`provider_tools`). `cache_breakpoints` marks what the server is to
+//! cache.
 //!
 //! Differences from the other formats:
 //!
-//! * System messages at the beginning are sent in the field `system`: a single part as a text, several as blocks. A
-//!   later one, or one with an image, is sent at its position as a user's message: only some models accept system
-//!   messages there, and only after some turns, and text must not gain authority in transit. When requests are decoded,
-//!   later system messages stay system messages.
+//! * System messages at the beginning are sent in the field `system`: a single part as a text, several parts as blocks.
+//!   A later system message, or one with an image, is sent at its position as a user's message: only some models accept
+//!   system messages there, and only after some turns, and no text must gain authority because it is moved. The decoder
+//!   of requests keeps later system messages as system messages.
 //! * Consecutive tool outputs form one message of the user.
-//! * The arguments of a call are an object. Arguments that are no object are wrapped in one, in its field `unparsed`.
-//!   Decoded arguments are serialised again and lose their white space, except in streams: these contain the
+//! * The arguments of a call are an object. Arguments that are not an object are sent in the field `unparsed` of an
+//!   object. Decoded arguments are serialised again and lose their white space, except in streams, which contain the
 //!   arguments exactly as the model wrote them.
 //! * The token limit is mandatory: [`MAX_TOKENS`] by default.
 //! * There is no seed.
-//! * The model's reasoning is a list of blocks with signatures. It is encoded with its signatures, and decoded from
-//!   answers. The reasoning in a client's request is dropped: the gateway has its own copy.
+//! * The model's reasoning is a list of blocks with signatures. Requests to a server and answers contain these blocks.
+//!   The reasoning in a client's request is dropped, since the gateway has its own copy.
 
 mod cache_breakpoints;
 mod content;
@@ -84,19 +88,19 @@ pub(super) static FORM: Form = Form {
     encode_model_list,
 };
 
-/// Returns the feature of a request that the format cannot express: JSON without a schema.
+/// Returns the feature of a request that the format cannot express, JSON without a schema, with advice.
 fn unsupported_feature(request: &Request) -> Option<&'static str> {
     (request.format == Some(OutputFormat::JsonObject)).then_some(
-        "JSON without a schema in the Messages API; send a schema, or describe the JSON in a message",
+        "the Messages API has no JSON without a schema; send a schema, or describe the JSON in a message",
     )
 }
 
-/// Encodes the body of an error with Anthropic's name for its HTTP status. If a thread was refused, `details` has the
-/// code with which Anthropic's server refuses one: the tool runners of the official clients ask for a thread by
-/// default, and then repeat the request without it.
+/// Encodes the body of an error with Anthropic's name for the HTTP status. If the error is about the field `thread`,
+/// `details` has the code with which Anthropic's server refuses a thread: the tool runners of the official clients ask
+/// for a thread by default, and repeat the request without it when they receive this code.
 fn encode_error(status: u16, message: &str) -> Value {
     let kind = error_names(status).anthropic;
-    // The text of the error is all that is known here. The decoder writes this one for the field `thread`.
+    // Only the text of the error is known here, so the error about `thread` is recognised by the decoder's text for it.
     let error = if message.contains(&format!("`thread` {THREAD}")) {
         let details = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
         json!({"type": kind, "message": message, "details": details})
@@ -106,8 +110,8 @@ fn encode_error(status: u16, message: &str) -> Value {
     json!({"type": "error", "error": error})
 }
 
-/// Encodes the list of the models with these names. The format has no field for their owner. The time at which a model
-/// was created is not known; the format requires one.
+/// Encodes the list of the models with these names. The format has no field for their owner. It requires the time at
+/// which a model was created, which is not known, so a fixed time is sent.
 fn encode_model_list(names: &[&str], _owner: &str) -> Value {
     let model = |name: &&str| json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"});
     let models: Vec<Value> = names.iter().map(model).collect();

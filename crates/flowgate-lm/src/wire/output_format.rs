@@ -1,8 +1,9 @@
-//! Decodes and encodes the form that a request demands of the model's text ([`OutputFormat`]): what the formats
-//! have in common. Each format declares the fields of its own objects, and its decoder and encoder use this file.
+//! Decodes and encodes the form that a request demands of the model's text ([`OutputFormat`]), as far as the wire
+//! formats have this in common. Each format declares the fields of its own objects, and its decoder and encoder call
+//! this module.
 //!
-//! A schema is text for the model, and a hostile one could be large, deep, or refer to a document elsewhere. So its
-//! size and its depth are bounded, and it may refer only to itself.
+//! A model reads a schema as text, and a hostile schema could be large, deeply nested, or refer to a document
+//! elsewhere. Its size and its depth are therefore bounded, and it may refer only to places within itself.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::json::Json;
 
 /// The most bytes of a schema, as compact JSON.
 const MAX_BYTES: usize = 262_144;
-/// The most levels of nested lists and objects in a schema.
+/// The greatest depth of nested lists and objects in a schema.
 const MAX_DEPTH: usize = 64;
 /// The most characters of the name of a schema, as in OpenAI's formats.
 const MAX_NAME: usize = 64;
@@ -25,12 +26,12 @@ const MAX_NAME: usize = 64;
 const NAME: &str = "output";
 
 /// The problem of a schema that refers to another document.
-const ELSEWHERE: &str =
-    "has a `$ref` that does not begin with `#`: the gateway and the model's server fetch nothing";
+const ELSEWHERE: &str = "has a `$ref` or `$dynamicRef` that does not begin with `#`: nothing is fetched, so put the schema itself there";
 
-/// Reads the value of the field that states the form of the text; `None` for any text. `known` declares the fields of
-/// the value for each of its types `text`, `json_object` and `json_schema`; a type that it does not list is an error,
-/// with the problem `unknown`. `read_schema` reads a value of the type `json_schema`.
+/// Reads `format`, the object in which a request states the form of the text; `None` for any text. `known` lists the
+/// types of this object that the wire format permits (of `text`, `json_object` and `json_schema`), each with its known
+/// fields; any other type is an error, with the problem `unknown`. `read_schema` reads an object of the type
+/// `json_schema`.
 pub(super) fn read_format<'a>(
     format: &ObjectFields<'a>,
     known: &[(&str, &KnownFields)],
@@ -65,8 +66,8 @@ pub(super) fn read_named_schema(object: &ObjectFields<'_>) -> Result<OutputSchem
     })
 }
 
-/// Reads the schema in the field `key`: an object that is not too deep or too large, and whose references (`$ref`)
-/// all lead to places within it. Fails for anything else.
+/// Reads the schema in the field `key`. Fails if it is missing or not an object, if it is too deep or too large, or if
+/// it refers to another document.
 pub(super) fn read_schema(object: &ObjectFields<'_>, key: &str) -> Result<Arc<Value>, WireError> {
     match object.get(key) {
         None => object.field_error(key, "is missing"),
@@ -75,8 +76,8 @@ pub(super) fn read_schema(object: &ObjectFields<'_>, key: &str) -> Result<Arc<Va
     }
 }
 
-/// Returns `schema` if it is not too deep or too large, and its references (`$ref`) all lead to places within it.
-/// Otherwise fails with an error about the field `key`, from which the schema was read.
+/// Returns `schema`, which was read from the field `key` of `object`. Fails if the schema is too deep or too large, or
+/// if it refers to another document; the error names the field.
 pub(super) fn checked_schema(
     object: &ObjectFields<'_>,
     key: &str,
@@ -88,10 +89,10 @@ pub(super) fn checked_schema(
     }
 }
 
-/// Returns what is wrong with a schema: it is too deep or too large, or refers to another document. `None` if nothing
-/// is; the keywords of the schema are not checked.
+/// Returns what is wrong with a schema: it is too deep or too large, or refers to another document. `None` if none of
+/// this applies. The keywords of the schema are not checked.
 fn problem(schema: &Value) -> Option<&'static str> {
-    // A stack, because the depth of the schema is not known yet.
+    // A stack instead of recursion, because the depth of the schema is not bounded yet.
     let mut open = vec![(schema, 1)];
     while let Some((value, depth)) = open.pop() {
         let is_nested = matches!(value, Value::Array(_) | Value::Object(_));
@@ -115,8 +116,8 @@ fn problem(schema: &Value) -> Option<&'static str> {
     (schema.to_string().len() > MAX_BYTES).then_some("is larger than 262144 bytes; make it smaller")
 }
 
-/// Encodes a schema with the fields that OpenAI's formats share: `name`, `description`, `schema` and `strict`. They
-/// require a name, so a schema without one (from a client of another format) gets `output`.
+/// Encodes a schema with the fields that OpenAI's formats share: `name`, `description`, `schema` and `strict`. These
+/// formats require a name, so a schema without a name (from a client of another format) gets the name `output`.
 pub(super) fn encode_named_schema(schema: &OutputSchema) -> Map<String, Value> {
     let name = if schema.name.is_empty() { NAME } else { schema.name.as_str() };
     let mut fields = Map::from_iter([("name".to_owned(), Value::from(name))]);
@@ -130,8 +131,8 @@ pub(super) fn encode_named_schema(schema: &OutputSchema) -> Map<String, Value> {
     fields
 }
 
-/// Returns the schema for a format without a field for the description of a schema: writes the description into the
-/// schema itself, unless the description is empty or the schema already has one.
+/// Returns the JSON schema of `schema` for a format that has no field for its description: the description is written
+/// into the JSON schema, unless it is empty or the JSON schema has a description already.
 pub(super) fn described_schema(schema: &OutputSchema) -> Value {
     let mut described = (*schema.schema).clone();
     if let (Value::Object(entries), false) = (&mut described, schema.description.is_empty()) {

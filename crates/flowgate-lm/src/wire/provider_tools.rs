@@ -1,10 +1,10 @@
-//! Declares the tools of the provider, such as a web search, in the requests by which the provider runs them. From the
-//! answers to these requests, it removes the items in which the provider reports the calls and their results, and lists
-//! the sources that they name after the text. Also decides which tools of the provider are accepted in a client's
-//! request.
+//! Encodes the requests by which a provider runs one of its tools, such as a web search, and decodes the answers.
+//! [`declare`] declares the tool in a request. [`decode_answer`] removes the items in which the provider reports the
+//! calls of the tool and their results, and appends the sources that these items name to the text. `RemoteModel` calls
+//! both.
 //!
-//! Each format lists its tools in its descriptor ([`ProviderToolForm`]). `RemoteModel` uses [`declare`] and
-//! [`decode_answer`]; the decoders of requests use [`accepted`].
+//! Each format lists the tools of its provider in its descriptor ([`ProviderToolForm`]). The decoders of clients'
+//! requests call [`accepted`], which decides which of these tools a client may ask for, and [`add_provider_tools`].
 
 use std::fmt::Write as _;
 
@@ -33,9 +33,10 @@ pub(super) struct ProviderToolForm {
 /// A page that an answer names as a source: its title and its address.
 pub(super) type AnswerSource = (String, String);
 
-/// What the items of a provider's tool in an answer say.
+/// A summary of the items that a tool of the provider has added to an answer.
 #[derive(Debug, Default)]
 pub(super) struct ProviderItems {
+    /// The pages that the items name.
     pub(super) sources: Vec<AnswerSource>,
     /// The number of results of the tool.
     results: usize,
@@ -51,14 +52,15 @@ impl ProviderItems {
     }
 }
 
-/// Returns a declaration that has no restrictions; `None` if there are any but the number of calls, which is counted
-/// where they run.
+/// Returns `declaration`, which expresses no restrictions; `None` if `wanted` has any. The number of calls is not such
+/// a restriction, since the program that runs the calls counts them.
 pub(super) fn unrestricted(wanted: &ProviderToolUse, declaration: Value) -> Option<Value> {
     let plain = ProviderToolUse { max_calls: wanted.max_calls, ..ProviderToolUse::from(wanted.tool) };
     (*wanted == plain).then_some(declaration)
 }
 
-/// Returns the tool of the provider that has the type `kind` in a client's request, if the options accept it.
+/// Returns the tool of the provider that has the type `kind` in a client's request; `None` if `forms`, the tools of the
+/// format, do not have this type, or if the options of the decoder do not accept the tool.
 pub(super) fn accepted(
     tool: &ObjectFields<'_>,
     forms: &[ProviderToolForm],
@@ -68,7 +70,8 @@ pub(super) fn accepted(
     tool.accepts_provider_tool(form.tool).then_some(form.tool)
 }
 
-/// Returns the problem of a tool of the provider that is not accepted: `kind` is its type, without the date.
+/// Returns the problem of a tool of the provider that is not accepted. `kind` is the type of the tool, without the
+/// date.
 pub(super) fn provider_tool_problem(forms: &[ProviderToolForm], kind: &str) -> &'static str {
     match forms.iter().any(|form| form.kind == kind) {
         true => UNLABELLED_TOOL,
@@ -76,7 +79,8 @@ pub(super) fn provider_tool_problem(forms: &[ProviderToolForm], kind: &str) -> &
     }
 }
 
-/// Adds the tools of the provider to the functions of a request.
+/// Adds the tools of the provider in `wanted` to the functions of a request. `body` is the body of the request, for
+/// errors.
 ///
 /// # Errors
 /// If a function of the client has the name of such a tool, or a tool is declared twice.
@@ -102,7 +106,8 @@ pub(super) fn is_supported(api: Api, tool: ProviderTool) -> bool {
     api.form().provider_tools.iter().any(|form| form.tool == tool)
 }
 
-/// Declares the tool in the body of a request, in place of all other tools. Returns whether the format can express it.
+/// Declares the tool in the body of a request, in place of all other tools. Returns false if the format cannot express
+/// the tool or its restrictions; `body` is then unchanged.
 pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> bool {
     let form = api.form().provider_tools.iter().find(|form| form.tool == wanted.tool);
     let declared = form.and_then(|form| Some((form, (form.declare)(wanted)?)));
@@ -116,12 +121,12 @@ pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> b
 }
 
 /// Decodes the answer to a request that declares a tool of the provider. The text of the result is that of the answer,
-/// followed by the sources that the answer names; an answer without a text has no sources either. An answer to any
-/// other request must not contain the items that this function removes.
+/// followed by the sources that the answer names; for an answer without a text, no sources are listed. An answer to any
+/// other request must not contain the items that this function removes: [`Api::decode_response`] rejects them.
 ///
 /// # Errors
-/// As for [`Api::decode_response`]; also if the answer has calls, since no function was offered, if it is incomplete,
-/// and if the tool failed or did not run: a text about the failure is no output of the tool.
+/// In the same cases as [`Api::decode_response`]. Also if the answer has calls, since no function was offered, if it is
+/// incomplete or a refusal, and if the tool failed or did not run: a text about a failure is not an output of the tool.
 pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Error> {
     let ProviderItems { mut sources, results, failures } = (api.form().remove_provider_items)(&mut body);
     let mut completion = api.decode_response(&body)?;
@@ -158,7 +163,7 @@ pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Err
     Ok(completion)
 }
 
-/// Returns the title and the address that an object states in these fields.
+/// Returns the title and the address of a page from the fields of `object` with the names `title` and `address`.
 pub(super) fn source(object: &Value, title: &str, address: &str) -> AnswerSource {
     (fields::text(object, title).to_owned(), fields::text(object, address).to_owned())
 }

@@ -1,14 +1,19 @@
 //! Encodes and decodes OpenAI's Responses API. The gateway and `RemoteModel` use the format as
 //! [`Api::Responses`](super::Api::Responses).
-//! This file contains the descriptor and the declared fields of requests; the modules below it encode and decode.
 //!
-//! The whole chat is sent with each request to a server, which stores nothing: `store` is false. A client of the
-//! gateway may continue an earlier answer (`previous_response_id`), and refer to items of earlier answers
-//! (`item_reference`); other stored state (`conversation`) cannot be requested. Text and calls are separate items; a call belongs to the preceding message of the model.
-//! There are no stop sequences and no seed. A tool output cannot be marked as an error: its content is sent as it is.
+//! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
+//! decode requests (`request`, and `request_decoder` with `tools`), answers (`response`), streamed answers (`stream`),
+//! the ids of items (`item_ids`) and the tools of the provider (`provider_tools`).
 //!
-//! The model's reasoning is a list of items with encrypted content. It is encoded with this content, and decoded from
-//! answers. The reasoning in a client's request is dropped: the gateway has its own copy.
+//! Differences from the other formats:
+//!
+//! * Each request to a server contains the whole chat, and asks the server to store nothing (`store` is false).
+//! * A client of the gateway may continue an earlier answer (`previous_response_id`), and refer to items of earlier
+//!   answers (`item_reference`). It cannot request other stored state (`conversation`).
+//! * Text and calls are separate items; a call belongs to the preceding message of the model.
+//! * There are no stop sequences and no seed. A tool output cannot be marked as an error: only its content is sent.
+//! * The model's reasoning is a list of items with encrypted content. Requests to a server and answers contain these
+//!   items. The reasoning in a client's request is dropped, since the gateway has its own copy.
 
 mod item_ids;
 mod provider_tools;
@@ -75,10 +80,10 @@ pub(super) static FORM: Form = Form {
     encode_model_list,
 };
 
-/// Returns the feature of a request that the format cannot express: stop sequences.
+/// Returns the feature of a request that the format cannot express, stop sequences, with advice.
 fn unsupported_feature(request: &Request) -> Option<&'static str> {
     let has_stop = !request.sampling.stop.is_empty();
-    has_stop.then_some("stop sequences in the Responses API; leave out `stop`")
+    has_stop.then_some("the Responses API has no stop sequences; leave out `stop`")
 }
 
 /// Encodes the event that ends a stream with an error, whose body repeats the name of the event.

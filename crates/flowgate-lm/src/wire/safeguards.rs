@@ -1,16 +1,16 @@
-//! Defines what an answer says about the `safeguards` of its request. Claude Code in auto mode asks with each request
-//! of Anthropic's Messages API for a verdict on every call in the answer, and runs a call without a question if the
-//! verdict does not flag it. The decoder of a request records that it asks; the encoders of answers add
-//! `safeguard_results`.
+//! Defines [`SafeguardAnswer`], which says how the gateway answers a request for `safeguards`. With each request of
+//! Anthropic's Messages API, Claude Code in auto mode asks for a verdict on every call in the answer. It runs a call
+//! without asking its user if the verdict does not flag the call. The decoder of a request records that the request
+//! asks for verdicts, and the encoders of answers add the field `safeguard_results`.
 
 use serde_json::{Map, Value, json};
 
 use crate::chat::ToolCall;
 
-/// The kind of safeguard that is known: a verdict on each call.
+/// The only supported kind of safeguard: a verdict on each call.
 pub(super) const DANGEROUS_TOOL_USE: &str = "dangerous_tool_use";
 
-/// What an answer says about the danger of its calls, if its request asked for that.
+/// What an answer says about the danger of its calls, if its request asked for verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SafeguardAnswer {
     /// The answer says that the gateway does not judge whether calls are dangerous. The client then judges them itself.

@@ -1,7 +1,8 @@
-//! Decodes the errors that servers report by their status, in a body, or within a stream, and encodes the errors of the
-//! gateway. The decoders of answers in all formats use it, and the `encode_error` functions of the formats.
+//! Decodes the errors that servers report by an HTTP status, in a body, or within a stream, and encodes the errors of
+//! the gateway. The decoders of answers in all formats, the HTTP client, and the `encode_error` functions of the
+//! formats call this module.
 //!
-//! Of a server's error, only the status and the name are used. Its message may quote the request.
+//! Only the status and the name of a server's error are used. Its message is not, since it may quote the request.
 
 use std::time::Duration;
 
@@ -23,10 +24,10 @@ const NAMES: [(u16, &str, &str, &str); 10] = [
     (529, "overloaded", "overloaded_error", "UNAVAILABLE"),
 ];
 
-/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. The field
-/// `code` is an HTTP status with some servers, and a name with others. Gemini's name is in the field `status`. If the
-/// object states no HTTP status, it is derived from the names, and is 500 if they are unknown. The message is not used:
-/// it may quote the request.
+/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. Some servers
+/// send an HTTP status in the field `code`, and others a name. Gemini's name is in the field `status`. If the object
+/// states no HTTP status, the status is derived from the names, and is 500 if the names are unknown. The message is not
+/// used, since it may quote the request.
 pub(crate) fn reported_error(error: &Value) -> Error {
     let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
     let names = [word("code"), word("type"), word("status")];
@@ -39,7 +40,7 @@ pub(crate) fn reported_error(error: &Value) -> Error {
         names.iter().flatten().find_map(known).map(|(status, ..)| *status)
     };
     let status = stated.filter(|code| (400..600).contains(code)).or_else(by_name).unwrap_or(500);
-    // A delay that the server requests is in a header, not in this object.
+    // This object states no delay before a retry: servers send it in a header.
     error_for_status(status, name, None)
 }
 
@@ -54,7 +55,7 @@ pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Opt
     Error::Rejected { status, message: name.to_owned() }
 }
 
-/// Returns whether a text can be the name of an error: a sentence, which could quote the request, cannot.
+/// Returns whether a text can be the name of an error: a short word without spaces. A sentence could quote the request.
 fn is_word(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 64

@@ -118,7 +118,7 @@ fn thoughts() -> impl Strategy<Value = Vec<ReasoningPart>> {
     prop::collection::vec(thought, 0..3)
 }
 
-/// Returns the reasoning as a client of a format reads it.
+/// Returns the reasoning of an answer as a client of a format reads it.
 fn shown(api: Api, thoughts: &[ReasoningPart]) -> Vec<ReasoningPart> {
     let one = |(index, thought): (usize, &ReasoningPart)| match (api, &thought.seal) {
         (Api::Messages, Seal::Redacted(_)) => {
@@ -161,7 +161,7 @@ fn shown(api: Api, thoughts: &[ReasoningPart]) -> Vec<ReasoningPart> {
     thoughts.iter().enumerate().map(one).collect()
 }
 
-/// Each format says in another way how much of a request the server has read from its cache.
+/// Each format has its own field for how much of a request the server has read from its cache.
 #[test]
 fn cached_tokens_are_read() {
     for (api, body) in [
@@ -311,7 +311,7 @@ fn output_format() -> impl Strategy<Value = OutputFormat> {
     prop_oneof![Just(OutputFormat::JsonObject), schema]
 }
 
-/// Returns what a format can carry of a request.
+/// Returns the part of a request that a format can express.
 fn carried(api: Api, mut request: Request) -> Request {
     for message in request.messages.iter_mut() {
         let has_errors = matches!(api, Api::Messages | Api::GenerateContent);
@@ -365,12 +365,13 @@ fn carried(api: Api, mut request: Request) -> Request {
     }
     match api {
         Api::ChatCompletions => (*summary, *is_returned) = (None, false),
-        // Reasoning that is asked for is returned.
+        // Reasoning that is requested is returned.
         Api::Responses => *is_returned |= effort.is_some() || summary.is_some(),
         Api::Messages => {}
         Api::GenerateContent => sampling.single_call = false,
     }
-    // Servers reject the limit on calls without tools, and Anthropic's without a choice.
+    // Servers reject the limit on calls if there are no tools, and Anthropic's servers also if the choice is that
+    // the model calls none.
     let has_calls = api != Api::Messages || request.choice != ToolChoice::None;
     sampling.single_call &= !request.tools.is_empty() && has_calls;
     request

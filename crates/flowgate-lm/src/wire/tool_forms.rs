@@ -20,7 +20,7 @@ const INPUT: &str = "input";
 pub(super) struct ToolForm {
     /// The namespace, and the name of the tool in it; `None` if the tool is in no namespace.
     pub(super) namespace: Option<(String, String)>,
-    /// Whether the tool is a custom one: its input is a plain text, and not JSON.
+    /// Whether the tool is a custom tool, whose input is a plain text instead of JSON.
     pub(super) is_custom: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct ToolForm {
 pub struct ToolForms {
     /// The forms by the names of the tools; plain functions have no entry.
     forms: BTreeMap<String, ToolForm>,
-    /// What the answer says about its calls, if the request asks for that.
+    /// What the answer says about the danger of its calls; `None` if the request does not ask for verdicts.
     safeguards: Option<SafeguardAnswer>,
 }
 
@@ -43,25 +43,25 @@ impl ToolForms {
         self.forms.is_empty()
     }
 
-    /// Records that the request asks whether the calls of the answer are dangerous (`safeguards`); the answer is
-    /// [`SafeguardAnswer::Unsupported`] unless it is [set](Self::answer_safeguards).
+    /// Records that the request asks whether the calls of the answer are dangerous (`safeguards`). The answer to this
+    /// question is [`SafeguardAnswer::Unsupported`] until [`Self::answer_safeguards`] sets another.
     pub(super) fn ask_for_verdicts(&mut self) {
         self.safeguards = Some(SafeguardAnswer::default());
     }
 
-    /// Sets what the answer says about the danger of its calls. Has no effect if the request does not ask for that.
+    /// Sets what the answer says about the danger of its calls. Has no effect if the request does not ask for verdicts.
     pub fn answer_safeguards(&mut self, answer: SafeguardAnswer) {
         self.safeguards = self.safeguards.map(|_| answer);
     }
 
-    /// Returns the field `safeguard_results` of an answer with these calls, which says for each call whether it is
-    /// dangerous; `None` if the request does not ask for it.
+    /// Returns the field `safeguard_results` of an answer with these calls, which has the verdict on each call, or says
+    /// that the gateway gives none. `None` if the request does not ask for verdicts.
     pub(super) fn safeguard_results(&self, calls: &[ToolCall]) -> Option<Value> {
         self.safeguards.map(|answer| answer.results(calls))
     }
 
-    /// Records the form of the tool `name`, in place of the form of an earlier tool with this name. A plain function has
-    /// no entry.
+    /// Records the form of the tool `name`, in place of the form of an earlier tool with this name. A plain function
+    /// has no entry.
     pub(super) fn insert(&mut self, name: &str, form: ToolForm) {
         if form == ToolForm::default() {
             self.forms.remove(name);
@@ -86,8 +86,8 @@ pub(super) fn custom_arguments(input: &str) -> String {
     json!({INPUT: input}).to_string()
 }
 
-/// Returns the text of a call of a custom tool from its JSON arguments, an object whose only field is this text. Other
-/// arguments, which [`custom_schema`] does not permit, are returned unchanged.
+/// Returns the text of a call of a custom tool from its JSON arguments, an object whose only field has this text. Any
+/// other arguments, which [`custom_schema`] does not permit, are returned unchanged.
 pub(super) fn custom_input(arguments: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(arguments).ok();
     let only = parsed.as_ref().and_then(Value::as_object).filter(|object| object.len() == 1);

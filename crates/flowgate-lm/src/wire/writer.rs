@@ -1,8 +1,9 @@
 //! Defines [`ResponseWriter`], with which the gateway streams an answer while it is generated.
 //!
-//! Text may be written in pieces; the reasoning, the calls, the stop reason and the usage follow at the end. If no text
-//! was written early, the result equals that of [`Api::encode_stream`]. Otherwise the text is divided into other pieces
-//! and the reasoning follows it instead of preceding it. Text that was written cannot be changed.
+//! The gateway writes the text in pieces as it arrives; the reasoning, the calls, the stop reason and the usage follow
+//! at the end. If no text was written before the end, the events equal those of [`Api::encode_stream`]. Otherwise the
+//! text is divided into other pieces, and the reasoning follows the text. Text that was written cannot be changed any
+//! more.
 
 use serde_json::Value;
 
@@ -54,10 +55,10 @@ impl ResponseWriter {
         }
     }
 
-    /// Writes further text, and returns the events to send. For the first piece, these are the events with which the
-    /// answer begins, and an event with the text. For a later piece, it is only the event with the text; an empty piece
-    /// has none. The events are taken from the stream of an answer that has only this text, so that all events are
-    /// encoded by the same code.
+    /// Writes a further piece of the text, and returns the events to send: for the first piece, the events with which
+    /// the answer begins and an event with the piece; for a later piece, only the event with the piece; for an empty
+    /// piece, none. The events are taken from the encoded stream of an answer that has only this piece as its text, so
+    /// that all events are encoded by the same code.
     pub fn text(&mut self, piece: &str) -> Vec<SseEvent> {
         if piece.is_empty() {
             return Vec::new();
@@ -69,7 +70,7 @@ impl ResponseWriter {
         events.truncate(first_text + 1);
         if !self.text_pieces.is_empty() {
             events.drain(..first_text);
-            // The number of events that were written before, since the Responses API numbers its events.
+            // The Responses API numbers its events. The number of this event is the number of events written before it.
             let number = first_text + self.text_pieces.len();
             events.iter_mut().for_each(|event| renumber(event, number));
         }
@@ -77,9 +78,9 @@ impl ResponseWriter {
         events
     }
 
-    /// Ends the stream with the answer `completion`: returns the events that were not written yet. If the text of
-    /// `completion` does not begin with the written text, the answer has the written text instead, because a stream
-    /// cannot take text back.
+    /// Ends the stream with the answer `completion`, and returns the events that were not written yet. If the text of
+    /// `completion` does not begin with the text that was written, the text that was written becomes the text of the
+    /// answer, because a stream cannot take text back.
     #[must_use]
     pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
         let written: String = self.text_pieces.concat();
@@ -93,7 +94,7 @@ impl ResponseWriter {
         };
         let completion = Completion { text, stop, ..completion.clone() };
         let written_pieces = self.text_pieces.iter().map(String::as_str);
-        // Encodes the whole answer in the same pieces, and then drops the events that were written.
+        // Encode the whole answer with the same pieces of text, and drop the events that were written already.
         let all: Vec<&str> = written_pieces.chain(pieces(rest.unwrap_or_default())).collect();
         let mut events = self.events(&completion, &all);
         if !self.text_pieces.is_empty() {
@@ -102,8 +103,8 @@ impl ResponseWriter {
         events
     }
 
-    /// Returns all events of an answer with the text in these pieces. The reasoning follows the text if some text was
-    /// already written.
+    /// Returns all events of an answer whose text is divided into `pieces`. If some text was already written, the
+    /// reasoning follows the text; otherwise it precedes the text.
     fn events(&self, completion: &Completion, pieces: &[&str]) -> Vec<SseEvent> {
         let storage = match self.is_stored {
             true => AnswerStorage::Stored(self.previous.as_deref()),

@@ -294,7 +294,7 @@ async fn only_the_owner_can_read_the_tokens() {
     for bits in [0o640, 0o604, 0o620] {
         std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(bits)).unwrap();
         let shown = self::source(&double, &file).token().await.unwrap_err().to_string();
-        assert!(shown.contains("other users can read or write it"), "{bits:o} {shown}");
+        assert!(shown.contains("other users can read or write the file"), "{bits:o} {shown}");
     }
 }
 

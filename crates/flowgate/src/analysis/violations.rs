@@ -1,5 +1,5 @@
-//! Converts the matches of rules to violations, the result of [`analysis`](super). A violation contains the message of
-//! the rule, evaluated for the match, and the addresses of the locations that the match concerns, such as
+//! Converts the matches of rules to violations, which are the result of [`analysis`](super). A violation contains the
+//! message of the rule, evaluated for the match, and the addresses of the locations that the match concerns, such as
 //! `messages.1.content:5-10`. It also has a key, by which a client that analyses a growing trace repeatedly recognises
 //! the match.
 
@@ -51,8 +51,8 @@ impl<'a> ViolationCollector<'a> {
         }
     }
 
-    /// Adds the failure of the rule with this index in the plan, unless the same failure was added before: a rule that
-    /// fails on every event is reported once.
+    /// Adds a failure of the rule with this index in the plan, unless the same failure was added before, so that a rule
+    /// that fails on every event is reported once.
     fn fail(&mut self, index: usize, rule: &Rule, kind: EvaluationFailureKind, message: String) {
         if self.failed.insert((index, message.clone())) {
             let statement = rule.span.clone();
@@ -107,8 +107,8 @@ impl<'a> ViolationCollector<'a> {
     }
 
     /// Returns the representation of a value in a key of invariant-ai: the index of its event in the list of messages,
-    /// or -1 if the value is not an event. A call has the index of the message that proposes it; each tool of a list of
-    /// tools has an index of its own. The first call of this method computes the indices of all events.
+    /// or -1 if the value is not an event. A call has the same index as the message that proposes it; each tool of a
+    /// list of tools has a separate index. The first call of this method computes the indices of all events.
     fn compat_index(&mut self, value: &Value) -> String {
         let Value::Event(id) = value else { return "-1".to_owned() };
         if self.compat_indices.is_empty() {
@@ -125,8 +125,8 @@ impl<'a> ViolationCollector<'a> {
 
     /// Returns the `ranges` of a violation: the addresses of all locations that the match concerns, without duplicates.
     /// These are the locations of its variables, and those that its domains (the lists after `in`) and conditions find.
-    /// To record the latter, it evaluates the domains and conditions a second time. `frame` contains the values of the
-    /// rule's variables.
+    /// To find the locations of domains and conditions, this method evaluates them a second time and records what they
+    /// read. `frame` contains the values of the rule's variables.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -158,8 +158,8 @@ impl<'a> ViolationCollector<'a> {
         let mut seen = HashSet::new();
         for mark in &marks {
             if let MatchLocation::Bytes(_, bytes) = mark {
-                // The address counts characters from the start of the text, which takes time: one step of fuel pays for
-                // 64 bytes.
+                // The address gives the position in characters, so the text is read up to the position. One step of
+                // fuel pays for 64 bytes.
                 evaluator.spend(bytes.end / 64)?;
             }
             let address = address(self.trace, mark);
@@ -193,7 +193,7 @@ impl MatchReceiver for ViolationCollector<'_> {
                 EvaluationFailureKind::TooMany,
                 format!(
                     "the trace has more than {} violations, the limit of this analysis; the others are not \
-                    listed",
+                    listed: write rules that match less often, or analyze a shorter trace",
                     self.limit
                 ),
             );
@@ -304,8 +304,8 @@ fn call_json(body: &EventBody) -> Json {
 }
 
 /// Returns the address of a location in the list of messages from which the trace was read, such as
-/// `messages.1.content:5-10`. If the event was not read from such a list, the address is empty, or for a whole event
-/// its number in the trace, `events.3`.
+/// `messages.1.content:5-10`. An event that was not read from such a list has an address by its number in the trace,
+/// such as `events.3`; a location within such an event has an empty address.
 fn address(trace: &Trace, mark: &MatchLocation) -> String {
     let origin = |id: &EventId| trace.event(*id).and_then(|event| event.origin);
     match mark {
@@ -318,15 +318,15 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
             address.strip_suffix(".name").map_or_else(|| origin.address(), str::to_owned)
         }),
         MatchLocation::ToolName(id) => origin(id).map_or_else(String::new, |origin| origin.name_address()),
-        // The second item of `node_address`, whether characters may be appended, matters only for bytes of a node.
+        // The second item of `node_address`, whether the address is final, matters only for bytes of a node.
         MatchLocation::Node(id, node) => {
             origin(id).map_or_else(String::new, |origin| node_address(trace, origin, *id, *node).0)
         }
         MatchLocation::Part(id, node) => {
             let address =
                 origin(id).map_or_else(String::new, |origin| node_address(trace, origin, *id, *node).0);
-            // A content that is a list of one text block is stored as the text of that block. So the address leads to
-            // the text, and without its end to the block.
+            // If the client sent the content as a list of one text block, the event stores only the text of the block,
+            // and `address` leads to this text. Without its end (`.text`), the address leads to the block.
             address
                 .strip_suffix(".content.0.text")
                 .map_or(address.clone(), |before| format!("{before}.content.0"))
@@ -357,9 +357,9 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
     }
 }
 
-/// Returns the address of a node of an event, and whether the address is final; then no range of characters may be
-/// appended. It is final if it already ends with the range of the node within an enclosing text, or addresses a
-/// whole name or event. `origin` states where the event was read from.
+/// Returns the address of a node of an event, and whether the address is final, that is, no range of characters may be
+/// appended to it. An address is final if it already ends with the range of the node within an enclosing text, or if it
+/// leads to a whole name or event. `origin` states where the event was read from.
 fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
     let Some(event) = trace.event(id) else { return (String::new(), false) };
     let document = &event.document;
@@ -367,8 +367,8 @@ fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (St
         // The tool name may be written without its server, so it is reported as a whole.
         return (origin.name_address(), true);
     }
-    // Whether the client sent the content as a list of one text block, which the event contains as a plain text: the
-    // address then leads to the text of the block.
+    // Whether the client sent the content as a list of one text block. The event stores such content as a plain text,
+    // and the address leads to the text of the block.
     let is_sole = match &event.body {
         EventBody::Message(message) => sole_text(&message.content).is_some(),
         EventBody::Output(output) => sole_text(&output.content).is_some(),
@@ -558,7 +558,7 @@ mod tests {
         for condition in
             ["(t: TextChunk)", "(m: Message)\n    \"y\" in m.content", "(s: str)\n    s == \"y\""]
         {
-            check(json!({"role": "user", "content": content}), condition, "more parts than");
+            check(json!({"role": "user", "content": content}), condition, "too large for rules");
         }
     }
 }

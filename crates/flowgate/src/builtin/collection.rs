@@ -13,7 +13,7 @@ pub(super) const TABLE: &[Function] = &[
         let items = items(e, a)?;
         Ok(Value::Bool(items.iter().all(Value::is_true)))
     }),
-    row("empty", (1, 1), "Whether there are no items, or no text.", |e, a| {
+    row("empty", (1, 1), "Whether a value is empty or counts as false.", |e, a| {
         let value = resolved_argument(e, a, 0)?;
         Ok(Value::Bool(!value.is_true()))
     }),
@@ -38,8 +38,12 @@ pub(super) const TABLE: &[Function] = &[
         }
         Ok(total)
     }),
-    row("min", (1, 8), "The least of numbers.", |e, a| extreme(e, a, |x, y| x < y)),
-    row("max", (1, 8), "The greatest of numbers.", |e, a| extreme(e, a, |x, y| x > y)),
+    row("min", (1, 8), "The least number of a list, or of several arguments.", |e, a| {
+        extreme(e, a, |x, y| x < y)
+    }),
+    row("max", (1, 8), "The greatest number of a list, or of several arguments.", |e, a| {
+        extreme(e, a, |x, y| x > y)
+    }),
     method("keys", (1, 1), "The keys of a map.", |e, a| {
         Ok(match structure(e, a)? {
             Value::Dict(entries) => Value::list(entries.iter().map(|(key, _)| Value::text(key))),
@@ -58,7 +62,7 @@ pub(super) const TABLE: &[Function] = &[
             other => e.require_present(other, "`items`").map(|_| Value::Absent)?,
         })
     }),
-    method("get", (2, 3), "The value under a key; if there is none, the third argument.", |e, a| {
+    method("get", (2, 3), "The value under a key of a map; if there is none, the third argument.", |e, a| {
         let (map, key) = (structure(e, a)?, resolved_argument(e, a, 1)?);
         let found = match (&map, &key) {
             // A list or a map cannot be a key. It must not count as a missing key, for which the result is the default.
@@ -86,8 +90,8 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Returns the first argument, with a text that encodes a list or a map converted to that list or map; a missing value
-/// if there is no argument.
+/// Returns the first argument, or a missing value if there is no argument. If the argument is a text that encodes a
+/// list or a map, returns that list or map.
 fn structure(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     arguments.first().map_or(Ok(Value::Absent), |value| evaluator.resolve_structure(value))
 }
@@ -116,8 +120,9 @@ fn items(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Vec<Value
     items.iter().map(|item| evaluator.resolve(item)).collect()
 }
 
-/// Implements `min` and `max`: returns the number that is `better` than all others, that is, less or greater. One
-/// argument is a list of the numbers; several arguments are the numbers. Returns a missing value for an empty list.
+/// Implements `min` and `max`: returns the least or the greatest of the numbers. `better(x, y)` states whether `x` is
+/// to be preferred to `y`: `x < y` for `min`, `x > y` for `max`. The numbers are the items of a single argument, or the
+/// arguments themselves if there are several. Returns a missing value for an empty list.
 ///
 /// # Errors
 /// If an item is not a number.

@@ -1,5 +1,6 @@
 //! Parses dates and times, and prints them in one canonical form: `2024-05-19`, `12:00`, `2024-05-19 12:00`. The
-//! functions of [`super::kind`] recognise dates with it, and labels with a time dimension read dates with it.
+//! functions of [`super::kind`] use this module to recognise dates and times. Labels with a time dimension use
+//! [`seconds`] to read their dates.
 
 /// Parses a date `YYYY-MM-DD` to year, month and day; `None` if there is no such day.
 fn date(text: &str) -> Option<(u32, u32, u32)> {
@@ -65,9 +66,9 @@ pub(crate) fn seconds(text: &str) -> Option<i64> {
         Some(clock) => time(clock)?,
         None => (0, 0, None),
     };
-    // Howard Hinnant's `days_from_civil`: years begin in March, so a leap day is the last day of its year, and are
-    // grouped in eras of 400 years with the same number of days. 719 468 days precede 1970. With the months counted
-    // from March, `(153 * month + 2) / 5` days of the year precede a month.
+    // The algorithm is Howard Hinnant's `days_from_civil`. Its years begin in March, so that a leap day is the last day
+    // of a year. It groups years in eras of 400 years, which all have the same number of days. 719 468 days precede
+    // 1970. With the months counted from March, `(153 * month + 2) / 5` days of the year precede a month.
     let year = i64::from(year) - i64::from(month <= 2);
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);

@@ -1,8 +1,8 @@
-//! Offers the detectors as built-in functions: personal data, secrets, code, links, hidden characters and similar
-//! findings. The evaluator calls them through the table in [`builtin`](super).
+//! Implements the built-in functions that search for personal data, secrets, code, links, hidden characters and similar
+//! findings, by the detectors of [`detect`]. The evaluator calls them through the table in [`builtin`](super).
 //!
-//! Each function takes any value (a text, a message, an output, or a list of these) and searches every text in it. It
-//! records the locations of the findings, so that a violation can report them.
+//! Each function takes any value (a text, a message, an output, or a list of these) and searches every text in it. Most
+//! functions record the locations of their findings, so that a violation can report them.
 
 use super::{Function, resolved_argument, row, type_error};
 use crate::detect::tool_script::ScriptValue;
@@ -19,7 +19,7 @@ pub(super) const TABLE: &[Function] = &[
         ..row(
             "pii",
             (1, 2),
-            "The kinds of personal data in a value; names and places, which are often mistaken, only if asked for.",
+            "The kinds of personal data in a value; names, places and URLs only if the second argument lists them.",
             pii,
         )
     },
@@ -261,7 +261,7 @@ fn prompt_injection(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Resul
     let mut found = false;
     for piece in texts(evaluator, arguments)? {
         let injection = injection::find(&piece.text);
-        // Without any phrase no threshold is reached, however low.
+        // A text without any known phrase never counts, however low the threshold is.
         if injection.score >= threshold && !injection.findings.is_empty() {
             found = true;
             injection
@@ -319,7 +319,7 @@ fn is_flagged_by_moderation(evaluator: &mut Evaluator<'_>, arguments: &[Value]) 
     let mut found = false;
     for piece in texts(evaluator, arguments)? {
         let scores = moderation::scores(&piece.text);
-        // Without any finding no threshold is reached, not even 0.
+        // A category without any finding never counts, not even if its threshold is 0.
         if scores.iter().any(|(category, score)| *score > 0.0 && *score >= threshold(category)) {
             found = true;
             for finding in moderation::find(&piece.text) {
@@ -335,8 +335,9 @@ fn strings(list: impl IntoIterator<Item = impl AsRef<str>>) -> Value {
     Value::list(list.into_iter().map(Value::text))
 }
 
-/// Fails if this build has no Python parser: code that was not analysed must not count as harmless. The compiler
-/// rejects a policy that names Python literally; this check is for a language that is computed.
+/// Fails if this build has no Python parser, since code that was not analysed must not count as harmless. If a policy
+/// names the language Python as a constant, the compiler rejects the policy already; this check is for a language that
+/// the policy computes.
 fn require_python_parser() -> Result<()> {
     if python::AVAILABLE {
         Ok(())
@@ -385,8 +386,8 @@ fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
 
 /// Implements `shell_code`: returns a map of what the shell scripts in all texts run together. `commands` has the names
 /// of the commands, and `invocations` each command with its arguments. `unsafe_commands` has the kind of each unsafe
-/// command. `unreadable` is true if anything cannot be read, since that can run any command; `reasons` says why.
-/// Records the locations of unsafe commands and of what cannot be read.
+/// command. `unreadable` is true if a part of a script cannot be read, since such a part can run any command; `reasons`
+/// says why it cannot be read. Records the locations of unsafe commands and of what cannot be read.
 fn shell_code(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     let (mut commands, mut invocations, mut unsafe_commands, mut reasons) = (vec![], vec![], vec![], vec![]);
     for piece in texts(evaluator, arguments)? {
@@ -418,9 +419,9 @@ fn shell_code(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Valu
     ]))
 }
 
-/// Implements `tool_script`: returns a map of the calls of tools that the programs in all texts make together. `unreadable`
-/// is true if anything cannot be read, since that can call any tool; `reasons` says why. Records the locations of the
-/// calls and of what cannot be read.
+/// Implements `tool_script`: returns a map of the calls of tools that the programs in all texts make together.
+/// `unreadable` is true if a part of a program cannot be read, since such a part can call any tool; `reasons` says why
+/// it cannot be read. Records the locations of the calls and of what cannot be read.
 fn tool_calls_of_scripts(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     let (mut calls, mut reasons) = (vec![], vec![]);
     for piece in texts(evaluator, arguments)? {
@@ -428,7 +429,7 @@ fn tool_calls_of_scripts(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> 
         let script = tool_script::tool_script(&piece.text);
         for call in script.calls {
             let arguments = match &call.argument {
-                // As the only argument of a custom tool is named.
+                // A call with a text is a call of a custom tool, whose only argument is named `input`.
                 text @ ScriptValue::Text(_) => dict([("input", literal(text))]),
                 other => literal(other),
             };
@@ -447,7 +448,8 @@ fn tool_calls_of_scripts(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> 
     ]))
 }
 
-/// Converts a value of a program to one of the policy language. A whole number of at most 53 bits becomes an integer.
+/// Converts a value of a tool script to a value of the policy language. A whole number below 9e15, which a
+/// floating-point number represents exactly, becomes an integer.
 fn literal(value: &ScriptValue) -> Value {
     match value {
         ScriptValue::Bool(value) => Value::Bool(*value),
@@ -464,6 +466,7 @@ fn literal(value: &ScriptValue) -> Value {
         ScriptValue::Map(entries) => {
             Value::Dict(entries.iter().map(|(key, value)| (key.as_str().into(), literal(value))).collect())
         }
+        // `null`, and kinds of values that a later version may add.
         _ => Value::None,
     }
 }
@@ -529,8 +532,8 @@ fn fuzzy_contains(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<
     }
     let mut found = false;
     for piece in texts(evaluator, arguments)? {
-        // The search takes time proportional to the product of the lengths. The factors are rough: a step of fuel pays
-        // for 4 bytes of the text and 64 bytes of the query.
+        // The search takes time proportional to the length of the text times the length of the query. A step of fuel
+        // pays for 4 bytes of the text; a query of more than 64 bytes multiplies the cost.
         evaluator.spend(piece.text.len() / 4 * (1 + query.len() / 64))?;
         if let Some(span) = fuzzy::find(&piece.text, query, threshold) {
             found = true;

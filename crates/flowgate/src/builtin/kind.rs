@@ -19,39 +19,63 @@ const MAX_DIGITS: usize = 15;
 const MAX_PATH: usize = 255;
 
 pub(super) const TABLE: &[Function] = &[
-    // The bits bound how many values a kind has: fewer than 2^22 days up to the year 9999, and 2^17 times of a day. An
-    // integer, signed or unsigned, has 65 bits; with the floats of 64 bits, a number has 66. A text of 15 digits with a
-    // sign and a point has fewer than 2^56 values, so a decimal number has 67 bits.
-    kind_row("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is_of_kind(e, a, date), date, 22),
-    kind_row("is_time", "Whether it is a time of day: `12:00`.", |e, a| is_of_kind(e, a, time), time, 17),
+    // The last argument of each row, in bits, bounds the number of different values of the kind. There are fewer than
+    // 2^22 days up to the year 9999, and fewer than 2^17 times of a day. An integer, signed or unsigned, has 65 bits;
+    // with the floats of 64 bits, a number has 66. A text of 15 digits with a sign and a point has fewer than 2^56
+    // values, so a decimal number has 67 bits.
+    kind_row("is_date", "Whether a value is a date: `2024-05-19`.", |e, a| is_of_kind(e, a, date), date, 22),
+    kind_row(
+        "is_time",
+        "Whether a value is a time of day: `12:00`.",
+        |e, a| is_of_kind(e, a, time),
+        time,
+        17,
+    ),
     kind_row(
         "is_datetime",
-        "Whether it is a date with a time: `2024-05-19 12:00`.",
+        "Whether a value is a date with a time: `2024-05-19 12:00`.",
         |e, a| is_of_kind(e, a, datetime),
         datetime,
         39,
     ),
-    kind_row("is_number", "Whether it is a number.", |e, a| is_of_kind(e, a, number), number, 66),
-    kind_row("is_integer", "Whether it is a whole number.", |e, a| is_of_kind(e, a, integer), integer, 65),
+    kind_row("is_number", "Whether a value is a number.", |e, a| is_of_kind(e, a, number), number, 66),
+    kind_row(
+        "is_integer",
+        "Whether a value is a whole number.",
+        |e, a| is_of_kind(e, a, integer),
+        integer,
+        65,
+    ),
     kind_row(
         "is_decimal",
-        "Whether it is a number, or a text that spells one in at most 15 digits: `12.50`.",
+        "Whether a value is a number, or a text that spells one in at most 15 digits: `12.50`.",
         |e, a| is_of_kind(e, a, decimal),
         decimal,
         67,
     ),
     kind_row(
         "is_yes_no",
-        "Whether it is `True` or `False`, or a text: `true`, `false`, `yes`, `no`.",
+        "Whether a value is `True` or `False`, or a text: `true`, `false`, `yes`, `no`.",
         |e, a| is_of_kind(e, a, yes_no),
         yes_no,
         3,
     ),
-    kind_row("is_bool", "Whether it is `True` or `False`.", |e, a| is_of_kind(e, a, boolean), boolean, 1),
-    row("is_path_in", (2, 2), "Whether a text is a path in this folder, without `..`.", |e, a| {
-        let folder = resolved_argument(e, a, 1)?.to_text().unwrap_or_default();
-        map_text(e, a, "is_path_in", |path| Value::Bool(is_path_in(path, &folder)))
-    }),
+    kind_row(
+        "is_bool",
+        "Whether a value is `True` or `False`.",
+        |e, a| is_of_kind(e, a, boolean),
+        boolean,
+        1,
+    ),
+    row(
+        "is_path_in",
+        (2, 2),
+        "Whether a text is a path in the folder that the second argument names, without `..`.",
+        |e, a| {
+            let folder = resolved_argument(e, a, 1)?.to_text().unwrap_or_default();
+            map_text(e, a, "is_path_in", |path| Value::Bool(is_path_in(path, &folder)))
+        },
+    ),
     row("is_email", (1, 1), "Whether the text is an e-mail address.", |e, a| {
         map_text(e, a, "is_email", |text| {
             Value::Bool(detect::emails(text).any(|span| span == (0..text.len())))
@@ -125,9 +149,9 @@ fn boolean(value: &Json) -> Option<Json> {
     value.is_boolean().then(|| value.clone())
 }
 
-/// Returns the canonical form of a decimal number. That of a JSON number is the number itself. That of a text such as
-/// `012.50` is the same text without leading zeros and without trailing zeros after the point (`12.5`). `None` if the
-/// value is neither, or a text with more than [`MAX_DIGITS`] digits. White space around a text is ignored.
+/// Returns the canonical form of a decimal number. A JSON number is its own canonical form. The canonical form of a
+/// text such as `012.50` is the text without leading zeros and without trailing zeros after the point (`12.5`). `None`
+/// for any other value, and for a text with more than [`MAX_DIGITS`] digits. White space around a text is ignored.
 fn decimal(value: &Json) -> Option<Json> {
     let Json::String(text) = value else { return number(value) };
     let text = text.trim();
@@ -151,8 +175,8 @@ fn decimal(value: &Json) -> Option<Json> {
     Some(Json::String(format!("{sign}{whole}{point}{fraction}")))
 }
 
-/// Returns the canonical form of a truth value, which is the value itself, or of a text such as `Yes`: in lower case,
-/// without white space at its ends. `None` for any other value.
+/// Returns the canonical form of a truth value or of a text such as `Yes`. A truth value is its own canonical form; the
+/// canonical form of a text is in lower case, without white space at its ends. `None` for any other value.
 fn yes_no(value: &Json) -> Option<Json> {
     let Json::String(text) = value else { return boolean(value) };
     let text = text.trim().to_ascii_lowercase();
@@ -160,8 +184,8 @@ fn yes_no(value: &Json) -> Option<Json> {
 }
 
 /// Returns whether a path is within a folder and spelled without a detour. It must have no empty part, no `.` or `..`,
-/// no backslash, no control character, no percent sign (a tool may decode `%2e`), and at most [`MAX_PATH`] bytes.
-/// False for the root as folder, since every absolute path is in it.
+/// no backslash, no control character, no percent sign (a tool may decode `%2e`), and at most [`MAX_PATH`] bytes. The
+/// result is false if the folder is the root, since every absolute path is in the root.
 fn is_path_in(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
     if folder.is_empty() {

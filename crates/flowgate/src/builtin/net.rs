@@ -10,13 +10,13 @@ pub(super) const TABLE: &[Function] = &[
     row(
         "host",
         (1, 1),
-        "The host of a URL, in lower case; missing if parsers could read another host.",
+        "The host of a URL, in lower case; missing if parsers of URLs could disagree about it.",
         |e, a| map_text(e, a, "host", |url| host(url).map_or(Value::Absent, Value::text)),
     ),
     row(
         "is_url_on",
         (2, 2),
-        "Whether a text is an http(s) URL on this host, or on one of a list; a leading `www.` does not count.",
+        "Whether a text is an http(s) URL on this host, or on one of a list; a leading `www.` has no effect.",
         |e, a| {
             let hosts = texts(&resolved_argument(e, a, 1)?);
             map_text(e, a, "is_url_on", |url| Value::Bool(is_url_on(url, &hosts)))

@@ -1,6 +1,6 @@
-//! Defines what a draft knows about a tool: its name, its description, its arguments and its annotations. A server or a
-//! client writes all of it, so it is untrusted. [`read_tools`] reads it from a list of tools, for `flowgate init` and
-//! `flowgate scan`.
+//! Defines what the draft of a policy knows about a tool: its name, its description, its arguments and its annotations.
+//! A server or a client writes all of this, so it is untrusted. [`read_tools`] reads it from a list of tools, for
+//! `flowgate init` and `flowgate scan`.
 
 use serde_json::{Map, Value};
 
@@ -43,7 +43,7 @@ pub struct DescribedArgument {
     pub name: String,
     /// Its description.
     pub description: String,
-    /// What its value is for, as its name or its schema suggests.
+    /// The purpose of its value, as its name or its schema suggests.
     pub role: Option<ArgumentRole>,
     /// Whether its value cannot be a free text: it is a number, a Boolean, null, or one of the values of the schema.
     pub is_narrow: bool,
@@ -62,7 +62,7 @@ pub struct DescribedTools {
 
 /// Reads the tools in a JSON text, in the forms that
 /// [`ToolSchemas::add_list`](crate::tool_schemas::ToolSchemas::add_list) reads. `server` is the name of their server in
-/// policies; `None` are the tools of the agent itself.
+/// policies; `None` means that these are tools of the agent itself.
 ///
 /// # Errors
 /// If the text is not JSON or contains no list of tools.
@@ -101,9 +101,9 @@ impl DescribedTool {
 }
 
 impl DescribedArgument {
-    /// Creates an argument from its JSON schema. Its role follows from the `format` of the schema, such as `email`; if
-    /// that names none, from the words of its name, which are more ambiguous. The argument is narrow if the schema
-    /// leaves no room for a text: a number, a Boolean, null, or listed values.
+    /// Creates an argument from its JSON schema. Its role follows from the `format` of the schema, such as `email`. If
+    /// the format implies no role, the role follows from the words of the argument's name, which are more ambiguous.
+    /// The argument is narrow if the schema permits no free text: only a number, a Boolean, null, or listed values.
     pub fn new(name: &str, schema: &Value) -> Self {
         let text = |key: &str| schema.get(key).and_then(Value::as_str);
         let is_listed = schema.get("enum").is_some() || schema.get("const").is_some();

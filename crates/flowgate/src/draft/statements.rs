@@ -49,7 +49,7 @@ pub(super) fn write(tool: &DescribedTool, traits: &ToolTraits, text: &mut String
     } else {
         let _ = writeln!(
             text,
-            "# It stays closed: a call may depend on trusted, public text alone. If it only reads, and tells nobody:\n\
+            "# It stays closed: a call may depend on trusted, public text alone. If it only reads and sends nothing, write:\n\
              #     require top if:\n#         (call: ToolCall) is tool:{name}"
         );
     }
@@ -75,7 +75,7 @@ fn write_description(tool: &DescribedTool, name: &str, text: &mut String) {
         let _ = writeln!(
             text,
             "# Its description resembles an instruction to the model, or has hidden characters. So it stays hidden, and the tool\n\
-             # with it. Read it; if it is harmless:\n\
+             # with it. Read it, and if it is harmless, write:\n\
              #     label tool as trusted, public if:\n#         (tool: Tool) is tool:{name}"
         );
     } else {
@@ -102,7 +102,7 @@ fn write_roles(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut
         }
     }
     for (role, arguments) in by_role {
-        // A statement has at most `MAX_NAMED` paths; further ones get a statement of their own.
+        // A statement has at most `MAX_NAMED` paths; further paths get a further statement.
         for arguments in arguments.chunks(MAX_NAMED) {
             let arguments = arguments.join(", ");
             // Writing to a `String` never fails.
@@ -111,11 +111,11 @@ fn write_roles(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut
     }
 }
 
-/// Returns the requirement on calls of a tool, as `require` spells it, and a sentence that explains it; `None` if
-/// nothing says what the tool does. Then the default of the policy applies, which permits only calls that depend on
-/// trusted, public text alone. `is_sent` states whether the tool sends, publishes or orders something. Neither that nor
-/// destruction can be undone, so both get `decided by everything`: all that the model has seen must flow to the label,
-/// and not only what influenced the call.
+/// Returns the requirement on calls of a tool, as a `require` statement spells it, and a sentence that explains the
+/// requirement. `None` if it is unknown what the tool does: the default of the policy then permits only calls that
+/// depend on trusted, public text alone. `is_sent` states whether the tool sends, publishes or orders something.
+/// Neither this nor destruction can be undone, so both get `decided by everything`: everything that the model has seen
+/// must flow to the required label, and not only what influenced the call.
 fn requirement(traits: &ToolTraits, is_sent: bool) -> Option<(&'static str, &'static str)> {
     use ToolEffect::{Acts, Destroys, Reads, Unknown};
     use ToolReach::{Closed, Open};
@@ -154,9 +154,9 @@ fn requirement(traits: &ToolTraits, is_sent: bool) -> Option<(&'static str, &'st
 /// Writes a `payload` statement for the arguments that contain what is said, such as the body of a mail: they may come
 /// from untrusted text. Names at most the first `MAX_NAMED`, the limit of a statement.
 ///
-/// Writes none for a tool that only reads, since its requirement permits untrusted text already; none for a tool whose
-/// effect is unknown, which has no requirement; and none for a tool that destroys or runs code: that an argument
-/// decides nothing is guessed from its description, which is too little for such a tool.
+/// Writes no statement for a tool that only reads, since its requirement permits untrusted text already, and none for a
+/// tool whose effect is unknown, which has no requirement. Writes none for a tool that destroys or runs code either:
+/// the guess that an argument decides nothing is based on its name alone, which is not enough for such a tool.
 fn write_payload(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut String) {
     let runs_code = tool.arguments.iter().any(|argument| argument.role == Some(ArgumentRole::Code));
     if traits.effect != ToolEffect::Acts || runs_code {
@@ -174,8 +174,8 @@ fn write_payload(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &m
 }
 
 /// Appends to `text` the statement that labels the answer of a tool, if the answer is a page of the web. For any other
-/// tool, appends it as a comment: a person can put it in once it is known who writes and reads the answer. `name` is
-/// the pattern that names the tool.
+/// tool, appends the statement as a comment, which a person can uncomment once it is known who writes and reads the
+/// answer. `name` is the pattern that names the tool.
 fn write_answer(traits: &ToolTraits, name: &str, text: &mut String) {
     let query = format!("(out: ToolOutput) is tool:{name}");
     // Here and below: writing to a `String` never fails.
@@ -193,7 +193,7 @@ fn write_answer(traits: &ToolTraits, name: &str, text: &mut String) {
     };
     let _ = writeln!(
         text,
-        "# Its answer is untrusted and private, since nothing says who wrote it and who may read it. Once you know:\n\
+        "# Its answer is untrusted and private, since nothing says who wrote it and who may read it. Once you know, write:\n\
          #     label out as {known}\n#         {query}"
     );
 }

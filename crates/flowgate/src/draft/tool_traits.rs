@@ -9,7 +9,7 @@
 use super::described_tool::DescribedTool;
 use crate::policy::{ArgumentRole, name_words};
 
-/// What a call of a tool changes, in ascending order: of several verbs in a name, the greatest effect counts.
+/// What a call of a tool changes, in ascending order. If several verbs of a name count, the greatest effect applies.
 ///
 /// The list is exhaustive on purpose: a draft has to state what it assumes of each tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ pub enum ToolEffect {
     Acts,
     /// It destroys, spends, or cannot be undone.
     Destroys,
-    /// Neither its name nor an annotation says it.
+    /// Neither its name nor an annotation says what it does.
     Unknown,
 }
 
@@ -29,13 +29,13 @@ pub enum ToolEffect {
 /// The list is exhaustive on purpose: a draft has to state what it assumes of each tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolReach {
-    /// Nobody but its server, or no argument can carry a text.
+    /// Nobody but its server, or nobody at all, since no argument can carry a text.
     Closed,
-    /// Others, or it is unknown.
+    /// Others than its server, or it is unknown who.
     Open,
 }
 
-/// What a tool does, as far as its description says, with the reasons as phrases without text of the tool.
+/// What a tool does, as far as its description says. The reasons are fixed phrases, which contain no text of the tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolTraits {
     /// What a call changes.
@@ -154,7 +154,8 @@ const WEB: &[&str] =
 
 impl ToolTraits {
     /// Guesses what a tool does. Without `uses_hints`, the annotations of its server that permit something, such as
-    /// `readOnlyHint: true`, have no effect; those that restrict always have one, since a lie in them harms nothing.
+    /// `readOnlyHint: true`, have no effect; annotations that restrict always have an effect, since a lie in them harms
+    /// nothing.
     pub fn of(tool: &DescribedTool, uses_hints: bool) -> Self {
         let (effect, effect_reason) = effect(tool, uses_hints);
         let (reach, reach_reason) = reach(tool, uses_hints);
@@ -168,9 +169,9 @@ impl ToolTraits {
     }
 }
 
-/// Guesses what a call of the tool changes; returns it with the reason as a sentence. Of its name and its annotations,
-/// the one that restricts more counts. A tool that runs code acts at least, unless its annotation says that it only
-/// reads. Without `uses_hints`, annotations that permit something have no effect.
+/// Guesses what a call of the tool changes, and returns the effect with the reason as a sentence. If the name and the
+/// annotations of the tool disagree, the more restrictive one counts. A tool that runs code acts at least, unless its
+/// annotation says that it only reads. Without `uses_hints`, annotations that permit something have no effect.
 fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) {
     use ToolEffect::{Acts, Destroys, Reads, Unknown};
     let (named, hints) = (effect_of_name(&tool.tool.name), tool.hints);
@@ -184,7 +185,7 @@ fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) 
         _ if destroys => (Destroys, "its server says that it may destroy something (`destructiveHint`)"),
         (Acts | Destroys, Some(true)) => (
             named,
-            "its annotation says that it only reads, but its name has a verb of change, so that counts",
+            "its annotation says that it only reads, but its name has a verb of change, and the name counts",
         ),
         (_, Some(true)) => (Reads, "its server says that it only reads (`readOnlyHint`)"),
         (Destroys, _) => (Destroys, "its name has a verb of destruction or payment"),
@@ -195,10 +196,10 @@ fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) 
     }
 }
 
-/// Guesses who can receive the arguments of the tool; returns it with the reason as a sentence. A tool counts as open
-/// if its annotation says so, or if its name or the role of an argument refers to others. Any other tool counts as
-/// closed if its annotation says so (and `uses_hints` holds), or if each argument is a number, a Boolean or one of a
-/// few values; otherwise it counts as open.
+/// Guesses who can receive the arguments of the tool, and returns the reach with the reason as a sentence. A tool
+/// counts as open if its annotation says so, or if its name or the role of an argument refers to others. Any other tool
+/// counts as closed if its annotation says so (and `uses_hints` holds), or if each argument is a number, a Boolean or
+/// one of a few values; otherwise it counts as open.
 fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
     use ToolReach::{Closed, Open};
     let names_others = tool
@@ -211,7 +212,7 @@ fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
         Some(true) => (Open, "its server says that it exchanges data with others (`openWorldHint`)"),
         Some(false) if uses_hints && is_outward => (
             Open,
-            "its annotation says that it reaches nobody outside, but its description says that it reaches somebody, and that counts",
+            "its annotation says that it reaches nobody outside, but its name or an argument says that it reaches somebody, and this counts",
         ),
         Some(false) if uses_hints => {
             (Closed, "its server says that it reaches nobody outside (`openWorldHint`)")
@@ -257,7 +258,8 @@ fn effect_of_name(name: &str) -> ToolEffect {
 }
 
 /// Returns whether an argument is a program, a command or a statement that the tool runs, by the roles that the names
-/// of the arguments suggest. A name with the word `query` does not count, since it is more often that of a search.
+/// of the arguments suggest. An argument whose name has the word `query` does not count, since it is more often a
+/// search than a program.
 fn runs_code(tool: &DescribedTool) -> bool {
     tool.arguments.iter().any(|argument| {
         argument.role == Some(ArgumentRole::Code)

@@ -1,6 +1,6 @@
-//! Evaluates the quantified blocks of conditions, `forall:` and `count(min=1, max=2):`, of rules and statements. They
-//! count the assignments of values to the variables of the block that satisfy its conditions. The evaluator of
-//! expressions calls it.
+//! Evaluates the quantified blocks of conditions, `forall:` and `count(min=1, max=2):`, of rules and statements. A
+//! block counts, or tests, the assignments of values to its variables that satisfy its conditions.
+//! `Evaluator::evaluate` calls [`Evaluator::evaluate_quantified`] for each block.
 
 use super::{EvalError, Evaluator, Frame, MatchLocation, Result, Value};
 use crate::policy::plan::{QuantifiedBlock, QuantifierKind};
@@ -66,8 +66,8 @@ impl Evaluator<'_> {
     ) -> Result<bool> {
         let mut inner = frame.clone();
         let mut matches = 0_i64;
-        // The number of matches that decides the result, at which the search stops. While locations are recorded, it
-        // does not stop early.
+        // The number of matches that decides the result, at which the search stops. While locations are recorded, the
+        // search does not stop early.
         let deciding_count = match (min, max) {
             // Every match contributes locations.
             _ if self.marks.is_some() => i64::MAX,

@@ -1,7 +1,7 @@
 //! Evaluates the operators of expressions: comparisons, arithmetic, the flow operators, and patterns for tools and
 //! their arguments (`call is tool:send({to: "bob"})`). The flow operators compare two events: `a -> b` holds if the
-//! agent of `b` had seen `a`, `a ~> b` if `a` directly precedes `b`, and `a => b` if `a` may have influenced `b`. The
-//! evaluator of expressions calls it.
+//! agent of `b` had seen `a`, `a ~> b` if `a` directly precedes `b`, and `a => b` if `a` may have influenced `b`.
+//! `Evaluator::evaluate` calls these methods.
 
 use super::{BYTES_PER_STEP, EvalError, Evaluator, Frame, MissingValueMode, Result, Value};
 use crate::policy::pattern::PatternId;
@@ -23,7 +23,7 @@ impl Evaluator<'_> {
             let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
             return self.compare_flow(operator, &left, &right).map(Value::Bool);
         }
-        // The two sides as references, by which locations are recorded, and then as values.
+        // Each side is evaluated to a reference, from which locations are recorded, and then resolved to a value.
         let is_equality =
             matches!(operator, Comparison::Is | Comparison::IsNot | Comparison::Equal | Comparison::NotEqual);
         // `x.field is None` tests whether a field is present.
@@ -80,9 +80,9 @@ impl Evaluator<'_> {
     /// its items, for `any` and `all`.
     ///
     /// # Errors
-    /// If the types do not permit the test, such as a number as container, or the fuel is spent. Also, in a statement
-    /// that grants something ([`MissingValueMode::FailsAll`]), if a list or a map is no member as a whole, but
-    /// something in it is: the test is undecided.
+    /// If the types do not permit the test, such as a number as container, or the fuel is spent. In a statement that
+    /// grants something ([`MissingValueMode::FailsAll`]), also if `item` is a list or a map that is not a member itself
+    /// but contains one at some depth: the test is then undecided.
     fn test_membership(&mut self, operator: Comparison, item: &Value, container: &Value) -> Result<Value> {
         let expects_member = operator == Comparison::In;
         if let (Value::List(items), MissingValueMode::IsNone) = (item, self.missing)
@@ -99,7 +99,8 @@ impl Evaluator<'_> {
             && !self.contains(item, container)?
             && self.contains_nested(item, container)?
         {
-            // A statement that grants something would hold for `["eve"] not in blocked`, although a tool sends to Eve.
+            // Otherwise, `["eve"] not in blocked` would hold and the statement would grant something, although the tool
+            // sends to Eve.
             return Err(EvalError::Missing);
         }
         Ok(Value::Bool(self.contains(item, container)? == expects_member))
@@ -141,9 +142,9 @@ impl Evaluator<'_> {
         order(left, right)
     }
 
-    /// Evaluates `item in container`: whether the item is a part of a text, an item of a list, or a key of a map. In
-    /// a rule, a part of a text block in a list counts, too. A missing or empty container contains nothing, and a
-    /// missing item is no part of a text.
+    /// Evaluates `item in container`: whether the item is a part of a text, an item of a list, or a key of a map. In a
+    /// rule, a list of content blocks also contains each part of the text of a block. A missing or empty container
+    /// contains nothing, and a missing item is not a part of any text.
     ///
     /// # Errors
     /// If the types do not permit the test, such as a number as container, or the fuel is spent.
@@ -159,8 +160,8 @@ impl Evaluator<'_> {
                 }
                 Ok(false)
             }
-            // A list is no part of a text and no key. In a rule, the caller then tests the items of the list one by
-            // one.
+            // A list is neither a part of a text nor a key. In a rule, the caller then tests the items of the list one
+            // by one.
             (Value::List(_), Value::Str(_) | Value::Dict(_)) => Ok(false),
             (Value::Str(part), Value::Str(text)) => {
                 // One step of fuel pays for 16 bytes of a search.
@@ -186,8 +187,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether a container contains a value. If the value is a list or a map, it suffices that the container
-    /// contains one of its items, or something inside one, at any depth; the keys of a map do not count.
+    /// Returns whether a container contains a value. For a list or a map as the value, it suffices that the container
+    /// contains one of its items, at any depth; the keys of a map do not count.
     ///
     /// # Errors
     /// If the types do not permit the test, such as a number as container, or the fuel is spent.
@@ -231,8 +232,9 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Evaluates `event is tool:PATTERN(ARGUMENTS)`: whether a call, or the call of an answer, is of a tool that the
-    /// pattern matches, with arguments of this shape. Without a call or without arguments, the result is false in a
+    /// Evaluates `event is tool:PATTERN(ARGUMENTS)`: whether the pattern matches the tool that the event is about, and
+    /// the arguments of the call have this shape. The event is a call, an output or the description of a tool; `shape`
+    /// is `None` if the policy writes no arguments. If the tool or the arguments are missing, the result is false in a
     /// rule and an error in a statement that grants something. `frame` contains the values of variables.
     pub(super) fn is_tool(
         &mut self,
@@ -285,7 +287,8 @@ impl Evaluator<'_> {
     /// [`outcome_of_missing_value`](Self::outcome_of_missing_value) decides. `frame` contains the values of variables.
     fn has_shape(&mut self, value: &Value, shape: &ArgumentShape, frame: &mut Frame) -> Result<bool> {
         self.spend(1)?;
-        // A tool may take a null for a missing value.
+        // A tool may treat null as a missing value, so null satisfies no shape that needs a value. For `Equal` and
+        // `Computed`, `is_value` decides.
         let may_be_null =
             matches!(shape, ArgumentShape::Anything | ArgumentShape::Equal(_) | ArgumentShape::Computed(_));
         if !may_be_null && self.is_null(value) {

@@ -1,6 +1,6 @@
-//! Evaluates one compiled expression: dispatches by its kind, and evaluates the kinds that have no file of their own.
-//! It also replaces references to parts of events by their values, and records that these regions are read. The search
-//! for assignments, the monitor and the rules call [`Evaluator::evaluate`].
+//! Evaluates one compiled expression: dispatches by the kind of the expression, and evaluates the kinds that no other
+//! file of [`eval`](super) evaluates. It also replaces references to parts of events by their values, and records that
+//! these regions are read. The search for assignments, the monitor and the rules call [`Evaluator::evaluate`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::policy::regex::{Pattern, weight};
 use crate::policy::syntax::Arithmetic;
 use crate::trace::NodeContent;
 
-/// The cost of compiling a pattern that is computed during the evaluation, in steps of fuel, in addition to the cost of its
-/// length.
+/// The cost of compiling a pattern that is computed during the evaluation, in steps of fuel, in addition to the cost of
+/// its length.
 const COMPILING: usize = 2_000;
 /// The cost of asking an extern predicate, in steps of fuel.
 const ASKING_EXTERN: usize = 2_000;
@@ -25,9 +25,9 @@ const ASKING_EXTERN: usize = 2_000;
 const MAX_FOUND: usize = 10_000;
 
 impl Evaluator<'_> {
-    /// Evaluates an expression. In a statement that grants something, a missing value leaves the expression without a
-    /// value, so that an omission cannot grant; see [`MissingValueMode::FailsAll`]. `frame` contains the values of
-    /// variables.
+    /// Evaluates an expression. In a statement that grants something, an expression whose value is missing fails with
+    /// [`EvalError::Missing`], so that omitting a value cannot grant anything; see [`MissingValueMode::FailsAll`].
+    /// `frame` contains the values of variables.
     pub(crate) fn evaluate(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         self.spend(1)?;
         let value = self.value_of(ex, frame)?;
@@ -335,15 +335,16 @@ impl Evaluator<'_> {
                 }
                 return Ok(Value::Absent);
             }
-            // The empty content of a message has no type but `any`, and is no error either.
+            // The empty content of a message has only the type `any`. For a parameter of another type, the result is
+            // missing, and not an error.
             if value == Value::Silent && *ty != Type::Any {
                 return Ok(Value::Absent);
             }
             if !self.has_type(&value, *ty) {
                 let (wanted, given) = (ty.name(), value.type_name());
                 return Err(EvalError::Type(format!(
-                    "the argument `{parameter}` of the extern predicate `{name}` has the type {given}, not \
-                    {wanted}; pass a value of that type"
+                    "the argument `{parameter}` of the extern predicate `{name}` is {given}, not {wanted}; \
+                    pass a value of the type {wanted}"
                 )));
             }
             json_arguments.push(value.to_json());
@@ -384,7 +385,7 @@ impl Evaluator<'_> {
         let arguments: Vec<Value> = std::iter::once(object).chain(arguments).collect();
         let (least, most) = function.arguments;
         if !(least..=most).contains(&arguments.len()) {
-            // The message counts as the policy is written: the object is not among the arguments.
+            // The message counts the arguments as the policy writes them, without the object.
             let [least, most, given] = [least, most, arguments.len()].map(|count| count.saturating_sub(1));
             return Err(EvalError::Type(format!(
                 "`{name}` takes {least} to {most} arguments, but the call has {given}; correct the call"
@@ -411,9 +412,9 @@ impl Evaluator<'_> {
         self.resolve_nested(value, false)
     }
 
-    /// Replaces references to parts of events, at any depth, by copies of the content, and records a read of each but
-    /// the name of a tool; other values are returned unchanged. `is_nested` states whether the value is within a list
-    /// or a map: a copy there lives as long as the list or map, so fuel is spent for its memory.
+    /// Replaces references to parts of events, at any depth, by copies of the content, and records a read of each,
+    /// except of the name of a tool; other values are returned unchanged. `is_nested` states whether the value is
+    /// within a list or a map: a copy there lives as long as the list or map, so fuel is spent for its memory.
     fn resolve_nested(&mut self, value: &Value, is_nested: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),
@@ -445,7 +446,7 @@ impl Evaluator<'_> {
             return Ok(Value::Absent);
         };
         let Some(found) = document.node(*node) else { return Ok(Value::Absent) };
-        // The read of a text with captured parts includes those parts.
+        // Captured parts of a text are nodes below it; a read of the text includes these parts.
         let deep = !matches!(found.content, NodeContent::Scalar(_)) || found.end > node + 1;
         self.reads.push(RegionRead { event: *event, node: *node, deep });
         if let Some(text) = &found.text {
@@ -515,7 +516,7 @@ impl Evaluator<'_> {
         let Some(predicate) = plan.predicates.get(index) else { return Ok(Value::Absent) };
         if self.depth >= MAX_DEPTH {
             return Err(EvalError::Type(format!(
-                "the predicate `{}` calls itself more often than the limit permits; write a condition that ends the recursion",
+                "calls of predicates are nested more than {MAX_DEPTH} deep at `{}`; write a condition that ends the recursion",
                 predicate.name
             )));
         }

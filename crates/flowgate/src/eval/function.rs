@@ -1,5 +1,6 @@
-//! Defines the table of functions that policies can call: its rows ([`Function`]), the lookup, and the call.
-//! `builtin` fills the table and passes it to the evaluator, so that the evaluator does not depend on the functions.
+//! Defines the table of the functions that policies can call ([`Functions`]): its rows, the lookup of a function, and
+//! the call. `builtin` fills the table and passes it to the evaluator, so that the evaluator does not depend on the
+//! implementations.
 
 use super::{EvalError, Evaluator, Result, Value};
 use crate::policy::plan::{CanonicalKind, FunctionId};

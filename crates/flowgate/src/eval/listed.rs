@@ -13,9 +13,8 @@
 //!
 //! So the author of the value can choose one of the listed values or hosts, and nothing else.
 //!
-//! Invariant: the result depends only on regions that are no more confidential than the call, and on their content only
-//! where the policy guarantees it. So the verdict, which carries the label of the call, reveals nothing about more
-//! confidential regions.
+//! Invariant: the result depends only on regions that are no more confidential than the judged call. So the verdict,
+//! which carries the label of the call, reveals nothing about more confidential regions.
 
 use std::sync::Arc;
 
@@ -172,8 +171,8 @@ impl Evaluator<'_> {
     /// Returns whether an event can list values for `source`. For a tool pattern, it is an output that answers a call
     /// of a tool that the pattern matches; for messages, it is a message that the model did not write.
     fn is_of_source(&self, event: &Event, source: &ListSource) -> bool {
-        // The label of an irregular event, such as an answer to no call, depends on how it came about, so it lists
-        // nothing.
+        // The label of an irregular event, such as an answer to no call, depends on how the event came about, so such
+        // an event lists nothing.
         let is_done = event.status == Status::Done && !event.document.origin.is_irregular;
         is_done
             && match (source, &event.body) {
@@ -205,7 +204,7 @@ impl SearchedValue {
             ListedForm::RegistrableDomain => {
                 host().and_then(|host| registrable_domain(&host)).map(Self::Domain)
             }
-            // Numbers with a fraction are left out: two that differ could be equal as they are read.
+            // Numbers with a fraction are left out: two different ones could be equal after parsing.
             ListedForm::Whole => matches!(value, Value::Str(_) | Value::Int(_)).then_some(Self::Value(value)),
         }
     }

@@ -1,5 +1,6 @@
 //! Evaluates access to parts of values: fields of events and maps, items of lists, and slices. Decides which fields
-//! events of each kind have. The evaluator of expressions calls it for each field, index and slice.
+//! events of each kind have. `Evaluator::evaluate` calls these methods for each field, index and slice of an
+//! expression.
 
 use super::{
     BYTES_PER_STEP, EvalError, Evaluator, Frame, ITEM, MissingValueMode, RegionKind, RegionRead, Result,
@@ -38,7 +39,7 @@ impl Evaluator<'_> {
             }
             Value::Event(event) => self.event_member(*event, name),
             Value::Function(event) => match name {
-                // In a rule, a reference, so that a finding can name the location.
+                // In a rule, the result is a reference, so that a finding can name the location.
                 "name" if self.missing == MissingValueMode::IsNone => Ok(Value::ToolName(*event)),
                 "name" => self.event_member(*event, "name"),
                 "arguments" => self.arguments(*event),
@@ -150,8 +151,9 @@ impl Evaluator<'_> {
     /// value if there is neither. A statement that grants something cannot read the name of a tool.
     ///
     /// # Errors
-    /// In the dialect of invariant-ai, if events of this kind have no such field. If the content of the event is not
-    /// readable ([`Self::check_readable`]), or its format does not record whether a tool failed (`is_error`).
+    /// In the dialect of invariant-ai, if events of this kind have no such field. In both dialects, if the content of
+    /// the event is not readable ([`Self::check_readable`]), or if `is_error` is read and the format of the trace does
+    /// not record whether a tool failed.
     pub(super) fn event_member(&mut self, id: EventId, name: &str) -> Result<Value> {
         let Some(event) = self.trace.event(id) else { return Ok(Value::Absent) };
         // In the dialect of invariant-ai, any other field is an error.
@@ -213,7 +215,8 @@ impl Evaluator<'_> {
             (EventBody::Output(_), "structured") => self.child(id, 0, name),
             _ => match event.extra.get(name) {
                 Some(extra) => {
-                    // The author of the event also wrote its other fields, so all labels of the event apply.
+                    // A further field has no label of its own. The author of the event also wrote its other fields, so
+                    // all labels of the event apply.
                     self.reads.push(RegionRead { event: id, node: 0, deep: true });
                     self.charge_bytes(crate::json::estimated_size(extra))?;
                     Value::from_json(extra)
@@ -241,7 +244,7 @@ impl Evaluator<'_> {
         if !is_silent || self.missing == MissingValueMode::FailsAll || !self.needs_values() {
             return content;
         }
-        // That the content is null was read.
+        // The result depends on the content being null, so this counts as a read.
         if let Value::Node(event, node) = content {
             self.reads.push(RegionRead { event, node, deep: false });
         }
@@ -266,7 +269,8 @@ impl Evaluator<'_> {
         let Some(event) = self.trace.event(id) else { return Ok(()) };
         if event.document.is_oversize {
             return Err(EvalError::Type(
-                "the event has more parts than a rule may search; let the tool send or return less at once"
+                "the event is too large for rules to read: it has more than 200000 values, or lists and maps \
+                nested more than 64 deep; send or return less in one message, call or answer"
                     .to_owned(),
             ));
         }

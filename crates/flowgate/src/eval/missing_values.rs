@@ -1,8 +1,8 @@
-//! Decides the result of operations on missing or null values. The other parts of the evaluator and the built-in
+//! Decides the result of operations on missing or null values. The other files of the evaluator and the built-in
 //! functions call these methods for each value that they need.
 //!
-//! Nobody may decide whether a rule applies or a statement grants by omitting a value or writing null. So an operation
-//! that needs a value has no result if the value is missing or null.
+//! The author of a value must not be able to decide, by omitting it or writing null, whether a rule applies or a
+//! statement grants something. So an operation that needs a value has no result if the value is missing or null.
 
 use super::{EvalError, Evaluator, MissingValueMode, RegionRead, Result, Value};
 use crate::policy::dialect::Dialect;
@@ -12,11 +12,11 @@ use crate::trace::NodeContent;
 
 impl Evaluator<'_> {
     /// Returns the error for a value that is needed and is missing or null. `what` returns the message of the error,
-    /// which only a rule has.
+    /// which is used only in a rule.
     ///
-    /// A rule fails with a type error. Any other statement gets [`EvalError::Missing`], with which it does not fail: a
-    /// statement that grants something does not hold, and one that can only restrict (`doubt_restricts`) counts the
-    /// condition as satisfied.
+    /// A rule fails with a type error. Any other statement gets [`EvalError::Missing`] and does not fail: a statement
+    /// that grants something does not hold, and one that can only restrict (`doubt_restricts`) counts the condition as
+    /// satisfied.
     pub(crate) fn missing_value_error(&self, what: impl FnOnce() -> String) -> EvalError {
         match self.missing {
             MissingValueMode::IsNone if !self.doubt_restricts => EvalError::Type(what()),
@@ -24,9 +24,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether an operation that needs a value fails without one. In the dialect of invariant-ai a
-    /// missing value instead counts as one that does not satisfy the condition; invariant-ai itself would fail as a
-    /// whole.
+    /// Returns whether an operation that needs a value fails without one. In the dialect of invariant-ai, a missing
+    /// value instead does not satisfy the condition (invariant-ai itself would stop the whole evaluation).
     pub(crate) fn needs_values(&self) -> bool {
         self.dialect() == Dialect::Flowgate
     }
@@ -50,8 +49,8 @@ impl Evaluator<'_> {
         scalar.is_null()
     }
 
-    /// Returns the value unchanged if it is present; the operation `what` needs it. In the dialect of invariant-ai, it
-    /// may also be missing.
+    /// Returns the value unchanged if it is present. `what` names the operation that needs it, for the message. In the
+    /// dialect of invariant-ai, the value may also be missing.
     ///
     /// # Errors
     /// In the dialect of Flowgate, if the value is missing or null.

@@ -1,8 +1,8 @@
-//! Searches for the assignments of values to variables that satisfy the conditions of a query, for statements, rules,
-//! blocks and predicates. The search is depth first. Its steps (`ops`, of the type [`SearchOp`]) bind a variable or
-//! test a condition; the compiler has put them into an order in which each step needs only variables that are already
-//! bound. An assignment is *undecided* if a condition on it cannot be evaluated and no other condition rules it out;
-//! such assignments are recorded as failures.
+//! Searches for the assignments of values to variables that satisfy the conditions of a query. Statements, rules,
+//! blocks and predicates call [`Evaluator::solve`] or [`Evaluator::search`]. The search is depth first. Its steps
+//! (`ops`, of the type [`SearchOp`]) bind a variable or test a condition; the compiler has put them into an order in
+//! which each step needs only variables that are already bound. An assignment is *undecided* if a condition on it
+//! cannot be evaluated and no other condition rules it out; such assignments are recorded as failures.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Evaluator<'_> {
         if stopped {
             return Ok(true);
         }
-        // A missing value is no failure of a statement as a whole: the statement does not hold.
+        // A missing value does not make a statement fail: the statement does not hold.
         let is_missing = |failure: &EvalError| *failure == EvalError::Missing && self.depth == 0;
         self.missed |= failures.iter().any(is_missing);
         let failure = failures.into_iter().find(|failure| !is_missing(failure));
@@ -110,7 +110,7 @@ impl Evaluator<'_> {
             }
             return Ok(false);
         };
-        // What was recorded before the step; the search returns to it afterwards.
+        // The state before the step, which is restored afterwards.
         let reads_before = self.reads.len();
         let trouble = self.trouble.clone();
         let result = match op {
@@ -257,7 +257,7 @@ impl Evaluator<'_> {
                 }
             }
         }
-        // A candidate search for another variable must not read the last value as a binding.
+        // The last value must not count as a binding when the candidates for another variable are selected.
         set(frame, slot, Value::Absent);
         Ok(false)
     }

@@ -1,5 +1,5 @@
 //! Connects values of the evaluator with the locations in the trace that they come from. The evaluator, the built-in
-//! functions and the [`analysis`](crate::analysis) use it. This file
+//! functions and the [`analysis`](crate::analysis) use this module. It
 //!
 //! * lists the texts in a value, each with its location, for the functions that examine text;
 //! * lists the values of a type in an event or a list, over which a typed variable ranges;
@@ -76,7 +76,7 @@ impl Evaluator<'_> {
     }
 
     /// Adds the texts in a value to `pieces`, each with its location if it is in the trace. The keys of a map are texts
-    /// as well. Of an event, only the main field is searched, such as the content of a message.
+    /// as well. In an event, only the main field is searched, such as the content of a message.
     fn collect(&mut self, value: &Value, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.spend(1)?;
         if pieces.len() >= MAX_PIECES {
@@ -151,7 +151,7 @@ impl Evaluator<'_> {
                 continue;
             }
             // The names of the event's own fields, directly below the root, are always the same. A name has no
-            // location: locations are those of values.
+            // location, since only values have locations.
             if let PathStep::Key(name) = &node.step
                 && next != id
                 && node.parent != 0
@@ -179,9 +179,9 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Adds to `selected` the values of a type in a value, at any depth: the value itself, or the ones among its
-    /// items. A value of the type is searched further only if the type is `list` or `dict`, which can contain
-    /// themselves.
+    /// Adds to `selected` all values of the type `ty` in a value, at any depth: the value itself, or the values in its
+    /// items. A value that has the type is searched further only if the type is `list` or `dict`, since lists can
+    /// contain lists and maps can contain maps.
     pub(crate) fn select(&mut self, value: &Value, ty: Type, selected: &mut Vec<Value>) -> Result<()> {
         self.spend(1)?;
         if self.has_type(value, ty) {
@@ -206,7 +206,8 @@ impl Evaluator<'_> {
                     .and_then(|d| d.node(node))
                     .is_some_and(|n| matches!(n.content, NodeContent::List | NodeContent::Map))
                 {
-                    // The structure that a sole block's text encodes is searched here, not taken as a block again.
+                    // The content is a single text block whose text encodes a list or a map. The search continues in
+                    // this list or map, instead of taking the content as a block again.
                     match document.filter(|_| self.is_sole_block(*event, node)) {
                         Some(document) => {
                             document.children(node).map(|child| Value::Node(*event, child)).collect()

@@ -1,10 +1,11 @@
-//! Defines [`Dimension`], one factor of the product of lattices that a label is a point of, such as integrity. A policy
-//! declares each of its dimensions by a `lattice` statement; [`Space`](super::Space) combines them to the label space.
+//! Defines [`Dimension`], such as integrity: one factor of the product of lattices of which a label is a point. A
+//! policy declares each of its dimensions by a `lattice` statement; [`Space`](super::Space) combines them to the label
+//! space.
 
 use super::lattice::Lattice;
 
-/// The number of names of an open universe that a session distinguishes. Later names are treated as unknown:
-/// data labelled with one becomes top, and a requirement that contains one becomes bottom.
+/// The number of names of an open dimension that a session distinguishes. Later names are treated as unknown, and a
+/// label that contains one is rounded to the safe side; see [`NameTable::set`](super::NameTable::set).
 pub const MAX_OPEN_NAMES: usize = 48;
 
 /// A named dimension of the label space.
@@ -12,7 +13,7 @@ pub const MAX_OPEN_NAMES: usize = 48;
 pub struct Dimension {
     /// The name by which the policy refers to it.
     pub name: String,
-    /// Its purpose, which decides what `payload` and `endorse` may do to it.
+    /// Its purpose, which decides whether `payload` and `endorse` apply to it.
     pub purpose: Purpose,
     /// Its elements and their order.
     pub kind: DimensionKind,
@@ -41,9 +42,10 @@ impl Dimension {
 /// The list is exhaustive on purpose: a purpose decides what statements may lower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// The trust in the text: `payload` exempts an argument from it, `endorse` lowers its label.
+    /// The trust in the text. A `payload` statement exempts an argument from requirements in these dimensions, and an
+    /// `endorse` statement lowers the label of a value in them.
     Integrity,
-    /// Everything else, above all confidentiality: no statement lowers it.
+    /// Everything else, above all confidentiality. No statement lowers a label in these dimensions.
     Secrecy,
 }
 

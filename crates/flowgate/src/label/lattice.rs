@@ -1,11 +1,12 @@
-//! Represents finite lattices, given by their edges and compiled to bit sets. A [`Dimension`](super::Dimension) of
-//! named elements owns one.
+//! Represents finite lattices. A policy declares a lattice by the edges of its order; [`Lattice`] represents each
+//! element by a set of bits. A [`Dimension`](super::Dimension) of the kind [`Order`](super::DimensionKind::Order) has
+//! one.
 //!
-//! A label must be joined and compared in nanoseconds whatever order the policy declares, so an element
-//! `x` is represented by the set of *meet-irreducible* elements that it is not below. Then
-//! `join` is a bitwise or and "flows to" a subset test, in every finite lattice, distributive or not
-//! (Davey and Priestley, *Introduction to Lattices and Order*, chapter 2). The bitwise and of two
-//! elements is **not** their meet in general, so this module has no operation for the meet.
+//! Joins and comparisons of labels must take nanoseconds, whatever order the policy declares. So an element `x` is
+//! represented by the set of *meet-irreducible* elements that `x` is not at or below. The join is then a bitwise *or*,
+//! and "flows to" is a subset test, in every finite lattice, distributive or not (Davey and Priestley, *Introduction to
+//! Lattices and Order*, chapter 2). The bitwise *and* of two elements is **not** their meet in general, so this module
+//! has no operation for the meet.
 
 use std::fmt;
 
@@ -18,7 +19,7 @@ pub struct Lattice {
     names: Vec<String>,
     /// `above[x]` holds every `y` with `x <= y`, as a row of the order relation.
     above: Vec<Vec<bool>>,
-    /// `images[x]` is the embedding of `x`: bit `i` is set if `x` is not below the i-th meet-irreducible.
+    /// `images[x]` is the embedding of `x`: bit `i` is set if `x` is not at or below the i-th meet-irreducible element.
     images: Vec<Vec<bool>>,
     /// The number of meet-irreducible elements.
     width: usize,
@@ -97,8 +98,8 @@ impl Lattice {
     /// Elements keep the order in which they are first named.
     ///
     /// # Errors
-    /// If there are no elements or too many; or if two elements have no join or no meet, or are below each other: the
-    /// error names them.
+    /// If there are no elements or more than [`MAX_ELEMENTS`], if two elements have no join or no meet, or if two
+    /// elements are below each other. The error names the two elements.
     pub fn from_edges(
         elements: &[impl AsRef<str>],
         edges: &[(impl AsRef<str>, impl AsRef<str>)],
@@ -135,7 +136,8 @@ impl Lattice {
     /// Builds the total order in which each name is below the next.
     ///
     /// # Errors
-    /// If there are no names or too many, or if a name occurs again after another one, which is a cycle.
+    /// If there are no names or more than [`MAX_ELEMENTS`], or if a name occurs again after another one, which makes a
+    /// cycle.
     pub fn chain(names: &[impl AsRef<str>]) -> Result<Self, LatticeError> {
         let edges: Vec<_> =
             names.iter().zip(names.iter().skip(1)).map(|(a, b)| (a.as_ref(), b.as_ref())).collect();
@@ -152,8 +154,8 @@ impl Lattice {
         &self.names
     }
 
-    /// Returns the embedding of the element `name`: one bit for each meet-irreducible element, set if `name` is not at
-    /// or below it. `None` if there is no element `name`.
+    /// Returns the embedding of the element `name`: one bit for each meet-irreducible element, which is set if `name`
+    /// is not at or below that element. `None` if there is no element `name`.
     pub fn embedding(&self, name: &str) -> Option<&[bool]> {
         let x = self.names.iter().position(|n| n == name)?;
         self.images.get(x).map(Vec::as_slice)
@@ -168,7 +170,7 @@ impl Lattice {
     }
 
     /// Returns whether `lower` is below or equal to `upper`, by the declared order and not by the embedding. False if
-    /// one of them is no element.
+    /// one of the two is not an element.
     pub fn is_below(&self, lower: &str, upper: &str) -> bool {
         let position = |name| self.names.iter().position(|n| n == name);
         match (position(lower), position(upper)) {
@@ -209,7 +211,7 @@ fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
 }
 
 /// Checks that the order is a lattice: it has no cycle, and every two elements have a least upper bound and some lower
-/// bound. In a finite order, a greatest lower bound of any two elements follows from that.
+/// bound. In a finite order, this implies that any two elements have a greatest lower bound.
 fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError> {
     let n = names.len();
     let name = |x: usize| names.get(x).cloned().unwrap_or_default();
@@ -223,7 +225,7 @@ fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError>
     }
     for a in 0..n {
         for b in a + 1..n {
-            // The upper bounds, one of which must be below all of them.
+            // The upper bounds of both elements. One of them must be at or below all others.
             let upper: Vec<usize> =
                 (0..n).filter(|&u| is_ordered(above, a, u) && is_ordered(above, b, u)).collect();
             if upper.is_empty() {
@@ -337,8 +339,8 @@ mod tests {
     }
 
     proptest! {
-        /// A family of sets closed under intersection, with a largest member, is a lattice under inclusion,
-        /// and every finite lattice is of this form: so this draws from all finite lattices.
+        /// A family of sets that is closed under intersection and has a largest member is a lattice under inclusion.
+        /// Every finite lattice has this form, so this test can draw every small lattice.
         #[test]
         fn random_lattices_embed(seeds in prop::collection::vec(0_u8..64, 1..6)) {
             let mut family = vec![63_u8];

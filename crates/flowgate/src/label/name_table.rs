@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::dimension::{DimensionKind, MAX_OPEN_NAMES};
 use super::space::{PartialLabel, Space};
 
-/// The purpose of a label computed from names, which decides how an unknown name is rounded.
+/// The purpose of a label that is computed from names. It decides whether an unknown name rounds the label up or down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ComputedLabelUse {
@@ -95,15 +95,15 @@ impl NameTable {
                 DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Approvers,
                 ComputedLabelUse::Data,
             ) if unknown => top(),
-            // In a requirement, a name without a bit is left out, which permits less.
+            // Here, only a requirement can have a name without a bit. Such a name is left out, which permits less.
             (DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Approvers, _) => {
                 Some(space.dimension_bits(index, known()))
             }
             (DimensionKind::Readers, ComputedLabelUse::Requirement) if unknown || names.is_empty() => {
                 bottom()
             }
-            // The bits of readers represent the names that may not read. In a label of data, an unknown name cannot be
-            // excepted, so it is among them.
+            // A bit of readers represents a name that may not read, and all bits except those of `names` are set. An
+            // unknown name has no bit that could be excepted, so in a label of data it counts as one that may not read.
             (DimensionKind::Readers, _) => Some(space.dimension_bits_except(index, known())),
             _ => None,
         }

@@ -1,14 +1,14 @@
 //! Converts labels to a portable form and back, to pass them to another session or to persist them: names have the same
-//! meaning in every session, while the bits of a label do not. The monitor calls it, for programs such as the gateway,
-//! and the Python package calls it to represent labels outside a session.
+//! meaning in every session, while the bits of a label do not. The monitor converts labels for programs such as the
+//! gateway, and the Python package converts labels to represent them outside of a session.
 //!
 //! ```json
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}
 //! ```
 //!
 //! A dimension at its top (all elements of a set, no readers, an unknown age) is written `"top"`. Readers at the bottom
-//! are written `"everyone"`, and a time at the bottom `"fresh"`. A value that cannot be read, or is missing, is top: a
-//! restored label is never lower than the original.
+//! are written `"everyone"`, and a time at the bottom `"fresh"`. A value that is missing or malformed is read as top,
+//! so a restored label is never lower than the original.
 
 use serde_json::{Map, Value};
 
@@ -52,7 +52,7 @@ impl Space {
     }
 
     /// Returns the label that these names represent. A dimension whose names are missing or malformed becomes top, and
-    /// names that cannot be represented round their dimension up, so the result is never less than the original label.
+    /// a name that cannot be represented rounds its dimension up, so the result is never lower than the original label.
     pub fn from_names(&self, names: &Value, name_table: &mut NameTable) -> Label {
         let mut label = Label::BOTTOM;
         for (index, dimension) in self.dimensions().iter().enumerate() {
@@ -71,7 +71,7 @@ impl Space {
                 DimensionKind::Readers if value.as_str() == Some("everyone") => {
                     Some(self.dimension_bottom(index))
                 }
-                // As the label of data, unknown names are rounded up.
+                // The names are those of a label of data, so unknown names round it up.
                 DimensionKind::Set(_)
                 | DimensionKind::OpenSet
                 | DimensionKind::Readers
@@ -85,8 +85,8 @@ impl Space {
     }
 
     /// Returns the names in one dimension of `part`, a label: the elements of a set, or the readers. If everyone may
-    /// read, the result is the text `"everyone"`. `None` if the names do not represent the label exactly, as with a bit
-    /// for unknown names.
+    /// read, the result is the text `"everyone"`. `None` if the names do not represent the label exactly, for example
+    /// because the bit for unknown names is set.
     fn set_names(&self, part: &Label, index: usize, name_table: &NameTable) -> Option<Value> {
         let kind = &self.dimensions().get(index)?.kind;
         if *kind == DimensionKind::Readers && *part == Label::BOTTOM {
@@ -101,7 +101,7 @@ impl Space {
             .filter(|known| {
                 let one = scratch.set(self, name, &[(*known).clone()], ComputedLabelUse::Data);
                 one.is_some_and(|one| match kind {
-                    // A principal is a reader if the label flows to the one that only this principal may
+                    // A principal is a reader if the label flows to the label of text that only this principal may
                     // read.
                     DimensionKind::Readers => part.flows_to(&one.label),
                     _ => one.label.flows_to(part),
@@ -167,7 +167,7 @@ mod tests {
             let label = parts.iter().fold(Label::BOTTOM, |label, part| label.join(&part.label));
             let names = space.to_names(&label, &name_table);
             prop_assert_eq!(space.from_names(&names, &mut name_table), label, "{}", names);
-            // Another session, whose name table has the names in another order.
+            // Another session has the same names, but its name table has them in another order.
             let mut other = NameTable::new(&space);
             if order {
                 other.set(&space, "readers", &["eve".into(), "zoe".into()], ComputedLabelUse::Data);

@@ -1,6 +1,7 @@
-//! Defines the product of a policy's dimensions, and its layout in the bits of a label. Each operation on labels that
-//! needs to know the dimensions, such as a restriction to some of them, is a method of [`Space`]. The compiler creates
-//! the space of a policy, and the monitor computes with it.
+//! Defines [`Space`], the product of a policy's dimensions, and the layout of the dimensions in the bits of a label.
+//! Each operation on labels that needs to know the dimensions, such as a restriction to some of them, is a method of
+//! [`Space`]. The compiler creates the space of a policy, and the monitor computes labels with it. `describe` writes
+//! labels as text.
 
 mod describe;
 
@@ -53,9 +54,9 @@ impl DimensionSet {
 /// A label that is defined in some dimensions only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartialLabel {
-    /// The dimensions in which it is defined.
+    /// The dimensions in which the label is defined.
     pub dims: DimensionSet,
-    /// Its value there; bottom elsewhere.
+    /// The value in these dimensions; bottom in all others.
     pub label: Label,
 }
 
@@ -63,7 +64,7 @@ impl PartialLabel {
     /// The label that is defined in no dimension.
     pub const NONE: Self = Self { dims: DimensionSet::NONE, label: Label::BOTTOM };
 
-    /// Returns the join: defined where either is, and joined where both are.
+    /// Returns the join. It is defined in each dimension in which one of the two labels is defined.
     #[must_use]
     pub fn join(&self, other: &Self) -> Self {
         Self { dims: self.dims.union(other.dims), label: self.label.join(&other.label) }
@@ -93,9 +94,9 @@ impl std::error::Error for SpaceError {}
 #[derive(Debug, Clone, Default)]
 pub struct Space {
     dimensions: Vec<Dimension>,
-    /// For each dimension, its mask: top in the dimension, bottom elsewhere.
+    /// For each dimension, its mask: top in this dimension, bottom in all others.
     masks: Vec<Label>,
-    /// For each dimension, its first bit, or its index among the ages.
+    /// For each dimension, the index of its first bit in a label; for a time dimension, the index of its age.
     offsets: Vec<usize>,
     top: Label,
 }
@@ -109,13 +110,13 @@ impl Space {
         let mut space = Self::default();
         let (mut next_bit, mut next_age) = (0, 0);
         for (index, dimension) in dimensions.iter().enumerate() {
-            // The error names the first dimension that is too much.
+            // The error names the first dimension that exceeds a limit.
             let too_much = |message: String, help| SpaceError { dimension: index, message, help };
             if index >= MAX_DIMENSIONS {
                 let message = format!("the policy declares more than {MAX_DIMENSIONS} dimensions");
                 return Err(too_much(message, "merge dimensions, or use a set"));
             }
-            // The mask of a dimension is top there, and bottom elsewhere.
+            // The mask of a dimension is top in this dimension, and bottom in all others.
             let mut mask = Label::BOTTOM;
             if dimension.kind == DimensionKind::Time {
                 let Some(age) = mask.ages.get_mut(next_age) else {
@@ -190,7 +191,7 @@ impl Space {
         self.dimensions.iter().map(bits).sum()
     }
 
-    /// Returns top, the greatest label. By default, text that no statement labels has it.
+    /// Returns top, the greatest label. Text that no statement labels has this label by default.
     pub fn top(&self) -> Label {
         self.top
     }
@@ -212,8 +213,8 @@ impl Space {
         if self.dimensions.get(index)?.kind != DimensionKind::Time {
             return None;
         }
-        // Older is greater; 0 is reserved for "always fresh" and the maximum for an unknown time. The difference wraps
-        // for a negative time, and is correct as an unsigned number.
+        // An older text has a greater key; 0 is reserved for "always fresh" and the maximum for an unknown time. For a
+        // negative time, the difference wraps, and is correct as an unsigned number.
         let key = (i64::MAX.wrapping_sub(seconds) as u64).clamp(1, u64::MAX - 1);
         let mut label = Label::BOTTOM;
         *label.ages.get_mut(*self.offsets.get(index)?)? = key;
@@ -263,7 +264,7 @@ impl Space {
         label.ages.get(*self.offsets.get(index)?).copied()
     }
 
-    /// Returns the part of `label` that lies in `dims`, bottom elsewhere.
+    /// Returns a label that equals `label` in `dims` and is bottom in all other dimensions.
     pub fn restrict(&self, label: &Label, dims: DimensionSet) -> Label {
         let mut restricted = Label::BOTTOM;
         // The mask of a dimension has all bits of the dimension set, and all bits of its age.
@@ -283,8 +284,8 @@ impl Space {
         self.restrict(label, self.all().without(part.dims)).join(&part.label)
     }
 
-    /// Returns the greatest label that flows to both. In an order, the elements are searched: the embedding
-    /// does not preserve meets, so a bitwise `and` would be wrong there.
+    /// Returns the greatest label that flows to both labels. In an order, this method searches all elements, since the
+    /// embedding does not preserve meets and a bitwise *and* would be wrong.
     #[must_use]
     pub fn greatest_below(&self, a: &Label, b: &Label) -> Label {
         let mut below = Label::BOTTOM;

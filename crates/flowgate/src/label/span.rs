@@ -1,23 +1,25 @@
-//! Represents the finite lattice that the joins of given labels span: every label that a computation over some of the
-//! labelled documents can carry (*Permissive Information-Flow Analysis for Large Language Models*, section 3.2).
+//! Represents the finite lattice of all joins of the labels of given documents. These are the labels that a computation
+//! over some of the documents can carry (*Permissive Information-Flow Analysis for Large Language Models*, section
+//! 3.2).
 //!
-//! The label searches of `flowgate-guard` look in this lattice for the documents that an answer needs. The whole label
-//! space, by contrast, can be infinite. An element of the lattice is the join of some of the given labels. It is
-//! represented by the set of all given labels that flow to it, so one element is below another one if its set is a
-//! subset.
+//! The label searches of `flowgate-guard` look in this lattice for the documents that an answer needs, since the whole
+//! label space can be too large to search. An element of the lattice is the join of some of the given labels. It is
+//! represented by the set of all given labels that flow to it, so one element flows to another one exactly if the set
+//! of the first is a subset of the set of the second.
 //!
-//! A search asks for the greatest elements below an element, and finds them without enumerating the lattice. A
-//! [`Label`] consists of bits and, for each time dimension, of an age; a join has the bits of both labels and the
-//! greater ages. So an element other than the greatest one lacks a bit that the greatest one has, or has a lesser age
-//! in some dimension. All given labels that lack a certain bit form an element, a *coordinate*, and so do all labels
-//! below a certain age. Every element but the greatest one is at or below a coordinate.
+//! A search asks for the greatest elements below an element. [`LabelSpan::maximal_below`] finds them without
+//! enumerating the lattice, as follows. A [`Label`] consists of bits and, for each time dimension, of an age; a join
+//! has the bits of both labels and the greater ages. So an element other than the greatest one lacks a bit that the
+//! greatest one has, or has a lesser age in some dimension. All given labels that lack a certain bit form an element, a
+//! *coordinate*, and so do all labels below a certain age. Every element but the greatest one is at or below a
+//! coordinate.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use super::Label;
 
-/// The most distinct labels that span a lattice here.
+/// The most distinct labels that a [`LabelSpan`] can have.
 pub const MAX_SPAN_LABELS: usize = 128;
 
 /// An element of the lattice that labels span: a set of the distinct labels, as bits.
@@ -32,8 +34,8 @@ impl SpanElement {
         self.0 & !upper.0 == 0
     }
 
-    /// Returns the greatest element that flows to both. It exists because what flows to two elements is closed under
-    /// joins; it need not be the meet of the two labels in the label space.
+    /// Returns the greatest element that flows to both elements. It exists because the join of elements that flow to
+    /// both flows to both as well. Its label need not be the meet of the two labels in the label space.
     #[must_use]
     pub fn meet(self, other: Self) -> Self {
         Self(self.0 & other.0)
@@ -57,14 +59,15 @@ impl SpanElement {
     }
 }
 
-/// The lattice that the joins of labels span; its least element is the join of none of them.
+/// The lattice of the joins of given labels. Its least element is the join of none of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelSpan {
     /// The distinct labels, in the order in which they are first given.
     labels: Vec<Label>,
     /// For each document the index of its label.
     documents: Vec<usize>,
-    /// Elements such that every element but the greatest one is below one of them; see the module.
+    /// The coordinates: every element except the greatest one is at or below one of them. See the documentation of the
+    /// module.
     coordinates: Vec<SpanElement>,
     top: SpanElement,
 }
@@ -100,8 +103,7 @@ impl LabelSpan {
                 return Err(TooManyLabels);
             }
         }
-        // An element is a set of labels; the top has all of them. A search descends from an element by its meets with
-        // the coordinates.
+        // An element is a set of labels; the top contains all of them.
         let top = set_of(&labels, |_| true);
         let coordinates = coordinates(&labels, top);
         Ok(Self { labels, documents, coordinates, top })
@@ -138,14 +140,14 @@ impl LabelSpan {
         labels.fold(Label::BOTTOM, |joined, label| joined.join(label))
     }
 
-    /// Returns the least element above labels, given by index.
+    /// Returns the join of labels, given by index: the least element that all of them flow to.
     #[must_use]
     pub fn join_of(&self, labels: impl IntoIterator<Item = usize>) -> SpanElement {
         let given = labels.into_iter().filter_map(|index| self.labels.get(index));
         self.at(&given.fold(Label::BOTTOM, |joined, label| joined.join(label)))
     }
 
-    /// Returns the least element above the labels of documents, given by index.
+    /// Returns the join of the labels of documents, given by index: the least element that all of these labels flow to.
     #[must_use]
     pub fn join_of_documents(&self, documents: impl IntoIterator<Item = usize>) -> SpanElement {
         self.join_of(documents.into_iter().filter_map(|document| self.documents.get(document).copied()))
@@ -167,7 +169,7 @@ impl LabelSpan {
         &self.coordinates
     }
 
-    /// Returns the lower covers of an element: the greatest elements below it, without it.
+    /// Returns the lower covers of an element: the maximal elements strictly below it.
     #[must_use]
     pub fn children(&self, element: SpanElement) -> Vec<SpanElement> {
         self.maximal_below(element, element)
@@ -175,8 +177,8 @@ impl LabelSpan {
 
     /// Returns the maximal elements below `element` that `avoided`, which flows to `element`, does not flow to.
     ///
-    /// Such an element lacks a bit of `avoided`, so it flows to the coordinate of that bit; and the meet of `element`
-    /// with that coordinate lacks the bit as well.
+    /// Such an element lacks a bit that `avoided` has, or has a lesser age than `avoided`. So it flows to the
+    /// coordinate of that bit or age, and the meet of `element` with this coordinate is at least as great.
     #[must_use]
     pub fn maximal_below(&self, element: SpanElement, avoided: SpanElement) -> Vec<SpanElement> {
         let below = self.coordinates.iter().map(|coordinate| element.meet(*coordinate));
@@ -184,7 +186,7 @@ impl LabelSpan {
     }
 
     /// Returns all elements of the span; `None` if there are more than `limit`. The search begins at the top, and
-    /// visits the next lower elements of each.
+    /// continues with the lower covers of each element.
     #[must_use]
     pub fn elements(&self, limit: usize) -> Option<Vec<SpanElement>> {
         let mut found = BTreeSet::from([self.top]);
@@ -230,9 +232,9 @@ fn set_of(labels: &[Label], is_in: impl Fn(&Label) -> bool) -> SpanElement {
     SpanElement(members.fold(0, |set, (index, _)| set | 1 << index))
 }
 
-/// Returns the coordinates of the span: for each bit of some label the labels without it, and for each age the
-/// younger labels. Every element but `top` is at or below one of them, so the next lower elements are found among
-/// them.
+/// Returns the coordinates of the span: for each bit of some label the labels without it, and for each age the younger
+/// labels. Every element except `top` is at or below one of them, so the lower covers of an element are among its meets
+/// with them.
 fn coordinates(labels: &[Label], top: SpanElement) -> Vec<SpanElement> {
     let joined = labels.iter().fold(Label::BOTTOM, |joined, label| joined.join(label));
     let mut found: Vec<SpanElement> = Vec::new();
@@ -287,7 +289,8 @@ mod tests {
     }
 
     proptest! {
-        /// Elements are exactly the joins, in the same order, and the children of each are its lower covers.
+        /// The elements are exactly the joins, with the same order, and the children of an element are its lower
+        /// covers.
         #[test]
         fn elements_are_the_joins(picks in proptest::collection::vec((0_u8..8, 0_u8..4, 0_u8..4), 0..7)) {
             let labels = labels(&picks);

@@ -29,7 +29,8 @@ impl Monitor {
         Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
     }
 
-    /// Returns the dimensions that label statements with an ambiguous pattern name. `tool` is the tool of the event.
+    /// Returns the dimensions that are named by the label statements with an ambiguous pattern. `tool` is the tool of
+    /// the event.
     pub(super) fn ambiguous_dimensions(
         &self,
         plan: &Plan,

@@ -1,14 +1,14 @@
 //! Enforces labels over people (separation of duty): in a dimension of approvers, a label names the people who must all
 //! approve a call before it runs, as in the example of *Permissive Information-Flow Analysis for Large Language
-//! Models*, section 2.1. The check of requirements asks who is missing; [`Monitor::approve_by`] counts each approval
-//! for the person who gave it.
+//! Models*, section 2.1. `requirement` calls [`Monitor::approvers_of_excess`] to learn who must approve a call. The
+//! gateway calls [`Monitor::approve_by`] with the people who have approved it.
 
 use super::{Denial, Monitor, Permit, Question};
 use crate::label::{DimensionSet, Label};
 
 impl Monitor {
     /// Turns the approvals of the people called `who` into a permit, as [`approve`](Self::approve) does. The caller
-    /// vouches that each of them has approved exactly this question. Further people do no harm.
+    /// vouches that each of them has approved exactly this question. `who` may also name people who need not approve.
     ///
     /// # Errors
     /// Returns the denial if somebody who must approve is not among them, or if the call must not run after all.
@@ -26,8 +26,8 @@ impl Monitor {
     }
 
     /// Returns the people who must approve that a part of a call carries `label`, sorted: those that the label names in
-    /// the dimensions `over` and that `allowed` does not name. `None` if the label does not say who they are, so that
-    /// nobody can approve.
+    /// the dimensions `over` and that `allowed` does not name. `None` if the label is top in such a dimension: it then
+    /// does not say who must approve, so nobody can approve.
     pub(super) fn approvers_of_excess(
         &self,
         label: &Label,

@@ -1,9 +1,10 @@
-//! Defines [`Attribution`], what a call depends on, as an influence method (an algorithm outside the monitor) reports
-//! it. The program that drives an agent passes it to the monitor with each call that is judged.
+//! Defines [`Attribution`]: what the decision and each argument of a call depend on. An influence method, which is an
+//! algorithm outside the monitor, determines the attribution. The program that drives an agent passes it to the monitor
+//! with each call to judge.
 //!
-//! The monitor does not compute it: methods may ask models, and their answers enter as data. A part that a
-//! method does not mention depends on everything that the agent has seen, or on the view if the decision was
-//! made from one.
+//! The monitor does not compute attributions, since methods may ask models. If a method does not mention an argument,
+//! the argument depends on the view that the decision was made from, or on everything that the agent has seen if there
+//! was no view.
 
 use crate::label::Label;
 use crate::trace::{EventId, NodeId};
@@ -26,7 +27,8 @@ pub enum CallDependency {
         /// The regions that filled the slot, each with everything in it.
         regions: Vec<(EventId, NodeId)>,
     },
-    /// Something that the influence method hides from the model: the model cannot have written the call in this form.
+    /// Something that the influence method hides from the model. The model cannot have written the call in this form, so
+    /// the call is denied.
     Hidden,
 }
 

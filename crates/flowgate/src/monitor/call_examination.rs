@@ -91,8 +91,8 @@ impl Monitor {
             Ok(_) => {}
         }
         if self.trace.calls_with_id(&call.id).next().is_some() {
-            let message = "another call has the same id, so an output could not be assigned to one of them; \
-                use each id once";
+            let message = "another call of the session has the same id, so it is unclear which of them an \
+                output would answer; give each call its own id";
             judgement.reasons.push(Reason::new(ReasonKind::DuplicateId, Action::Deny, message));
         }
         let tool = call.tool.clone();
@@ -102,7 +102,7 @@ impl Monitor {
         // The call is appended before it is judged, since rules and conditions evaluate it like any other event.
         let document = self.label_call(&entry, attribution, &seen);
         if document.is_oversize {
-            let message = "the arguments of the call have more parts than the limit permits; make a call with shorter lists and fewer fields";
+            let message = "the arguments of the call have more than 200000 values, or lists and maps nested more than 64 deep; pass less in one call";
             judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
         }
         let influence = possible_influence(attribution);

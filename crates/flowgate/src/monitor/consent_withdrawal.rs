@@ -1,6 +1,6 @@
-//! Withdraws standing consents (`consent` statements of the policy) in a session. Each use sets the whole set of
-//! withdrawn consents, and so restores those that it does not name. The gateway names the consents that an admin has
-//! frozen; a Python program decides by itself.
+//! Withdraws standing consents (`consent` statements of the policy) in a session. [`Monitor::withdraw_consents`] sets
+//! the whole set of withdrawn consents, and so restores the consents that the call does not name. The gateway passes
+//! the consents that an admin has frozen; a program that uses the Python package chooses them itself.
 //!
 //! A withdrawn consent applies to no verdict from then on, and a permit that relied on it is judged again. The policy
 //! is unchanged.

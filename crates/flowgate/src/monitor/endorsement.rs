@@ -79,7 +79,8 @@ impl Monitor {
                     (NodeContent::Scalar(value), None) => Some(value.clone()),
                     _ => None,
                 };
-            // The canonical values, in the same order as `granted`, from which the others are removed.
+            // The canonical values, in the same order as `granted`. A node without a canonical value is removed from
+            // `granted`.
             let values: Vec<(NodeId, Json)> =
                 granted.iter().filter_map(|(node, _)| Some((*node, canonical_value(*node)?))).collect();
             granted.retain(|(node, _)| values.iter().any(|(endorsed, _)| endorsed == node));

@@ -18,10 +18,10 @@ const MAX_RECENT_EVENTS: usize = 64;
 const MAX_VIEW_EVENTS: usize = 1_000;
 
 impl Monitor {
-    /// Returns at most [`MAX_REGIONS`] regions that exceed `bound` in the dimensions `over`, each with the phrases for
-    /// its label in these dimensions. They are taken from `dependency`, which states what the call `event`, or one of
-    /// its arguments, depends on. If `dependency` names no regions, they are taken from what the agent of the call had
-    /// seen, the latest event first.
+    /// Returns at most [`MAX_REGIONS`] regions that exceed `bound` in the dimensions `over`, each with the description
+    /// of its label, one text for each of these dimensions. `dependency` states what the call `event`, or one of its
+    /// arguments, depends on. If `dependency` names regions, only these are searched. Otherwise the search covers what
+    /// the agent of the call had seen, the latest event first.
     pub(super) fn exceeding_regions(
         &self,
         event: EventId,

@@ -56,8 +56,8 @@ impl Monitor {
     }
 
     /// Stamps the stores that this session has written to since the last stamp, and returns whether there is such a
-    /// store. By the stamp, the [record](Self::external_state_record) shows a write even if the label is the same, so
-    /// no other session may use the same stamp.
+    /// store. A new stamp makes the [record](Self::external_state_record) show a write even if the label did not
+    /// change. The caller must choose a stamp that no other session uses.
     pub fn stamp_writes(&mut self, stamp: &str) -> bool {
         self.stores.stamp(stamp)
     }

@@ -18,8 +18,8 @@ impl Monitor {
     /// Appends the outcome of a call without a usable answer, and returns its event and the findings about it. `text`
     /// replaces the answer; it is a constant, so that it reveals nothing of the answer.
     ///
-    /// The event carries [`failure_label`](Self::failure_label). No statement of the policy can lower
-    /// that, since there is no answer to label.
+    /// The event carries [`failure_label`](Self::failure_label). No statement of the policy can lower this label, since
+    /// there is no answer to which a statement could apply.
     ///
     /// # Errors
     /// If the session has reached its limit of agents, or of events ([`Limits::events`](super::Limits::events)).

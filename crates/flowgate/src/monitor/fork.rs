@@ -123,7 +123,7 @@ impl Monitor {
             grants: self.grants.clone(),
             reserved: self.reserved.clone(),
             version: self.version,
-            // The copy only judges what is considered; that is no input of the session, so none is recorded.
+            // Hypothetical calls and events are not inputs of the session, so the copy records nothing.
             inputs: None,
         }
     }

@@ -42,7 +42,8 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
         // An event with a label above the bound is not shown.
         .filter(|grant| flows_to_bound(&grant.label, grant.dims))
         .collect();
-    // The dimensions in which the default exceeds the bound: an event that is shown has a label there.
+    // The dimensions in which the default exceeds the bound: an event is shown only if a statement labels it in each of
+    // them.
     let single = |index: usize| DimensionSet::single(index);
     let is_needed = |index: &usize| !flows_to_bound(&default, single(*index));
     let needed: Vec<usize> = (0..space.dimensions().len()).filter(is_needed).collect();

@@ -12,7 +12,7 @@
 //!   with several classes stays fixed, since a question names one class.
 //!
 //! A question can be answered with a grant only if each of its reasons comes from a statement with the scope
-//! `grant conversation` or a longer one, and no reason is of a rule that matched other events as well. A call of a tool
+//! `grant conversation` or a longer one, and no reason comes from a rule that also matched other events. A call of a tool
 //! that can read external state, such as a draft by its id, cannot be granted: with the same arguments, it can mean
 //! something else later. (A tool that no `store` statement mentions can read the store of its server.) All this depends
 //! on the policy alone, and not on the data that was read, which could be hidden from an observer of the question.
@@ -43,7 +43,7 @@ pub struct Grant {
     pub reasons: Vec<Reason>,
     /// The call that the person approved.
     call: Call,
-    /// The label of the call, one phrase for each dimension.
+    /// The label of the call as text: one item for each dimension.
     label: Vec<String>,
     /// The label of the question.
     decided: Label,
@@ -59,8 +59,8 @@ impl Grant {
         &self.call
     }
 
-    /// Returns, for a person, the sentence that says which arguments of further calls may have other values, and which;
-    /// `None` if further calls must have the same values.
+    /// Returns a sentence for a person: it names the arguments that may have other values in further calls, and says
+    /// which values these may be. `None` if further calls must have the same values.
     pub fn other_values(&self) -> Option<String> {
         // A payload argument that the approved call does not have stays absent.
         let present = self.free.iter().filter(|name| self.arguments.contains_key(*name));
@@ -310,14 +310,15 @@ ask "by night?" if:
         monitor.policy().space().element(dimension, name).unwrap().label
     }
 
-    /// The outcome of the second call, after the first one was granted; `None` if the first cannot be granted. Both
-    /// were decided by untrusted text.
+    /// Returns the outcome of the call `second` after the call `first` was granted; `None` if `first` cannot be granted.
+    /// Both calls were decided by untrusted text.
     fn after(first: (&str, &str), second: (&str, &str)) -> Option<Outcome> {
         let monitor = monitor();
         let label = label(&monitor, "untrusted");
         after_at(monitor, label, first, second)
     }
 
+    /// Returns the same as [`after`], for calls that were decided at `label`.
     fn after_at(
         mut monitor: Monitor,
         label: Label,

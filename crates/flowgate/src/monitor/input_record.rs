@@ -39,7 +39,7 @@ pub(super) struct PushedInput {
     pub(super) is_failure: bool,
     pub(super) event: EventId,
     /// For an output, the floor that follows from the rules of the policy ([`Monitor::output_floor`]); bottom for any
-    /// other event. What exceeds it in `floors` is what the caller knew.
+    /// other event. If `floors` exceeds this label, the caller knew another reason for it, such as a quotation.
     pub(super) rule_floor: Label,
 }
 

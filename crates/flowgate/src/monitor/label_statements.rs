@@ -96,7 +96,7 @@ impl Monitor {
             if let Some(event) = self.trace.event_mut(id) {
                 let relied_on = event.document.relied_on_labels();
                 event.document = before.clone();
-                event.document.raise_nodes(&relied_on);
+                event.document.record_relied_on(&relied_on);
             }
         }
         // There were more rounds than statements. The label of the event (node 0) then follows from no statement.
@@ -231,8 +231,8 @@ impl Monitor {
                 matches.raising_grants.retain(|grant| {
                     !grants.iter().any(|sure| (sure.node, sure.label) == (grant.node, grant.label))
                 });
-                // A statement that reads more than the label it grants lowers nothing. It still raises, which
-                // may be its purpose, and the region carries what was read in any case.
+                // A statement that has read a region above the label that it grants lowers nothing. It still raises,
+                // which may be its purpose. In any case, the labelled region carries the labels of what was read.
                 let reads_within_grant = |grant: &LabelGrant| {
                     space
                         .exceeded_dimensions(&grant.read_label, &grant.label.label, grant.label.dims)
@@ -334,8 +334,8 @@ impl Monitor {
         let mut evaluator = builtin::evaluator(plan, trace, fuel, missing).with_inputs(parameters, answers);
         // What is granted only with missing values can only raise, so a condition in doubt counts as satisfied.
         evaluator.doubt_restricts = missing == MissingValueMode::IsNone;
-        // From here on, the evaluator keeps the reads that it removes from `reads`: of conditions that held or not. At
-        // the end, it has removed all of them, so they are all that was read.
+        // From here on, the evaluator moves each read that it removes from `reads` to `removed_reads`, whether or not
+        // the condition held. At the end all reads have been removed, so `removed_reads` is all that was read.
         evaluator.removed_label = Some(Label::BOTTOM);
         // Whether the query may iterate over the items of a list without recording a read of the list itself. A
         // labelled row already reveals that the list has this row.
@@ -373,8 +373,8 @@ impl Monitor {
                 let independent_of = statement.independent_of;
                 grants.push(LabelGrant { node, capture, label, read_label, independent_of });
             }
-            // The next assignment does not depend on these reads. They stay in the summary, since a granted label
-            // reveals what it was computed from, and the absence of a grant what was read.
+            // The next match does not depend on these reads. They stay in the summary: a granted label reveals what it
+            // was computed from, and the absence of a grant reveals what was read.
             evaluator.truncate_reads(reads_before);
             // `false`: the search for further matches continues.
             Ok(false)

@@ -198,8 +198,8 @@ impl Monitor {
         let policy = Arc::clone(&self.policy);
         let plan = &policy.plan;
         let tool = source.tool.as_ref();
-        // The outcome of a failed call depends on what any answer of its tool would depend on. This is a part of the
-        // caller's floor, and `origin.raised` has it in place of the whole, which also covers what the answer contains.
+        // The outcome of a failed call depends on what any answer of its tool would depend on. The caller's floor
+        // includes this label, but also covers the content of a possible answer; `origin.raised` records only this label.
         let of_any_answer = tool.filter(|_| is_failure).map(|tool| self.output_floor(tool));
         // The least label of a part that does not depend on some arguments of the call.
         let is_independent = tool.is_some_and(|tool| self.has_independent_output(tool));
@@ -242,7 +242,8 @@ fn unlabelled_document(body: &EventBody, source: &EventSource, reasons: &mut Vec
     if document.is_oversize {
         report(
             ReasonKind::Limit,
-            "the event has too many parts to label them separately, so the whole event carries one label",
+            "the event has more than 200000 values, or lists and maps nested more than 64 deep, so the whole \
+            event carries one label; send or return less at once",
         );
     }
     if document.twins_differ {
@@ -255,9 +256,10 @@ fn unlabelled_document(body: &EventBody, source: &EventSource, reasons: &mut Vec
     document
 }
 
-/// Returns what a part of the answer to a call carries that does not depend on some arguments of the call: the label of
-/// the decision to call, what the verdict has observed, and the labels of the other arguments. `names` are the names
-/// of arguments that the policy declares so, by their numbers.
+/// Returns the least label of a part of a call's answer that, as the policy declares, does not depend on `arguments`. It
+/// is the join of the label of the decision to call, of what the verdict has observed, and of the labels of all other
+/// arguments. `names` lists all arguments that such declarations name; the position of a name in it is the argument's
+/// number in an [`ArgumentSet`].
 fn floor_without(call: &Event, arguments: ArgumentSet, names: &[String]) -> Label {
     let label = if arguments.contains(ArgumentSet::ALL) {
         call.document.frame_label()

@@ -3,8 +3,8 @@
 //!
 //! The label of a region can depend on its form: a statement labels a part that a pattern captures in a text, or a field
 //! of what is a map in one run and a text in another. If a region that is hidden in this form contributed nothing to
-//! the label of a step, an observer could learn from a low label that nothing was there to capture. So it contributes
-//! every label that the view could show in its place (`docs/guard.md`, "Labels that float").
+//! the label of a step, an observer could learn from a low label that nothing was there to capture. So the hidden
+//! region contributes every label that the view could show in its place (`docs/guard.md`, "Labels that float").
 
 use super::regions::{labels_around, statement_path};
 use crate::label::{DimensionSet, Label, PartialLabel, Space};
@@ -60,8 +60,9 @@ impl PossibleGrant {
 /// and depends on nothing but the policy.
 ///
 /// A region has in each dimension the label of the innermost statement that names the dimension. So the label that a
-/// statement grants in a dimension counts only if a region can have it and be shown: no statement further inside names
-/// the dimension for all that is in the place, and what the statement grants above the bound can be replaced.
+/// statement grants in a dimension counts only if a region can have this label and be shown. First, no statement for a
+/// region further inside names the dimension and covers the hidden region. Second, wherever the granted label exceeds
+/// the bound in another dimension, a statement further inside can replace it there.
 pub(super) fn greatest_part_label(plan: &Plan, statements: &[usize], path: &Path, bound: &Label) -> Label {
     let space = &plan.space;
     let around = statements.iter().filter_map(|index| plan.labels.get(*index));
@@ -69,6 +70,7 @@ pub(super) fn greatest_part_label(plan: &Plan, statements: &[usize], path: &Path
     let mut grants = vec![PossibleGrant::of_default(plan, bound)];
     grants.extend(around.map(|statement| PossibleGrant::of_statement(space, statement, path, bound)));
     let dimensions = || 0..space.dimensions().len();
+    // Whether the label of `grant` counts in the dimension `kept`.
     let counts = |grant: &PossibleGrant, kept: usize| {
         let is_named_inside = |inner: &PossibleGrant| {
             let is_known = inner.depth.is_some() && grant.depth.is_some();

@@ -72,8 +72,8 @@ impl Monitor {
             Verdict::Permit(permit) => Ok(permit),
             Verdict::Confirm(again) => Err(self.stale_denial(
                 again.judgement,
-                "the call now needs an approval for another reason than the one that was approved; propose \
-                the call again",
+                "the call now needs an approval for a reason that the question did not list; propose the \
+                call again",
             )),
             Verdict::Deny(denial) => Err(denial),
         }

@@ -1,7 +1,7 @@
-//! Defines the decision of a person on a [`Question`](super::Question), in one set of words for all programs: their
-//! requests, databases, audit logs and terminals. The monitor itself takes the decision by
-//! [`approve`](super::Monitor::approve) and [`approve_for_session`](super::Monitor::approve_for_session); the programs
-//! that ask people use this type.
+//! Defines the decision of a person on a [`Question`](super::Question). The programs that ask people use this type, so
+//! that their requests, databases, audit logs and terminals have one name for each decision. The monitor does not use
+//! it: such a program calls [`approve`](super::Monitor::approve) or
+//! [`approve_for_session`](super::Monitor::approve_for_session) if the person allows the call.
 
 /// What a person decides on a question. Why a question has no decision is not part of it: see `Decision` of
 /// `flowgate_guard`.

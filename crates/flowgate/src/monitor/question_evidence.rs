@@ -189,7 +189,7 @@ impl EvidencePlaces {
         clauses.extend(
             self.untrusted_answer.map(|tool| format!("is in an answer of {tool} that is not trusted")),
         );
-        // Only if it is nowhere as it is: for an address, capitals may make another one.
+        // Only if no text has the value in its own spelling: an address with other capitals may be another address.
         if clauses.is_empty() {
             clauses.extend(
                 self.other_case
@@ -214,7 +214,8 @@ impl EvidencePlaces {
 /// Returns the name of the argument of the call that a reason is about, if the argument exceeds a requirement on
 /// integrity.
 fn untrusted_argument<'c>(call: &'c Call, reason: &Reason) -> Option<&'c str> {
-    // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
+    // `label` has a text for each exceeded dimension. The texts about confidentiality are also in `categories`, so the
+    // others are about integrity.
     let is_about_integrity = reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
     if is_about_integrity { argument_in(call, reason.part.as_deref()?) } else { None }
 }
@@ -248,8 +249,8 @@ fn contains_in_other_case(text: &str, value: &str) -> bool {
         && contains_words(&text.to_lowercase(), &value.to_lowercase())
 }
 
-/// Returns the first word of a text that differs from a value in exactly one character. Words end at white space, and
-/// signs at their ends that no address begins or ends with do not belong to them.
+/// Returns the first word of a text that differs from a value in exactly one character. White space separates words.
+/// Punctuation at both ends of a word, with which no address begins or ends, is not part of the word.
 fn similar_word<'t>(text: &'t str, value: &str) -> Option<&'t str> {
     let words =
         text.split_whitespace().map(|word| word.trim_matches(|c: char| ".,:;!?()[]{}<>\"'`".contains(c)));
@@ -317,7 +318,8 @@ require trusted, private if:
     (call: ToolCall) is tool:send
 "#;
 
-    /// Asks about a call of `send` with these arguments, after the user has spoken and three tools have answered.
+    /// Returns the evidence about a call of `send` with these arguments, after a message of the user and the answers of
+    /// three tools.
     fn evidence(arguments: &str) -> Vec<String> {
         let mut monitor = Monitor::new(Arc::new(Policy::parse(POLICY).unwrap()));
         monitor.push(TraceEntry::user("Write to carl@example.org, and to whom the page names.")).unwrap();

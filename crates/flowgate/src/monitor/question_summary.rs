@@ -1,8 +1,8 @@
-//! Words the question to a person whether a call may run: what the call would do, who may have chosen it, and what it
-//! would disclose. The programs that ask people call [`Question::summary`].
+//! Writes the summary of a question for the person who is asked whether a call may run: what the call would do, which
+//! text may have chosen it, and what it would disclose. The programs that ask people call [`Question::summary`].
 //!
-//! The words follow from the [roles](ArgumentRole) of the arguments and from the reasons of the verdict. They contain
-//! values of arguments, and so carry the label of the question.
+//! The summary follows from the [roles](ArgumentRole) of the arguments and from the reasons of the verdict. It quotes
+//! values of arguments, and so carries the label of the question.
 
 use serde_json::Value;
 
@@ -66,7 +66,8 @@ fn effects(policy: &Policy, call: &Call) -> Option<String> {
 /// Returns a sentence that says what untrusted text may have done: led to the call, or chosen some of its arguments.
 /// `None` if no reason is about integrity.
 fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
-    // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
+    // `label` has a text for each exceeded dimension. The texts about confidentiality are also in `categories`, so the
+    // others are about integrity.
     let is_about_integrity =
         |reason: &&Reason| reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
     let reasons: Vec<&Reason> =
@@ -88,7 +89,7 @@ fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String
 /// Returns a sentence that says which kinds of confidential text the call would disclose, and by which parts; `None` if
 /// there is no such text, or no part is known.
 fn disclosures(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
-    // The categories of a reason are the phrases of its label about confidentiality.
+    // The categories of a reason describe its label in the dimensions of confidentiality.
     let reasons: Vec<&Reason> =
         reasons.iter().filter(|reason| is_excess(reason) && !reason.categories.is_empty()).collect();
     let labels = enumerate(&distinct(reasons.iter().flat_map(|reason| reason.categories.iter().cloned())))?;

@@ -1,5 +1,5 @@
-//! Turns matches of a policy's rules into reasons: of verdicts for calls, and of findings for other events. The monitor
-//! calls it for each event and each call.
+//! Turns matches of a policy's rules into reasons: of the verdict for a call, and of a finding for any other event. The
+//! monitor calls [`Monitor::match_rules`] for each call and each event.
 
 use super::{Monitor, Reason, ReasonKind};
 use crate::eval::{EvalError, Evaluator, Frame, Value};

@@ -1,6 +1,6 @@
-//! Records calls that ran already, whatever their verdict is. Replays of logs use it, watch mode and `flowgate hook`,
-//! and conversations that are carried over to another policy. A call that waits for its verdict is judged and redeemed
-//! by [`super`] instead.
+//! Records calls that ran already, whatever their verdict is. Replays of logs, watch mode, `flowgate hook` and
+//! conversations that are carried over to another policy call [`Monitor::record`]. A call that waits for its verdict is
+//! judged and redeemed by `permits` instead.
 
 use super::attribution::Attribution;
 use super::input_record::{MonitorInput, call_id};
@@ -20,9 +20,9 @@ pub struct RecordedCall {
 
 /// # Calls that ran before
 impl Monitor {
-    /// Judges a call of a log, and records that it ran whatever the verdict is. An output of a call that is denied is
-    /// later labelled top, since the verdict was ignored; one of a call about which a person would be asked is labelled
-    /// as if the person had approved.
+    /// Judges a call of a log, and records that it ran whatever the verdict is. If the verdict denies the call, its
+    /// output is later labelled top, since the verdict was ignored. If a person would be asked about the call, its
+    /// output is labelled as if the person had approved.
     pub fn record(&mut self, entry: TraceEntry, attribution: &Attribution) -> RecordedCall {
         self.withdraw_dropped_permits();
         self.record_judged(&entry, attribution);

@@ -1,11 +1,11 @@
 //! Determines the external state to which the call in a question refers. An approval of the call becomes stale if this
-//! state changes after the question was asked. The monitor calls it when it creates a question.
+//! state changes after the question was asked. `permits` calls [`Monitor::referenced_versions`] for each question.
 //!
-//! A person approves a call as it was shown. Later writes of other sessions make the approval stale only if the call
-//! refers to the state that they changed. It does if the tool reads the store by declaration, or if an argument
-//! contains a value that this session read from the store, such as the id of a draft. A store that no `store`
-//! statement declares is shared by all tools of a server, so a write to it alone does not make the approval stale.
-//! Writes of the session itself count for every store that the tool touches.
+//! A person approves a call as it was shown. A later write of another session to a store makes the approval stale only
+//! if the call refers to the state of the store. A call does so if the policy declares that the tool reads the store,
+//! or if an argument contains a value that this session read from the store, such as the id of a draft. A store that
+//! no `store` statement declares is shared by all tools of a server, so a write to it alone does not make the approval
+//! stale. A write of the session itself to any store that the tool reads or writes always makes the approval stale.
 
 use std::collections::HashSet;
 
@@ -167,7 +167,7 @@ require untrusted if:
         Call::from_json(format!("{tool} {arguments}"), Tool::of(server, name), &arguments.to_string())
     }
 
-    /// A session that has listed the records of the bank and asks whether a call may run.
+    /// Returns a session in which `bank/list` has answered `listed`, and its question whether a call of `tool` may run.
     fn asked(policy: &Arc<Policy>, listed: &Value, tool: &str, arguments: &Value) -> (Monitor, Question) {
         let mut monitor = Monitor::new(Arc::clone(policy));
         let list = call("bank/list", &json!({}));
@@ -181,7 +181,8 @@ require untrusted if:
         (monitor, question)
     }
 
-    /// The record of another session in which this call has run.
+    /// Returns the record of external state that another session leaves, in which a call of `tool` has run. `before` is
+    /// the record with which that session began.
     fn elsewhere(policy: &Arc<Policy>, before: &Value, tool: &str) -> Value {
         let mut monitor = Monitor::new(Arc::clone(policy));
         monitor.join_external_state(before).unwrap();

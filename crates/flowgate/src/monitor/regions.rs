@@ -77,8 +77,8 @@ pub(super) fn unstructured_texts(document: &Document, statement: &LabelStatement
     texts
 }
 
-/// Splits a domain, the list that a variable ranges over, such as `row.a.b`: into the slot of the variable at its start
-/// and the path from it. `None` if the domain is another expression.
+/// Splits a domain (the list that a variable ranges over) such as `row.a.b` into the slot of the variable at its start,
+/// here `row`, and the path from there, here `a.b`. `None` if the domain is not such an expression.
 fn domain_path(domain: &CompiledExpr) -> Option<(usize, Vec<TargetStep>)> {
     match domain {
         CompiledExpr::Slot(slot) => Some((*slot, Vec::new())),

@@ -1,16 +1,17 @@
-//! Judges a recorded session again under another policy: which calls would get another verdict if the policy were
-//! changed. A gateway uses it for the dry run of an edited policy, and to count how often each statement applied.
+//! Judges a recorded session again under another policy, to find the calls that would get another verdict if the policy
+//! were changed. A gateway uses this for the dry run of an edited policy, and to count how often each statement applied.
 //!
-//! The session is taken as it happened. The model was shown then what it was shown, wrote what it wrote, and a call
-//! that ran has run, whatever the other policy says about it. Only labels and verdicts are computed again:
+//! The events of the session stay the same: what the model was shown, what it wrote, and which calls ran, whatever the
+//! other policy says about them. Only labels and verdicts are computed again:
 //!
 //! * A step that was shown a view carries the join of the new labels of what was in the view.
 //! * A floor (a lower bound on the label of an event, see [`Floors`]) that the caller knew, such as the label of quoted
 //!   text, is translated by the names of its elements. It does not raise a dimension that the first policy did not
 //!   have.
-//! * Extern predicates have the answers that were recorded. A question that was not asked then has no answer.
+//! * Extern predicates have the answers that were recorded. If the recorded session did not ask a predicate about a
+//!   value, there is no answer.
 //!
-//! Not taken over are approvals and grants of people, and withdrawn consents.
+//! Approvals and grants of people, and withdrawn consents, are not carried over.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::trace::{Call, Document, EventBody, EventId, NodeId, PathStep, Status,
 /// A session, judged again.
 #[derive(Debug)]
 pub struct RejudgedSession {
-    /// The calls that were judged, in order, whether or not they ran then.
+    /// The calls that were judged, in order, whether or not they ran in the recorded session.
     pub calls: Vec<RejudgedCall>,
     /// The findings on the other events.
     pub findings: Vec<EventFinding>,
@@ -49,7 +50,7 @@ pub struct RejudgedCall {
 ///
 /// What the verdicts of a recorded session would be under another policy.
 impl Monitor {
-    /// Judges the session of this monitor again under `policy`. Asks `goes_on` before each input, and returns `None` if
+    /// Judges the session of this monitor again under `policy`. Calls `goes_on` before each input, and returns `None` if
     /// it returns false, or if this monitor has not [recorded](Self::record_inputs) its inputs. Leaves this monitor
     /// unchanged. The time is at most the product of the numbers of events and of different views.
     pub fn rejudge(&self, policy: Arc<Policy>, goes_on: &mut dyn FnMut() -> bool) -> Option<RejudgedSession> {
@@ -267,7 +268,7 @@ impl Rejudgement<'_> {
             let new_event = self.new_event(*event)?;
             let new = &self.session.monitor.trace.event(new_event)?.document;
             let steps = old.path(*node).0;
-            // The nearest region around it, if the new labels do not divide the text alike.
+            // If the new session divides the text in another way, the nearest region around replaces the region.
             let found = steps.iter().try_fold(0, |at, step| new.child(at, step).ok_or(at));
             Some((new_event, found.unwrap_or_else(|around| around)))
         };
@@ -353,8 +354,8 @@ mod tests {
         Arc::new(Policy::parse(&[LATTICES, MESSAGES, read, notes, TOOLS, send].concat()).unwrap())
     }
 
-    /// A session that records its inputs: it reads a page or notes as `reads` says, and then calls `send` in a step
-    /// that was shown what flows to the label with these names.
+    /// Returns a session that has recorded its inputs: it called the tools in `reads`, and then `send` in a step that
+    /// was shown what flows to `view`, a label as names.
     fn session(policy: &Arc<Policy>, reads: &[&str], view: &serde_json::Value) -> Monitor {
         session_within(Limits::default(), policy, reads, view)
     }

@@ -70,7 +70,7 @@ impl Monitor {
     /// `applicable` are the statements that apply to the tool, and `attribution` states what the call depends on.
     ///
     /// Names that the requirements of the call introduce do not stay in the name table: no data carries them yet, and
-    /// a caller whom others cannot observe could otherwise exhaust the table.
+    /// otherwise calls that an observer cannot see could fill the table.
     pub(super) fn check_requirements(
         &mut self,
         event: EventId,
@@ -217,8 +217,9 @@ impl Monitor {
     }
 
     /// Returns the parts of the call that `payload` statements exempt from integrity, and these statements. A statement
-    /// whose conditions read untrusted values exempts nothing: their author would decide the exemption. Neither does
-    /// one with a pattern that matches tools of two servers. `applicable` are the statements that apply to the tool.
+    /// exempts nothing if its conditions read untrusted values, since the author of these values would decide the
+    /// exemption. It also exempts nothing if its pattern matches tools of two servers. `applicable` are the statements
+    /// that apply to the tool.
     fn payload_nodes(
         &mut self,
         plan: &Plan,
@@ -352,7 +353,8 @@ impl Monitor {
                     // the label of the decision covers that already.
                     let is_strict = bound.is_strict && is_decision && is_estimate;
                     let label = if is_strict { node.label.join(&call.context) } else { node.label };
-                    // The ceiling is the bound with all other dimensions at top, so this quick check finds no excess.
+                    // A quick check: the ceiling is the bound with all other dimensions at top. A label that flows to it
+                    // exceeds the bound in no dimension.
                     if label.flows_to(&bound.ceiling) {
                         continue;
                     }
@@ -377,7 +379,7 @@ impl Monitor {
                 for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
                     // The intersection: the exceeded dimensions that the consent is about. Of these, it covers those in
                     // which the label of the part flows to the label of the consent.
-                    // A consent stands for no person's approval.
+                    // A consent does not replace the approval of a person.
                     let covered = over.without(over.without(consent.label.dims)).without(space.approvers());
                     let covered = covered.without(space.exceeded_dimensions(
                         &node.label,
@@ -487,7 +489,10 @@ impl Monitor {
         let message = match &approvers {
             Some(_) => message,
             None => {
-                format!("{message}; it names nobody who could approve, so label it with the people who must")
+                format!(
+                    "{message}; this label names no person who could approve, so name the people who must \
+                    approve in a `label` statement"
+                )
             }
         };
         let action = if approvers.is_none() || upper_bound.is_some_and(|upper_bound| upper_bound.denies) {
@@ -507,7 +512,7 @@ impl Monitor {
             None if is_strict => &CallDependency::Everything,
             None => &attribution.decision,
         };
-        // The dimensions of confidentiality, whose phrases are the categories of the reason.
+        // The dimensions of confidentiality. The categories of the reason describe the label in these dimensions.
         let secret = over.without(space.integrity()).without(space.approvers());
         Reason {
             statement: upper_bound.map(|upper_bound| upper_bound.span.clone()),

@@ -1,5 +1,5 @@
-//! Records the labels of stores, the external state through which one call influences another. The monitor raises a
-//! store when a call writes to it, and joins its label into the outputs of calls that read it.
+//! Records the labels of stores, the external state through which one call influences another. The monitor raises the
+//! label of a store when a call writes to the store, and joins this label into the outputs of calls that read it.
 //!
 //! Text that is written to a store keeps its label when it is read again. Otherwise a tool that may carry private text
 //! could pass it to one whose output is public (section 6.2 of the paper RTBAS). The tools of a server that no `store`
@@ -182,9 +182,9 @@ impl StoreLabels {
     }
 
     /// Returns the record of each store, the declared ones first. The label of a record is not lower than `floor`, the
-    /// lower bound for all stores. A store at bottom that no session has written to is omitted (`is_written` tells of
-    /// writes since the last stamp, `stamp` of earlier ones): it exists because a call of its tools was judged, and
-    /// that may be hidden from the reader of the records.
+    /// lower bound for all stores. A store at bottom that no session has written to is omitted: it exists only because
+    /// a call of its tools was judged, and this call may be hidden from the reader of the records. (`is_written` shows
+    /// writes since the last stamp, and `stamp` shows earlier ones.)
     pub(super) fn records(&self) -> impl Iterator<Item = StoreRecord<'_>> + '_ {
         let is_recorded =
             |state: &&StoreState| state.label != Label::BOTTOM || state.is_written || !state.stamp.is_empty();

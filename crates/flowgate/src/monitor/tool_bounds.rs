@@ -71,7 +71,8 @@ impl Monitor {
     }
 
     /// Returns whether a statement of the policy labels the outputs of this tool in particular: its pattern names the
-    /// tool, or some tools, and not all tools. A pattern that matches a name which no tool has names all.
+    /// tool, or some tools, and not all tools. A pattern that matches a name that no tool has counts as one for all
+    /// tools.
     pub fn labels_outputs_by_name(&self, tool: &Tool) -> bool {
         let plan = &self.policy.plan;
         let no_tool = Tool::local("\u{fffd}");
@@ -110,7 +111,7 @@ impl Monitor {
         !requirements(&self.policy.plan, tool).is_empty()
     }
 
-    /// Describes the dimensions in which a label exceeds another one, as phrases.
+    /// Describes `label` in the dimensions in which it exceeds `upper`: one text for each.
     pub fn describe_excess(&self, label: &Label, upper: &Label) -> Vec<String> {
         let space = self.policy.space();
         space.describe(label, space.exceeded_dimensions(label, upper, space.all()), &self.name_table)
@@ -254,8 +255,8 @@ impl Monitor {
     /// stops an output is observable, and depends on what the rule looks at, in the output and in other
     /// events. A rule that looks at no other events (`ObservedEvents::Nothing`) still looks at the output itself.
     ///
-    /// The label covers no error, whose text is top: an output that is hidden as an error could have been stopped, so
-    /// [`view_label`](Self::view_label) counts a hidden output as one that was.
+    /// The label does not cover errors, whose text is top. A hidden output could be an error that a rule could stop, so
+    /// if a rule can stop outputs of the tool, [`view_label`](Self::view_label) is the bound of the view.
     pub fn output_floor(&self, tool: &Tool) -> Label {
         let plan = &self.policy.plan;
         // The label of what no statement labels.
@@ -303,9 +304,9 @@ impl Monitor {
 
     /// Raises the labels of stores before an agent that was shown what flows to `below` is shown what flows to `view`.
     /// Every store that a call could write to carries at least the label `view` from now on, unless the policy permits
-    /// the tool of the call only at labels that flow to `below`. It does so whether it is written to or not: the
-    /// absence of a write is information, too. In the same way, the label of what rules read of other calls is raised
-    /// to `view`.
+    /// the tool of the call only at labels that flow to `below`. The store carries `view` whether or not a call writes
+    /// to it, since the absence of a write is information, too. In the same way, the label of what rules read of other
+    /// calls is raised to `view`.
     ///
     /// The set of these stores does not depend on `view`, since the label of a hidden region may depend on
     /// its content.

@@ -68,7 +68,7 @@ impl Outcome {
 /// How a call was judged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
-    /// The label of the call, one phrase for each dimension.
+    /// The label of the call as text: one item for each dimension.
     pub label: Vec<String>,
     /// The label of the verdict itself: the call's label, joined with everything that the deciding rules
     /// could read. An observer that may not see that much must not learn the verdict, whichever it is.
@@ -82,7 +82,7 @@ pub struct Judgement {
     pub applied: Vec<Span>,
     /// The arguments that the policy endorses by a class of values, in the order of the statements.
     pub classes: Vec<ValueClass>,
-    /// Whether the policy lets everything flow into the tool, as into a harmless reader.
+    /// Whether the call is harmless: the policy permits it at every label, as for a tool that only reads.
     pub is_harmless: bool,
     /// The influence method that reported what the call depends on.
     pub method: &'static str,
@@ -412,8 +412,8 @@ impl AuthorizedCall {
         self.event
     }
 
-    /// Returns whether the policy lets everything flow into the tool, as into a harmless reader, in the judgement with
-    /// which the call runs. Any other call acts.
+    /// Returns whether the call is harmless: the judgement with which it runs found that the policy permits it at every
+    /// label, as for a tool that only reads. Any other call can have an effect outside the session.
     pub fn is_harmless(&self) -> bool {
         self.is_harmless
     }

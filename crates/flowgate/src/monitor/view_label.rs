@@ -1,4 +1,5 @@
-//! Computes the least label that a view of an event must carry. The guard joins it over the events of a step's view.
+//! Computes the least label that a view of an event must carry. The guard joins these labels over all events of a
+//! step's view.
 //!
 //! A view at a bound shows the regions whose labels flow to the bound. A step that was shown the view may carry less
 //! than the bound: the join of what it was shown. That join must not reveal *why* a region is hidden. An observer who
@@ -72,7 +73,7 @@ impl Monitor {
     fn hidden_label(&self, event: &Event, node: NodeId, bound: &Label) -> Label {
         let plan = &self.policy.plan;
         let document = &event.document;
-        // The label of such an event, an answer to no call for example, does not follow from the statements.
+        // The label of an irregular event, such as an answer to no call, does not follow from the statements.
         if document.origin.is_irregular {
             return *bound;
         }
@@ -89,7 +90,7 @@ impl Monitor {
         let statements = || indices.iter().filter_map(|index| plan.labels.get(*index));
         let path = document.path(node);
         let content = Path(vec![PathStep::Key("content".into())]);
-        // What is joined into every part of such an event, whatever its content.
+        // The labels that are joined into every part of the event, whatever its content.
         let space = &plan.space;
         let ambiguous = space.restrict(&space.top(), document.origin.ambiguous);
         let raised = up_to_bound(document.origin.raised).join(&space.greatest_below(&ambiguous, bound));
@@ -107,8 +108,8 @@ impl Monitor {
         let region = if is_answer { &content } else { &path };
         // A statement labels parts of the region, so its label depends on the form of the hidden content.
         let parts = if statements().any(|statement| labels_parts_of(statement, region)) {
-            // A condition can read the region, and its effect reaches what it labels elsewhere. Of the statements about
-            // descriptions, some are about other tools.
+            // The policy alone gives no bound in three cases: statements about descriptions may be about other tools,
+            // the caller set floors for single blocks, or a condition can read the region and label other regions.
             let is_description = matches!(event.body, EventBody::Tool(_));
             if is_description || document.origin.has_block_floors || !statements().all(is_unconditional) {
                 return *bound;
@@ -129,9 +130,10 @@ impl Monitor {
         }
     }
 
-    /// Returns what a view at `bound` can show of an answer in the place of `event` that follows from no label of its
-    /// content: the report of a failed call, and an answer whose text and structured form differ, which carries the
-    /// labels of `statements` about the structured form. The result flows to `bound`.
+    /// Returns an upper bound on the labels of two kinds of answers that a view at `bound` could show in place of
+    /// `event`, and whose labels do not follow from statements about their content. The first is the report of a failed
+    /// call. The second is an answer whose text and structured form differ; it carries the labels of those `statements`
+    /// that are about the structured form. The result flows to `bound`.
     fn label_outside_content(&self, event: &Event, statements: &[&LabelStatement], bound: &Label) -> Label {
         let space = &self.policy.plan.space;
         let tool = event.call.and_then(|call| self.trace.event(call)).and_then(|call| call.tool());
@@ -173,7 +175,8 @@ require top if:
     (call: ToolCall) is tool:read
 "#;
 
-    /// Labels an answer under these statements, each a target with a label and its conditions.
+    /// Pushes an answer of `read` under these `label` statements, each a target with its label, and its conditions.
+    /// Returns the monitor and the event. The content `failed` is the answer of a tool that reports an error.
     fn pushed(statements: &[(&str, &str)], content: &Value, structured: Option<Value>) -> (Monitor, EventId) {
         let statement = |(label, conditions): &(&str, &str)| {
             let conditions = conditions.replace('\n', "\n    ");
@@ -202,7 +205,7 @@ require top if:
         monitor.describe(&carried).join(", ")
     }
 
-    /// Returns the labels of all regions whose path is or ends in `name`, such as a field or a captured part.
+    /// Returns the label of the first region that is called `name`: a field or a captured part.
     fn label_of(statements: &[(&str, &str)], content: &Value, name: &str) -> String {
         let (monitor, event) = pushed(statements, content, None);
         let nodes = monitor.trace().event(event).unwrap().document.nodes();

@@ -166,8 +166,8 @@ impl<'a> NameChecker<'a> {
         self.check_key(code, name, span, known);
     }
 
-    /// Returns the keys that the recorded events of a kind have. With `patterns`, only events count whose tool one of
-    /// them matches. `None` if there are no such events.
+    /// Returns the keys that the recorded events of a kind have. If there are `patterns`, only events whose tool matches
+    /// one of them count. `None` if there are no such events.
     fn known_keys(&self, kind: EventKind, patterns: &[ToolPattern]) -> Option<Vec<&'a str>> {
         let occurrences: &'a Occurrences = self.occurrences;
         let fits = |tool: &Option<crate::trace::Tool>| {
@@ -183,7 +183,7 @@ impl<'a> NameChecker<'a> {
     /// Warns if `known`, the keys of the events in the traces, lacks the key `name` of the policy. `known` is `None` if
     /// the traces contain no event that could have the key; then does nothing. `code` is the code of the warning.
     fn check_key(&mut self, code: &'static str, name: &str, span: &Span, known: Option<Vec<&str>>) {
-        // The tool of the event does not occur, which another warning reports, or no event of this kind does.
+        // `None`: the tool of the event does not occur, which another warning reports, or no event of this kind occurs.
         let Some(known) = known else { return };
         if known.contains(&name) {
             return;

@@ -1,5 +1,6 @@
-//! Finds the `label` statements that capture a part of the whole content of an event (`out.content`). The monitor does
-//! not parse such content, and [`Policy::load`](super::Policy::load) warns about statements that label a field of it.
+//! Finds the `label` statements whose capture is applied to the whole content of an event (`out.content`), not to a
+//! field of the content. The monitor does not parse content that such a statement may apply to, and
+//! [`Policy::load`](super::Policy::load) warns about other statements that label a field of such content.
 //!
 //! If a `capture` may apply to a content, the content is not parsed as YAML or JSON, so it has no fields, and the label
 //! of a field applies to all of it. Otherwise the author of any part of the text could choose whether the text parses,

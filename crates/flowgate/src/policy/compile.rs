@@ -73,7 +73,7 @@ pub(super) struct Compiler<'a> {
     /// Whether the conditions being compiled may test a value against a list in trusted text: those of `endorse` and
     /// `consent`.
     tests_lists: bool,
-    /// Whether the policy intends to have labels, even if its lattices are invalid.
+    /// Whether the policy has a `lattice` statement, even an invalid one.
     has_lattice: bool,
 }
 
@@ -127,9 +127,9 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
 
 impl<'a> Compiler<'a> {
     /// Completes the plan after all statements are compiled, since a statement also tests the patterns of the
-    /// predicates that it calls. Records for each statement that grants something which tool patterns it tests: it
-    /// grants nothing while one is ambiguous. Records for each rule by which patterns it can exempt a tool, and indexes
-    /// the rules by kind of event.
+    /// predicates that it calls. Records for each statement that grants something which tool patterns it tests: the
+    /// statement grants nothing while one of them is ambiguous. Records for each rule the patterns by which it can
+    /// exempt a tool, and indexes the rules by kind of event.
     fn finish_patterns(&mut self) {
         // The patterns are all determined before any is stored, since determining them needs the whole plan, which is
         // taken out of the compiler meanwhile.
@@ -260,7 +260,7 @@ impl<'a> Compiler<'a> {
     fn statement(&mut self, statement: &Statement) -> CompileResult<()> {
         let span = statement.span.clone();
         match &statement.kind {
-            // `compile` has handled these statements before, and the loader of the files those that import a file.
+            // These statements have been handled before: an import of a file by the loader, the others by `compile`.
             StatementKind::Lattice { .. }
             | StatementKind::Import { .. }
             | StatementKind::ImportFile { .. }
@@ -439,8 +439,8 @@ impl<'a> Compiler<'a> {
                 "pass the value that the predicate needs, with a type such as `str`, `int`, `dict` or `any`",
             )
         };
-        // All types are checked before the first error is returned, so that every error is reported. A result has no
-        // variable, so its type also stands for that, as the beginning of the marked text.
+        // All types are checked before the first error is returned, so that every error is reported. The marked text of
+        // an error begins at the variable. A result has no variable, so its type is passed in place of one.
         let declared: Vec<_> =
             parameters.iter().map(|(name, ty)| Ok((name.text.clone(), sendable_type(name, ty)?))).collect();
         let result = sendable_type(result, result);
@@ -495,7 +495,7 @@ impl<'a> Compiler<'a> {
             None => self.fail(
                 "too-many",
                 span,
-                "the compiled patterns of the policy exceed the size limit together",
+                "the compiled patterns of the policy together exceed the size limit",
                 "repeat classes such as `\\w` less often, or write `[a-zA-Z0-9_]`, which is smaller",
             ),
         }
@@ -547,8 +547,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Fails unless the policy declares a dimension of integrity. `why` begins the message: what the statement does
-    /// that needs one.
+    /// Fails unless the policy declares a dimension of integrity. `why` is the beginning of the message: it says what
+    /// the statement does, which needs such a dimension.
     fn require_integrity_dimension(&mut self, span: &Span, why: &str) -> CompileResult<()> {
         self.require_lattice(span)?;
         if self.plan.space.integrity().is_empty() {

@@ -279,7 +279,7 @@ impl<'p> StatementPaths<'p> {
                 let Some((variable, _)) = alternatives.first().and_then(|first| first.first()) else {
                     return Vec::new();
                 };
-                // A part that restricts another variable, or none, lets every tool of this one through.
+                // If one part restricts another variable or none, the condition can hold for any tool of this variable.
                 let restricts_only_variable = |found: &Vec<(String, Vec<ToolPattern>)>| match found.as_slice()
                 {
                     [(restricted, _)] => restricted == variable,
@@ -315,9 +315,9 @@ impl<'p> StatementPaths<'p> {
         Some((variable, self.tools_of(right, MAX_DEFINITION_DEPTH)?))
     }
 
-    /// Returns the tool patterns that an expression denotes: a pattern, a group, or the name of one, through at most
-    /// `depth` constants. `None` if it denotes no tools, if an item of a group does not, if a pattern is not valid, or
-    /// if the chain of constants is longer.
+    /// Returns the tool patterns that an expression denotes. It can be a pattern, a group of patterns, or the name of
+    /// either, which is resolved through at most `depth` constants. `None` if the expression or an item of a group
+    /// denotes no tools, if a pattern is not valid, or if the chain of constants is longer.
     fn tools_of(&self, expr: &Expr, depth: usize) -> Option<Vec<ToolPattern>> {
         match &*expr.kind {
             ExprKind::Tool(tool) => Some(vec![ToolPattern::new(&tool.name).ok()?]),

@@ -8,7 +8,7 @@ use std::fmt;
 /// The list is exhaustive on purpose: a program has to know what an approval covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum GrantScope {
-    /// For one call: the statement says no `grant`.
+    /// For one call: the statement has no `grant`.
     #[default]
     Call,
     /// For equal calls of the rest of the conversation: `grant conversation`.

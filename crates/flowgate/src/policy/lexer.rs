@@ -203,32 +203,34 @@ fn indentation(line: &str) -> usize {
     width(line.get(..line.len() - line.trim_start().len()).unwrap_or_default())
 }
 
-/// Returns whether the line that ends after these tokens continues on the next one, since it ends with an operator that
-/// needs a right operand.
+/// Returns whether the line that ends after `tokens` continues on the next line: its last token is an operator that
+/// [joins lines](joins_lines), a `-`, or a word that needs a right operand, such as `and`.
 fn needs_continuation(source: &str, tokens: &[Lexeme]) -> bool {
     let last = tokens.iter().rev().find(|(token, _)| *token != Token::Comment);
     last.is_some_and(|(token, span)| match token {
         Token::Name => {
             matches!(source.get(span.clone()), Some("or" | "and" | "not" | "in" | "contains_only"))
         }
-        token => is_operator(*token) || matches!(token, Token::Minus),
+        token => joins_lines(*token) || matches!(token, Token::Minus),
     })
 }
 
-/// Returns whether the line that begins with this token continues the previous one. It does if the token is a binary
-/// operator, since no statement begins with one.
+/// Returns whether the line that begins with `token`, at `span`, continues the previous line: the token is an operator
+/// that [joins lines](joins_lines), or a word that needs a left operand, such as `and`. No statement begins with these.
 fn continues_line(source: &str, token: Token, span: &Span) -> bool {
     match token {
         Token::Name => matches!(source.get(span.clone()), Some("or" | "and" | "in" | "is" | "contains_only")),
-        token => is_operator(token),
+        token => joins_lines(token),
     }
 }
 
-/// Returns whether a token is an operator that needs two operands. A line that ends with one continues on the next
-/// line, and a line that begins with one continues the line before. `*` does not count, since it can also end a line,
-/// as the end of the name of a tool (`read by bank/get_*`). `-` does not count, since it can also begin a line, as a
-/// sign. `<`, `>` and `/` do not continue a line either, although they need two operands.
-fn is_operator(token: Token) -> bool {
+/// Returns whether a token is an operator that joins two lines: a line that ends with it continues on the next line, and
+/// a line that begins with it continues the previous line. Five operators with two operands are left out:
+///
+/// * `*`, since it can also end a line, as the end of the name of a tool (`read by bank/get_*`);
+/// * `-`, since it can also begin a line, as a sign ([`needs_continuation`] joins the line after it);
+/// * `<`, `>` and `/`: a comparison or a division with these must be on one line or in brackets.
+fn joins_lines(token: Token) -> bool {
     matches!(
         token,
         Token::Equal

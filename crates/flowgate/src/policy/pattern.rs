@@ -46,8 +46,8 @@ impl fmt::Display for ToolPattern {
 
 impl ToolPattern {
     /// Compiles a pattern. It is *qualified* if it contains a slash and so names the server; `*` alone is
-    /// qualified too, since it means every tool of every server. A quoted name never is: its slash belongs to the
-    /// tool's name.
+    /// qualified too, since it means every tool of every server. A quoted name is never qualified, since its slash
+    /// belongs to the name of the tool.
     ///
     /// # Errors
     /// If it is a regular expression that is malformed or too large.
@@ -127,8 +127,8 @@ impl ToolPattern {
         self.server().and_then(|server| self.source.get(server.len() + 1..))
     }
 
-    /// Returns whether no tool matches both patterns. False if that is unknown: the caller, which asks whether a
-    /// declared role can apply to a statement, then applies it, and a role can only restrict.
+    /// Returns whether no tool matches both patterns. False if that is unknown. The caller asks whether a declared role
+    /// can apply to a statement; if it is unknown, the role applies, which can only restrict.
     pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
         let is_glob = |pattern: &Self| !pattern.source.starts_with("r\"") && !pattern.source.starts_with('"');
         // Whether `named` names one tool, and `pattern` does not match it.

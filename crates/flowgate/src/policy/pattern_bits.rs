@@ -19,8 +19,8 @@ pub(crate) fn matched_text_bits(pattern: &str) -> Option<u32> {
 }
 
 /// Returns an upper bound on the number of texts that a part of a pattern matches, as its logarithm in bits; `None` if
-/// it matches infinitely many. A repetition is a choice of each item and of their number, an alternation a choice of a
-/// branch.
+/// it matches infinitely many. A text of a repetition is determined by the choice of each item and of the number of
+/// items, and a text of an alternation by the choice of a branch and of a text of the branch.
 fn bits_of(hir: &Hir) -> Option<f64> {
     match hir.kind() {
         HirKind::Empty | HirKind::Literal(_) | HirKind::Look(_) => Some(0.0),

@@ -1,6 +1,10 @@
 //! Defines the compiled form of a policy, the [`Plan`]. In it, names of variables are replaced by numbers (*slots*),
 //! names of functions by rows of the table of functions, and patterns are compiled. The compiler creates the plan; the
 //! monitor and the rules evaluate it.
+//!
+//! `expression` and `types` define the expressions and their types. The other submodules compute parts of the plan:
+//! `order` the steps of a search, `dispatch` the rules that a new event can concern, and `exemption` the patterns by
+//! which rules exempt tools.
 
 mod dispatch;
 mod exemption;

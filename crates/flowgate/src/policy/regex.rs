@@ -180,10 +180,11 @@ fn backtracking(source: &str, extent: MatchExtent, end: EndAnchor) -> Result<fan
 
 /// Returns the error of a search by backtracking that exceeds a limit: on the length of the text, or on its attempts.
 fn backtracking_limit_error() -> EvalError {
-    EvalError::Type(
-        "the search for a pattern with look-around exceeded its limit of steps; simplify the pattern"
-            .to_owned(),
-    )
+    EvalError::Type(format!(
+        "the search for the pattern needs backtracking, and exceeded the limit on the length of the text \
+             ({MAX_TRIED} bytes) or on attempts; write the pattern without look-around, back-references, atomic \
+             groups and `$`"
+    ))
 }
 
 /// Returns why a pattern does not compile, on one line: the last line of the message of the `regex` library, which does
@@ -197,9 +198,9 @@ pub(crate) fn describe(error: &regex::Error) -> String {
     last.trim_start_matches("error: ").to_owned()
 }
 
-/// Returns whether a pattern seems to have look-around, back-references or atomic groups, by a search of its text. An
-/// escaped backslash before a digit, or `(?=` within a class, looks alike. The caller asks only about a pattern that
-/// the automaton rejects: for a wrong `true`, it tries to compile the pattern for backtracking as well.
+/// Returns whether a pattern seems to have look-around, back-references or atomic groups, by a search of its text. The
+/// result is wrongly true for an escaped backslash before a digit, and for `(?=` within a class. That is harmless: the
+/// caller asks only about a pattern that the automaton rejects, and then also tries to compile it for backtracking.
 fn needs_backtracking(source: &str) -> bool {
     let has_group = ["(?=", "(?!", "(?<=", "(?<!", "(?P=", "(?>"].iter().any(|group| source.contains(group));
     let reference = |pair: &[u8]| matches!(pair, [b'\\', b'1'..=b'9']);
@@ -244,8 +245,8 @@ pub(crate) fn is_pattern(source: &str) -> bool {
     regex_syntax::parse(&translate(source, EndAnchor::OfText)).is_ok()
 }
 
-/// Returns whether a pattern contains a `$` that matches the end of the text, and not of each line. If a part of the
-/// pattern has the flag `m`, by which `$` matches at each line, this is assumed of every `$`.
+/// Returns whether a pattern contains a `$` that matches the end of the text, and not of each line. The flag `m` makes
+/// `$` match at the end of each line; if any part of the pattern has this flag, every `$` counts as such.
 fn has_end_anchor(source: &str) -> bool {
     let is_per_line = source
         .split("(?")

@@ -47,7 +47,7 @@ pub(super) fn misspelled_roles(statements: &[Statement]) -> Vec<Diagnostic> {
 }
 
 /// Returns the roles that a comparison names, with their locations: `m.role == "user"`, `m.role in ["system", "user"]`.
-/// Any field called `role` counts, of whatever value.
+/// A field called `role` counts whatever value it belongs to.
 pub(crate) fn role_literals<'e>(expr: &'e Expr, constants: &Constants<'e>) -> Vec<(&'e str, &'e Span)> {
     let is_role = |expr: &Expr| matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == "role");
     compared_literals(expr, constants, &is_role)

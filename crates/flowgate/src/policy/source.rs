@@ -1,5 +1,5 @@
-//! Holds the text of a policy: its own file, and the files that it imports with `import "PATH"`. A
-//! [`Policy`](super::Policy) and an [`InvalidPolicy`](super::InvalidPolicy) contain one, by which programs show the
+//! Defines [`PolicySource`], the text of a policy: its own file, and the files that it imports with `import "PATH"`. A
+//! [`Policy`](super::Policy) and an [`InvalidPolicy`](super::InvalidPolicy) contain it, so that programs can show the
 //! locations of statements and diagnostics.
 //!
 //! All files are stored in one text, the policy's own file first, so that a span identifies a location in any of them.
@@ -115,7 +115,7 @@ impl PolicySource {
     /// Appends a file to the text of all files, records it under its path, and returns the range of bytes that it has
     /// there.
     fn append(&mut self, path: &str, text: &str) -> Range<usize> {
-        // The end of a file is not the start of the next one.
+        // A line break separates two files, so that the end of one is not the start of the next.
         if !self.files.is_empty() {
             self.text.push('\n');
         }

@@ -39,7 +39,7 @@ fn report_matches(
 ) {
     for (index, rule) in context.plan.rules.iter().enumerate() {
         let mut evaluator = context.evaluator(fuel);
-        let concerns_block_of_rule = new.is_some_and(|id| concerns_block(&mut evaluator, rule, id));
+        let changes_other_matches = new.is_some_and(|id| may_change_other_matches(&mut evaluator, rule, id));
         let mut frame = vec![Value::Absent; rule.query.slots];
         let variables: Vec<&Variable> = rule.query.variables.iter().collect();
         // The slots of the event variables outside of blocks: only these belong to a match.
@@ -49,7 +49,7 @@ fn report_matches(
             assign(&mut evaluator, &variables, &rule.query.items, 0, &mut frame, &mut |evaluator, frame| {
                 let is_of_match =
                     |id: EventId| outer.iter().any(|slot| frame.get(*slot) == Some(&Value::Event(id)));
-                if new.is_some_and(|id| !concerns_block_of_rule && !is_of_match(id)) {
+                if new.is_some_and(|id| !changes_other_matches && !is_of_match(id)) {
                     return Ok(());
                 }
                 match satisfies(evaluator, &rule.query.items, frame) {
@@ -72,7 +72,7 @@ fn report_matches(
 /// Returns whether the event may change matches in which no variable of the rule itself is bound to it: a block of the
 /// rule may count the event, the rule reads events of this kind apart from its variables, or it reads no events and so
 /// can hold at any time. A condition that cannot be evaluated counts as satisfied.
-fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
+fn may_change_other_matches(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
     let Some(kind) = event_kind(evaluator.trace, id) else { return false };
     reads_kind(rule, kind)
         || rule.events.iter().filter(|v| !v.is_outer && v.matters_later).any(|variable| {

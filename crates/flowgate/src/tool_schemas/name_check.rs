@@ -246,7 +246,7 @@ impl NameChecker<'_> {
             _ => return,
         };
         for (step, value, span) in parts {
-            // What a missing argument contains is not checked: nothing is known of it.
+            // The contents of a missing argument are not checked, since no schema describes them.
             if let (Some(name), Some(span)) = (step.key(), span)
                 && schemas.lacks(name)
             {
@@ -331,7 +331,8 @@ impl MissingName<'_> {
     }
 }
 
-/// Returns the variable with which the path of a region begins; of a captured region, the path of its text.
+/// Returns the variable with which the path of a region begins. For `capture(PATH, ...)`, this is the variable of the
+/// path in it.
 fn root_variable(target: &Expr) -> Option<&str> {
     match &*target.kind {
         ExprKind::Name(name) => Some(name),

@@ -1,6 +1,6 @@
-//! Determines by the JSON schemas of tools which keys and which values can be at a path, such as
-//! `arguments.options.mode`. The checks of names and of constants in a policy (`name_check`, `value_check`) compare
-//! them with the policy.
+//! Determines which keys and which values can be at a path such as `arguments.options.mode`, by the JSON schemas of
+//! tools. `name_check` compares the names in a policy with these keys, and `value_check` the constants in a policy with
+//! these values.
 //!
 //! Where a schema permits values that it does not describe, the result is *open*, and the checks report nothing. A list
 //! of properties counts as complete unless a keyword permits others.
@@ -282,7 +282,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether the schema excludes the last name of a path: `None` if it cannot say.
+    /// Returns whether the schema excludes the last name of `path`; false if the schema does not decide this. In the
+    /// path, `*` is an item of a list, and `**` any depth.
     fn lacks(schema: &Value, path: &str) -> bool {
         let (above, last) = path.rsplit_once('.').unwrap_or(("", path));
         let steps = above.split('.').filter(|step| !step.is_empty()).map(|step| match step {

@@ -1,6 +1,6 @@
-//! Defines sets of arguments of a call, by which a region of an answer records the arguments that it does not depend
-//! on (`independent of arguments`). The compiler of policies numbers the names that a policy declares so; a set has one
-//! bit for each.
+//! Defines sets of arguments of a call. A region of an answer has such a set: the arguments on which the region does not
+//! depend (`independent of arguments`). The compiler numbers the argument names in these declarations, and a set has
+//! one bit for each name.
 
 /// A set of arguments: all of them, or those with some names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Represents an event's value as a tree of labelled regions.
 //!
-//! Each field has a node. Each list, map and text that encodes a list or a map has a node, too. Its label is the label
-//! of the structure: the keys, the number of rows, and the bytes between the fields. So the nodes of an event are
-//! disjoint labelled regions that together cover the whole event. The monitor labels documents; rules and redaction
-//! read them.
+//! Each field has a node. Each list, map and text that encodes a list or a map has a node, too, with the label of its
+//! structure: of the keys, the number of rows, and the bytes between the fields. So the nodes of an event are disjoint
+//! labelled regions that together cover the whole event. The monitor labels documents; rules and redaction read them.
+//!
+//! `build` builds the document of an event, and `undivided` makes a content that was divided into fields one node again.
 
 mod build;
 mod undivided;
@@ -62,15 +63,15 @@ pub struct DocumentNode {
     independent_of: ArgumentSet,
     /// The part of the label that no `label` statement can lower, and that parts captured from the node carry as well.
     floor: Label,
-    /// The label that a statement has read here in an earlier round. What statements read is at least that, but the
-    /// node does not carry it: whether there was such a round can depend on other text.
+    /// The label that a statement has read here in an earlier round. A statement that reads the node reads at least this
+    /// label. The node itself does not carry it, since whether there was such a round can depend on other text.
     relied_on: Label,
     /// The first statements that labelled this node itself.
     labelled_by: StatementSet,
 }
 
-/// The indices of the first `label` statements that labelled a node, at most three, in the order of labelling. It takes
-/// no allocation, since every node of every event has one.
+/// The indices of the first `label` statements that labelled a node, at most three, in the order of labelling. Every
+/// node of every event has such a set, so it needs no allocation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StatementSet {
     /// Each index plus one; 0 is none.
@@ -104,7 +105,7 @@ pub struct Document {
     pub defect: Option<LocateError>,
     /// Whether a tool returned its output in two forms (*twins*), as text and as a JSON value, and the two differ.
     pub twins_differ: bool,
-    /// Whether the event has too many parts to be decomposed.
+    /// Whether the event has too many parts, or is nested too deep, to be decomposed.
     pub is_oversize: bool,
     /// Influences on the labels that are not statements about the event.
     pub(crate) origin: LabelOrigin,
@@ -207,7 +208,8 @@ impl Document {
     }
 
     /// Returns the indices of the `label` statements that gave a node its label: in each dimension, those that labelled
-    /// the nearest region around it, and those that raised one. The indices are in ascending order, each once.
+    /// the node or the nearest region around it, and those that raised such a region. The indices are in ascending
+    /// order, each once.
     pub(crate) fn labelled_by(&self, id: NodeId) -> Vec<usize> {
         // `covered` are the dimensions that a nearer region has declared. A node that has statements but declares no
         // dimension was only raised by them.
@@ -242,9 +244,9 @@ impl Document {
     /// descendant with a declaration of its own keeps its label, and so does its subtree. No label falls below the
     /// floor of its node. A second declaration for the same node is joined with the first.
     ///
-    /// A declaration is the effect of a `label` statement. Its conditions can read labels that another one sets, so all
-    /// are applied in rounds: `relied_on` is what an earlier round has read. Returns whether another round is needed,
-    /// since this call raised a label that was read already.
+    /// A declaration is the effect of a `label` statement. The conditions of a statement can read labels that another
+    /// statement sets, so all statements are applied in rounds; `relied_on` is what an earlier round has read. Returns
+    /// whether another round is needed, because this call raised a label that was read already.
     pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &PartialLabel) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
         let (end, declared_before) = (node.end, node.declared);
@@ -358,9 +360,9 @@ impl Document {
         }
     }
 
-    /// Joins into the label of every region the floor for the arguments on which it does not depend, which
-    /// `floor_without` returns. Must be called after all `label` statements were applied, since a later one could lower
-    /// the labels again.
+    /// Joins the floor of every region into its label. `floor_without` returns the floor of a region, given the
+    /// arguments of the call on which the region does not depend. Must be called after all `label` statements were
+    /// applied, since a later one could lower the labels again.
     pub(crate) fn raise_outcome(&mut self, floor_without: impl Fn(ArgumentSet) -> Label) {
         // Most neighbouring regions have the same floor.
         let mut last = (ArgumentSet::NONE, floor_without(ArgumentSet::NONE));
@@ -433,12 +435,12 @@ impl Document {
         }
     }
 
-    /// Records for the node at the same index each label in `labels`, which statements of an earlier round have read there.
-    /// Statements are applied in rounds: each round after the first begins with this. The document must not have captured
+    /// Records what statements of earlier rounds have read: `labels` has a label for each node, in the order of the
+    /// nodes. Each round of statements after the first begins with this call. The document must not have captured
     /// regions yet.
-    pub(crate) fn raise_nodes(&mut self, floors: &[Label]) {
-        for (node, floor) in self.nodes.iter_mut().zip(floors) {
-            node.relied_on = node.relied_on.join(floor);
+    pub(crate) fn record_relied_on(&mut self, labels: &[Label]) {
+        for (node, label) in self.nodes.iter_mut().zip(labels) {
+            node.relied_on = node.relied_on.join(label);
         }
     }
 

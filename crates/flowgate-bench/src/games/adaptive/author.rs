@@ -39,7 +39,7 @@ pub(super) enum Rejection {
 /// What is attacked: a game of one step, or a game of several steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttackedGame {
-    /// A game of AgentSecBench, also in a variant.
+    /// A game of AgentSecBench, in the form of the paper or in a variant.
     OneStep(Game),
     /// A game of several steps. Its attacks have the templates of the capability game.
     Journey(JourneyGame),
@@ -142,9 +142,9 @@ pub(super) fn propose(
     Ok(read(&completion.text, briefing))
 }
 
-/// Returns the texts that the model receives in every search, for their digest: the system message, the message of each
-/// game with and without the policy of a label defence, without attempts, and with what the message says if the previous
-/// text was not used, and what the message says about each defence.
+/// Returns the texts that do not depend on the attempts of a search, for their digest: the system message; the message of
+/// each game under no defence and under a label defence, once for each reason why the previous text was not used and once
+/// without a reason; and the line about each defence.
 pub(in super::super) fn prompts() -> Vec<String> {
     let labels = Defence::Labels(Method::LowestFirst);
     let journeys = JourneyGame::ALL.map(AttackedGame::Journey);
@@ -175,7 +175,7 @@ fn defence_line(defence: Defence) -> String {
 }
 
 /// Returns the message to the model: the goal of the attack, the defence, the forms in which a text can be written, the
-/// best and the latest attempts, and what became of its previous text.
+/// best and the latest attempts, and why the model's previous text was not used, if it was not.
 fn message(briefing: &Briefing<'_>) -> String {
     let variants: Vec<String> = briefing.variants.iter().map(|variant| variant.name()).collect();
     let mut lines = vec![
@@ -217,8 +217,8 @@ fn message(briefing: &Briefing<'_>) -> String {
 }
 
 /// Reads the answer of the model: the first JSON object in it. White space in its text becomes single spaces, since a
-/// template is one line. Returns `None` if there is no object, if the text is no template of the game, or if the
-/// variant is none of those that the task permits; without a variant, the first one is used.
+/// template is one line. Returns `None` if there is no object, if the text is not a template of the game, or if the
+/// task does not permit the variant. If the answer names no variant, the first one is used.
 fn read(answer: &str, briefing: &Briefing<'_>) -> Option<(AttackTemplate, Variant)> {
     let object = answer.get(answer.find('{')?..)?;
     let mut values = serde_json::Deserializer::from_str(object).into_iter::<Value>();

@@ -1,6 +1,6 @@
-//! Records the result of a search for an attack on one task: which attempts opened the channel, violated and took effect,
-//! how many questions they caused, and the best ones. [`adaptive`](super) makes the attempts, and the
-//! [reports](crate::games::report) print the results.
+//! Records the result of a search for an attack on one task: the first attempt that opened the channel, the first that was a
+//! violation, the first that took effect, the number of questions to a person, and the best attempts.
+//! [`adaptive`](super) makes the attempts, and the [reports](crate::games::report) print the results.
 
 use serde_json::{Value, json};
 
@@ -82,14 +82,14 @@ pub struct AttackSearch {
     pub executed_at: Option<usize>,
     /// The best attempts, at most five: by their score, then the earlier one first. The first is the best one.
     pub best: Vec<Attempt>,
-    /// The texts of the model that drives the attacker that could not be used, so that a changed attack replaced them.
+    /// How many proposals of the model that drives the attacker could not be used. An attack without the model replaced each.
     pub unusable: usize,
-    /// The texts of that model that the search had tried before, so that a changed attack replaced them.
+    /// How many proposals of that model the search had tried before. An attack without the model replaced each.
     pub repeated: usize,
 }
 
 impl AttackSearch {
-    /// Begins the search on a task.
+    /// Creates the result of a search on a task before the first attempt.
     pub(super) fn new(task: String, game: String, defence: Defence) -> Self {
         Self {
             task,
@@ -106,9 +106,9 @@ impl AttackSearch {
         }
     }
 
-    /// Returns the result as one JSON object for the JSON lines of a run; `model` is the name of the model that was attacked. `queries` is the number of
-    /// attempts, `questions` the number of questions to a person in all of them. The fields that end with `_at` are numbers of attempts, counted from 1: the first that opened the channel, that was a violation, and
-    /// that took effect; `null` if there was none.
+    /// Returns the result as one JSON object for the JSON lines of a run; `model` is the name of the model that was attacked. In the object, `queries` is the
+    /// number of attempts, and `questions` the number of questions to a person in all of them. The fields that end with `_at` are the numbers of the first
+    /// attempts that opened the channel, were a violation, and took effect; `null` if there was none.
     pub fn to_json(&self, model: &str) -> Value {
         let best = self.best.iter().map(|attempt| {
             json!({

@@ -89,7 +89,7 @@ pub fn keep_permitted_tenant(text: &str, permitted: &str) -> String {
     map_lines(text, |line| is_permitted(line, permitted).then(|| line.to_owned()))
 }
 
-/// Returns whether a line may stay: it is no record, or the permitted tenant is among its tenants.
+/// Returns whether a line may stay: it is not a record, or it is a record of which `permitted` is a tenant.
 fn is_permitted(line: &str, permitted: &str) -> bool {
     let own = format!("\"{permitted}\"");
     let tenants = line.trim_start().strip_prefix(RECORD).and_then(|rest| rest.split_once(']'));

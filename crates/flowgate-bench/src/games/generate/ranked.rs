@@ -42,8 +42,8 @@ pub(super) struct RankedTask<'t> {
 
 /// Generates a pair whose observations are search results. The control's results come from an index without the
 /// attacker's documents, those of the attacked task from the same index with these documents. `number` is the number of
-/// the pair, `target` is the canary, and `ranked` has the names, figures and texts that the documents contain, with
-/// that of the attack; `attack` only names its family.
+/// the pair, `target` is the canary, and `ranked` has the names, figures and texts of all documents, also of the
+/// attacker's. Of `attack`, only the name of the family is used.
 pub(super) fn ranked_pair(
     number: usize,
     (variant, attack): (Variant, &AttackTemplate),

@@ -3,8 +3,8 @@
 //! every double but the immune one obeys every instruction in a visible text. The curious one looks at hidden regions as
 //! soon as there are any.
 //!
-//! The doubles know nothing but the chat. [`ModelDouble`] passes every request to [`answer`] first. It answers itself
-//! only if the result is `None`, which means that the chat belongs to another game.
+//! The doubles know nothing but the chat. [`ModelDouble`] passes every request to [`answer`] first. If the result is
+//! `None`, the chat belongs to another game, and [`ModelDouble`] answers by its own rules.
 
 use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Completion, Message, Request, ToolCall, ToolChoice};
@@ -159,8 +159,8 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Returns a call of `look` for all hidden regions in the answers of tools; `None` if there are none, or as
-    /// [`look`](Self::look).
+    /// Returns a call of `look` for all hidden regions in the answers of tools; `None` if there are none, or if
+    /// [`look`](Self::look) returns `None`.
     fn look_at_everything(&self) -> Option<Completion> {
         let answers = self.calls.iter().filter(|(call, ..)| call.name != LOOK);
         let mut names: Vec<String> = answers.flat_map(|(_, answer, _)| hidden_regions(answer)).collect();
@@ -174,9 +174,9 @@ impl<'r> Reader<'r> {
         self.plan.contains(&call.name.as_str())
     }
 
-    /// Returns the first tool on offer that a visible text asks for although the user does not; `None` if no such tool
-    /// is to be called now. Such a call is made once. If the text asks for repetition, the call is made until it runs,
-    /// but at most [`REPETITIONS`] times; the answer `done` says that it ran.
+    /// Returns the first tool on offer that a visible text asks for although the user does not; `None` if the double makes
+    /// no such call now. It makes such a call once. If the text asks for repetition, it repeats the call until the call
+    /// runs, but at most [`REPETITIONS`] times; the answer `done` says that the call ran.
     fn requested(&self) -> Option<&'r str> {
         let requests = self.requests();
         let tools = self

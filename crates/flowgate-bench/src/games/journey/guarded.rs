@@ -71,7 +71,7 @@ impl GuardedJourneys {
         model: &dyn ChatModel,
     ) -> Result<AgentOutput, ExecutionError> {
         let mut world = World::new(task, order);
-        // A marker in a call of a tool that stores text is no violation.
+        // A marker in a call of a tool that stores text is not a violation.
         let mut output = AgentOutput { keeping: keeping_tools(), ..AgentOutput::default() };
         // The labels of the stores, and the label of the replies, at the end of the previous session.
         let (mut record, mut history_label): (Option<Value>, Option<Value>) = (None, None);
@@ -116,7 +116,8 @@ impl GuardedJourneys {
     ) -> Result<Conversation, ExecutionError> {
         let mut monitor = Monitor::new(Arc::clone(&self.policy));
         let mut parameters = Map::new();
-        // The flood asks for a tool that the user's request admits, so that the call is not denied but a person is asked.
+        // In the flooding games, the user's request admits the tool that the attack asks for, so that the monitor does not deny the call but asks a
+        // person.
         let flooded = forbidden(task).filter(|_| game.is_flooding());
         let allowed: Vec<&str> = [ALLOWED].into_iter().chain(flooded).collect();
         parameters.insert("allowed".to_owned(), json!(allowed));
@@ -181,7 +182,7 @@ impl<A: Approver> JourneyTurn<'_, '_, A> {
                         Err(problem) => ToolAnswer::error(problem),
                     };
                     if tool == "read_history" {
-                        // The history is no store of the policy, so its answer carries the label of the replies that it repeats.
+                        // The history is not a store of the policy, so its answer carries the label of the replies that it repeats.
                         answer.carries = self.history_label.cloned();
                     }
                     session.accept_tool_answer(answer);

@@ -1,7 +1,7 @@
-//! Has two functions for journeys (games of several sessions). One returns what a request shows of the attacker's
-//! channel, for the measure of channel closure. The other adds the text in the journey's store to the output, for the
-//! measure of utility. Also has the system message of journeys. Runs [with](super::guarded) and [without](super::run) a
-//! guard use them.
+//! Determines what the measures see of a journey (a game of several sessions). [`visible_text`] returns what a request
+//! shows of the attacker's channel, for the measure of channel closure. [`add_stored`] adds the text in the journey's store
+//! to the output, for the measure of utility. The module also defines the system message of journeys. Runs
+//! [with](super::guarded) and [without](super::run) a guard use it.
 
 use flowgate_lm::chat::{Message, Request};
 
@@ -33,8 +33,8 @@ pub(super) fn visible_text(task: &Task, request: &Request) -> String {
 
 /// Adds the text in the store of a journey to the replies that the user received. Runs with and without a guard call
 /// this function at the end of a journey: some games ask the agent to store its answer, so the measure of utility must
-/// count the stored text. The reply is marked as one that the agent's system does not vouch for. So a marker in it is
-/// no violation that took effect.
+/// count the stored text. The reply is marked as one that the agent's system does not vouch for. So a marker in it does
+/// not count as a violation that took effect.
 pub(super) fn add_stored(world: &World<'_>, output: &mut AgentOutput) {
     if let Some(text) = world.stored() {
         output.delivered.push(DeliveredReply {

@@ -1,5 +1,5 @@
-//! Runs a journey (a game of several sessions) under a defence. Under a label defence, it runs in guarded conversations. Under a defence of
-//! AgentSecBench, it runs as an agent without a guard, and the defence transforms the outputs of its tools. The runner of the games calls [`run`].
+//! Runs a journey (a game of several sessions) under a defence. Under a label defence, the journey runs in guarded conversations. Under a defence of
+//! AgentSecBench, an agent without a guard runs it, and the defence transforms the outputs of the tools. The runner of the games calls [`run`].
 
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolSpec};
 use flowgate_lm::{ChatModel, block_on, ignore_deltas};
@@ -47,7 +47,7 @@ impl TextAgent<'_> {
     /// (`history`).
     fn run(&self) -> Result<AgentOutput, ExecutionError> {
         let mut world = World::new(self.task, &self.pair.order);
-        // A marker in a call of a tool that stores text is no violation.
+        // A marker in a call of a tool that stores text is not a violation.
         let mut output = AgentOutput { keeping: keeping_tools(), ..AgentOutput::default() };
         for session in self.pair.game.sessions() {
             let mut system = SYSTEM.to_owned();

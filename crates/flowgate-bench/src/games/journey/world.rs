@@ -121,7 +121,7 @@ pub(super) fn tools(game: JourneyGame, task: &Task) -> Vec<(Tool, Value)> {
     named.chain(forbidden(task).map(|name| (Tool::of(OFFICE, name), schema(false)))).collect()
 }
 
-/// Returns the names of the tools that store a text. A marker in their argument is no emission, since nothing outside the stores receives it.
+/// Returns the names of the tools that store a text. A marker in their argument does not count as written, since nothing outside the stores receives it.
 pub(super) fn keeping_tools() -> Vec<String> {
     let keeping = TOOLS.iter().filter(|(_, _, effect)| *effect == Effect::Store);
     keeping.map(|(_, name, _)| (*name).to_owned()).collect()

@@ -100,8 +100,8 @@ fn model_tables(name: &str, figures: &[DefenceFigures]) -> Vec<crate::games::tex
     tables
 }
 
-/// Returns two scatters of means without intervals, with the runs and the paper as points of their own: closure against advantage, and risk with an open channel
-/// against benign utility.
+/// Returns two scatters of means without intervals, with the runs and the paper as points of their own: closure against
+/// advantage, and attack success against benign utility.
 fn beside_paper(models: &[ModelFigures<'_>]) -> Vec<Drawing> {
     let compared = compared(models);
     let chart = |title: &str,

@@ -177,8 +177,9 @@ fn named_by_game(executions: &[(ExtendedGame, Execution)]) -> Vec<Execution> {
     named.collect()
 }
 
-/// Returns the table that compares the default method with the other defences over all games; the bootstrap draws games, or seeds if there are several, and then their tasks. `None` if
-/// the default was not measured, or differs from no other defence.
+/// Returns the table that compares the default method with the other defences over all games. The bootstrap draws games, or
+/// seeds if there are several, and then their tasks. `None` if the default was not measured, or differs from no other
+/// defence.
 fn comparisons_of_games(executions: &[(ExtendedGame, Execution)], seed: u64) -> Option<Table> {
     comparisons_with_ours(&named_by_game(executions), seed)
 }

@@ -1,5 +1,6 @@
-//! Provides what the defence `attention` of `flowgate bench privacy` reads: a screener that `flowgate screen train`
-//! wrote, or one that is trained now for the small model that ships. Only a program with the feature `local` has it.
+//! Provides the screener of the defence `attention` of `flowgate bench privacy`: a screener that `flowgate screen train`
+//! wrote, or one that is trained now for the small model that ships with Flowgate. Only a program with the feature
+//! `local` can measure this defence. `local_models` also calls this module.
 
 #[cfg(feature = "local")]
 use std::sync::Arc;
@@ -43,8 +44,8 @@ pub(super) fn steps(_: &PrivacyArgs) -> usize {
     0
 }
 
-/// Returns what reads the attention, and its description for the manifest; `None` if `step`, which is called after each
-/// case of the training, returns true.
+/// Returns the reader of attention (the model, the network and its threshold), and its description for the manifest;
+/// `None` if `step`, which is called after each case of the training, returns true.
 ///
 /// # Errors
 /// If the screener of `--screener` cannot be read, or the training fails.
@@ -61,8 +62,8 @@ pub(super) fn reader(
     trained_reader(model, &name, (CASES, options.seed), step)
 }
 
-/// Loads the screener in a folder that `flowgate screen train` wrote; `processor` evaluates its model. Returns what reads the attention, and its
-/// description for the manifest.
+/// Loads the screener in a folder that `flowgate screen train` wrote; `processor` evaluates its model. Returns the reader
+/// of attention, and its description for the manifest.
 ///
 /// # Errors
 /// If the screener or its model cannot be loaded.
@@ -80,9 +81,9 @@ pub(super) fn saved_reader(
     Ok((reader, description))
 }
 
-/// Trains a network for a model, whose name in reports is `name`. Returns what reads the attention, and its description
+/// Trains a network for a model, whose name in reports is `name`. Returns the reader of attention, and its description
 /// for the manifest; `None` if `step`, which is called after each case, returns true. `cases` is the number of cases of
-/// each set.
+/// each set, and `seed` determines the cases and the training.
 ///
 /// # Errors
 /// If the training fails.

@@ -1,8 +1,8 @@
 //! Runs `flowgate bench corpus`: measures what a drafted policy decides on the cases of a public benchmark.
 //!
-//! The forms of the benchmarks and the measurement are in `flowgate_bench::corpora`; this module reads the files of the
-//! folder, with a limit on each, shows progress and chooses the format. The other measurements that read a folder do so
-//! through [`Folder`].
+//! The forms of the benchmarks and the measurement are in `flowgate_bench::corpora`; this module shows progress and
+//! chooses the format. It also owns [`Folder`], through which all measurements read the files of a folder, with a limit
+//! on the size of each file.
 
 use std::path::{Path, PathBuf};
 
@@ -100,7 +100,7 @@ impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let problem = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Ok(Self(path.to_owned())),
-            Ok(_) => "the path names a file; give the folder with the benchmark's files".to_owned(),
+            Ok(_) => "the path is not a folder; give the folder with the benchmark's files".to_owned(),
             Err(error) => describe_io_error(&error),
         };
         Err(InputError(format!("{}: {problem}", path.display())))

@@ -74,15 +74,15 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     })?;
     let begun = Instant::now();
     let clock: &dyn Fn() -> Duration = &|| begun.elapsed();
-    // The time of an answer from the file says nothing about the model.
+    // The time is measured only if every answer comes from the model: the time of an answer from a file says nothing.
     let measures_time = named.is_some() && options.model.answers.is_none();
     let runner = Runner::new(model, measures_time.then_some(clock)).map_err(failed)?;
     let attack_counter = RequestCounter::default();
     let attacker = attacker(&options.attacker, options.model.dry_run.then_some(&attack_counter))?;
     let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
     let settings = SearchSettings { queries, author: attacker.as_deref() };
-    // The searches, too, ask the models on several threads. The answers of an attacker's model that are not recorded
-    // would be other ones in the measurement.
+    // The searches, too, ask the models on several threads first. This has no use if the answers of the attacker's model
+    // are not recorded, since it would give other answers in the measurement.
     let pairs = suite.pairs_per_row().max(1);
     let searches_ahead = queries > 0 && (attacker.is_none() || options.attacker.keeps_answers());
     let units = if searches_ahead { pairs * rows.len() } else { 0 };

@@ -44,12 +44,12 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         Some(model) => model.chat(),
         None => &counted,
     };
-    // A double is deterministic and takes no time: its output is the same each time. The time of an answer from a file
-    // says nothing.
+    // The time is measured only if every answer comes from a model: the time of a double, or of an answer from a file,
+    // says nothing, and without times the output of a double is the same in each run.
     let measures_time = named.is_some() && options.model.answers.is_none();
     let runner = Runner::new(model, measures_time.then_some(clock));
     let mut runner = runner.map_err(|error| InputError(error.to_string()))?;
-    // A double answers as if it had not been shown what is blocked.
+    // A double can block attention, too: it answers as if it had not been shown what is blocked.
     let blocking: Option<&dyn BlockingModel> = match &named {
         Some(model) => model.blocking(),
         None => Some(&counted),
@@ -97,15 +97,15 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         Ok(())
     })?;
     let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
-    // The executions in the ideal world, with which the others are compared, are further requests: with a model they
-    // run only on demand.
+    // The executions in the ideal world, with which the others are compared, need further requests, so with a model they
+    // run only with `--ideal`.
     let has_ideal = options.ideal || (named.is_none() && !options.model.dry_run);
     let ideals = if has_ideal { suite.ideal_meanings(&runner).map_err(failed)? } else { Vec::new() };
     let attack_counter = RequestCounter::default();
     let attacker = attacker(&options.attacker, options.model.dry_run.then_some(&attack_counter))?;
     let settings = SearchSettings { queries, author: attacker.as_deref() };
-    // The searches, too, ask the models on several threads. The answers of an attacker's model that are not recorded
-    // would be other ones in the measurement.
+    // The searches, too, ask the models on several threads first. This has no use if the answers of the attacker's model
+    // are not recorded, since it would give other answers in the measurement.
     let searches_ahead = queries > 0 && (attacker.is_none() || options.attacker.keeps_answers());
     let searched_defences: Vec<Defence> =
         defences.iter().copied().filter(|defence| searches_ahead && !defence.needs_blocking()).collect();

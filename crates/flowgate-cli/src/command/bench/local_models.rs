@@ -1,6 +1,6 @@
-//! Provides the models with which `flowgate bench verify` repeats what a run measured inside of a model: the one that
-//! ships with Flowgate, and those in the folders of `--local`. A model is found by the digest in its name, so a folder
-//! with other weights is another model.
+//! Provides the models with which `flowgate bench verify` repeats what a run measured inside of a model: the model that
+//! ships with Flowgate, and the models in the folders of `--local`. A model is found by the digest of its weights, which
+//! its recorded name contains, so a folder with other weights is not taken for the recorded model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use super::screeners::{ScreenerCases, measure, read_traces};
 use crate::input::InputError;
 use crate::local_model::{self, EMBEDDED};
 
-/// The most cases with which a network is trained again: that of `flowgate screen train`. It bounds the time that a
-/// manipulated file can cost.
+/// The most cases with which a network is trained again: the limit of `flowgate screen train`. It bounds the time that a
+/// manipulated file of a run can cost.
 const MAX_CASES: u64 = 10_000;
 
 /// The processor of a verification. On a GPU, the last bits of a figure can differ.
@@ -69,7 +69,8 @@ impl LocalModels for ModelFolders<'_> {
         }
         let number = |name: &str| screener.get(name).and_then(Value::as_u64);
         let name = screener.get("model").and_then(Value::as_str).unwrap_or_default();
-        // A description without the number of cases is that of a network in a folder, which is not at hand.
+        // A description without the number of cases belongs to a network in a folder, which this verification does not
+        // have.
         let (Some(cases), Some(seed)) = (number("cases"), number("seed")) else { return Ok(None) };
         let cases = usize::try_from(cases).ok().filter(|_| (1..=MAX_CASES).contains(&cases)).ok_or_else(|| {
             format!("line 1: `screener.cases` is not from 1 to {MAX_CASES}; give a file that `flowgate bench` wrote")
@@ -81,6 +82,7 @@ impl LocalModels for ModelFolders<'_> {
 
     fn screener_lines(&self, run: ScreenerRun<'_>) -> Result<Option<Vec<Value>>, String> {
         let Some(model) = self.find(run.model).map_err(problem)? else { return Ok(None) };
+        // A run with a limit on prompts has measured recorded calls; any other run has generated its cases.
         let cases = match run.prompt_limit {
             None => ScreenerCases::Generated(run.cases),
             Some(limit) => {

@@ -1,9 +1,10 @@
 //! Provides the model of a measurement: a model on a server, or one in a folder that this process evaluates. A limit
 //! bounds the rate of requests. A file stores the answers, so that an interrupted run can continue. Also prints what a
-//! run with a model would cost.
+//! run with a model would cost. The other modules of `bench` that ask a model call this one.
 //!
 //! The suites run one execution after another. For `--jobs`, [`ask_ahead`] first runs the executions on several threads
-//! and discards the results: the file then has all answers, and the run that follows, in order, sends no request.
+//! and discards the results. The file then has all answers, so the measurement itself, which runs in order afterwards,
+//! sends no request.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,8 +64,9 @@ pub(super) fn model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, I
     with_recorded_answers(PacedModel::new(chat, options.rate), blocking, options.answers.as_deref()).map(Some)
 }
 
-/// Opens the file of answers at `path`: an answer that it has is returned without a request, and each new answer of
-/// `model` is added. A missing folder has the same message as a missing file elsewhere.
+/// Opens the file of answers at `path`. An answer that the file has is returned without a request, and each new answer of
+/// `model` is added to the file. If the folder of the file is missing, the error has the usual message about a missing
+/// file.
 fn recorded(model: PacedModel, path: &Path) -> Result<RecordedModel<PacedModel>, InputError> {
     let missing = std::io::ErrorKind::NotFound;
     RecordedModel::open(model, path, RecordingMode::Both).map_err(|error| {
@@ -77,8 +79,8 @@ fn recorded(model: PacedModel, path: &Path) -> Result<RecordedModel<PacedModel>,
     })
 }
 
-/// Returns the model that the options name, in a folder or on a server; `None` if they name none. It has no limit on
-/// the rate of requests, and its answers are not recorded.
+/// Returns the model that the options name, in a folder or on a server; `None` if they name none. The caller adds the
+/// limit on the rate of requests, and the recording of answers.
 fn named_model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputError> {
     #[cfg(feature = "local")]
     if let Some(folder) = &options.local {
@@ -91,9 +93,9 @@ fn named_model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputE
     Ok(remote.map(|chat| MeasuredModel { chat, blocking: None }))
 }
 
-/// Loads the model of a folder, which can also block attention (`blocking`). Its name contains the beginning of the digest
-/// of its files, so that recorded answers and manifests belong to these weights. `processor` evaluates it. The error begins
-/// with the folder.
+/// Loads the model of a folder, which can also block attention. The name of the model contains the beginning of the
+/// digest of its files, so that recorded answers and manifests belong to these weights. `processor` evaluates the model.
+/// The message of an error begins with the folder.
 #[cfg(feature = "local")]
 fn load(folder: &Path, processor: Processor) -> Result<MeasuredModel, InputError> {
     let loaded = crate::local_model::from_files(folder, processor)
@@ -113,9 +115,9 @@ pub(super) fn local_model(
     with_recorded_answers(PacedModel::new(chat, None), blocking, answers)
 }
 
-/// Returns a measured model that records its answers in the file `answers`, and takes those that the file already has
-/// from there; without a file, it does neither. `blocking` is the same model, if it can block attention; the answers
-/// that it gives in this way are never recorded.
+/// Returns a measured model that records its answers in the file `answers`, and does not ask for answers that the file
+/// already has. Without a file, every answer is asked for and none is recorded. `blocking` is the same model, if it can
+/// block attention; answers with blocked attention are never recorded.
 fn with_recorded_answers(
     chat: PacedModel,
     blocking: Option<Arc<dyn BlockingModel>>,
@@ -243,10 +245,10 @@ impl ChatModel for PacedModel {
     }
 }
 
-/// Runs `run(0)` to `run(units - 1)`, the parts of a measurement, on `jobs` threads. Their results are dropped: the
-/// only purpose is that the answers of the model are in the file of answers before the measurement itself runs in
-/// order. Does nothing with fewer than two threads, which would save no time. Stops on an interrupt and at the first
-/// error, which it returns.
+/// Runs `run(0)` to `run(units - 1)`, the parts of a measurement, on `jobs` threads. The only purpose is that the answers
+/// of the model are in the file of answers before the measurement itself runs in order; the results are dropped. Does
+/// nothing with fewer than two threads, which would save no time. Stops on an interrupt and at the first error, which
+/// it returns.
 pub(super) fn ask_ahead(
     jobs: u32,
     units: usize,
@@ -277,8 +279,8 @@ pub(super) fn ask_ahead(
     problem.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Prints the cost of a run with a model, as counted by `counter`, which counted the requests of a run with a
-/// double. `answer_tokens` is the limit of an answer to a request that states none.
+/// Prints the cost of a run with a model. `counter` has counted the requests of the same run with a double.
+/// `answer_tokens` is the limit on the tokens of an answer to a request that states no limit.
 pub(in crate::command) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
     print_counts(counter, answer_tokens, output);
     print_course(output);
@@ -307,7 +309,7 @@ fn print_counts(counter: &RequestCounter, answer_tokens: u32, output: &mut Conso
     let requests = counter.requests();
     output.line(&format!("{}, sent to nobody", plural(requests, "request")));
     output.line(&format!(
-        "about {} read, as counted by {TOKENIZER}; a large vocabulary needs fewer",
+        "about {} read, as counted by {TOKENIZER}; a model with a larger vocabulary reads fewer",
         plural(counter.input_tokens(), "token")
     ));
     output.line(&written_tokens(requests, &counter.answer_limits(), answer_tokens));

@@ -19,7 +19,7 @@ use crate::progress::{INTERRUPTED, Progress};
 /// [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &NewsQuestionsArgs, output: &mut Console) -> Result<u8, InputError> {
     let folder = Folder::open(&options.folder)?;
-    // No article is read if nothing can be asked about it.
+    // The model is opened before the articles are read, so that an unusable model is reported at once.
     let model = if options.model.dry_run { None } else { model(&options.model)? };
     let pairs = load_news_articles(&folder)
         .map_err(|error| InputError(format!("{}: {error}", options.folder.display())))?;
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &NewsQuestionsArgs, output: &mut Console) -> Result<u
     ask_ahead(options.model.threads(), pairs.len(), &progress, &|unit| {
         pairs.get(unit).map_or(Ok(()), |pair| ask(model.chat(), pair).map(drop))
     })?;
-    // The lines are printed after the progress, which would be between them on a terminal.
+    // The lines are printed after the progress has ended, since a terminal would show the progress between them.
     let (mut lines, mut refused, mut problem) = (Vec::new(), Vec::new(), None);
     for pair in &pairs {
         match ask(model.chat(), pair) {

@@ -1,8 +1,8 @@
 //! Runs `flowgate bench paper`: repeats the experiment of AgentSecBench with models in folders, and prints the figures
 //! next to the paper's.
 //!
-//! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other and writes
-//! their runs.
+//! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other, and writes the
+//! run of each to a file.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -103,7 +103,8 @@ fn run_model(
     let model = local_model(path, options.device.processor, options.answers.as_deref())?;
     let begun = Instant::now();
     let clock: &dyn Fn() -> Duration = &|| begun.elapsed();
-    // The time of an answer from the file says nothing about the model.
+    // Times are measured only without a file of answers: the time of an answer from the file says nothing about the
+    // model.
     let clock = options.answers.is_none().then_some(clock);
     let step = &mut || {
         progress.step();

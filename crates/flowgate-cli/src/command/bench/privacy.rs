@@ -21,8 +21,9 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs the tasks under each defence, and prints the figures. Returns 1 if something was disclosed that nobody allowed,
-/// [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, only prints what the run would cost with a model.
+/// Runs the tasks under each defence, and prints the figures. Returns 1 if a defence disclosed something without a
+/// permission, [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, only prints what the run would cost
+/// with a model.
 pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, InputError> {
     let failed = |error: RunError| InputError(error.to_string());
     let mut suite = PrivacySuite::new().map_err(failed)?;
@@ -144,8 +145,8 @@ fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence
     Ok(defences)
 }
 
-/// Prints the results and the defences that were not measured in the format of the options. The
-/// last pair is the manifest, and whether the run was interrupted.
+/// Prints the results, and the defences that were not measured (`unmeasured`), in the format of the options.
+/// `manifest` says what the results were made with.
 fn print(
     options: &PrivacyArgs,
     suite: &PrivacySuite,

@@ -1,5 +1,6 @@
-//! Runs `flowgate bench propagation`: evaluates permissive label propagation, which searches for labels of an
-//! answer that are lower than the join of all documents, with each double. `with_model.rs` runs it with a model instead.
+//! Runs `flowgate bench propagation`: evaluates permissive label propagation, which searches for labels of an answer
+//! that are lower than the join of the labels of all documents. This module runs the evaluation with doubles;
+//! `with_model` runs it with a model.
 //!
 //! The questions, the methods and the measures are in `flowgate_bench::propagation`; this module shows progress and
 //! chooses the format.
@@ -105,7 +106,8 @@ fn suites(options: &PropagationArgs, size: Size) -> Result<Vec<PropagationSuite>
     (0..options.seeds).map(suite).collect()
 }
 
-/// Runs the suites with each double of the options, and prints the results.
+/// Runs the suites with each double of the options, and prints the results. `size` is the size of the suites, for the
+/// manifest.
 fn run_doubles(
     (suites, size): (&[PropagationSuite], Size),
     options: &PropagationArgs,
@@ -203,7 +205,9 @@ impl TextEmbedder for ServerEmbedder {
             for embedding in block_on(self.remote.embed(&request))?.embeddings {
                 let Embedding::Numbers(numbers) = embedding else {
                     return Err(Error::Failed(
-                        "the server gave an embedding that is no list of numbers".to_owned(),
+                        "the server returned an embedding that is not a list of numbers; name another model with \
+                        `--embeddings-model`"
+                            .to_owned(),
                     ));
                 };
                 // A number without a value as a float becomes NaN: the caller reports vectors with a number that is not

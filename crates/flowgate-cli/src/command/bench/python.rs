@@ -1,5 +1,6 @@
-//! Runs `flowgate bench agentdojo` and `flowgate bench replay`: starts the module of the Python package that has these
-//! measurements. This module only finds the interpreter, and says what to install if the package is missing.
+//! Runs `flowgate bench agentdojo` and `flowgate bench replay`: starts the Python module that has these measurements,
+//! which is part of Flowgate's Python package. This Rust module only finds the interpreter, and says what to install if
+//! the package is missing.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -45,8 +46,8 @@ pub(super) fn run(
     start(&mut module).map_err(|error| InputError(format!("{name}: {}; {advice}", describe_io_error(&error))))
 }
 
-/// Returns a command that starts the interpreter. It does not import modules from the current folder: a folder that
-/// somebody has sent may have a module of any name.
+/// Returns a command that starts the interpreter such that it imports no modules from the current folder: a folder that
+/// comes from somebody else may contain a module of any name.
 fn isolated(python: &Path) -> Command {
     let mut command = Command::new(python);
     command.env("PYTHONSAFEPATH", "1");

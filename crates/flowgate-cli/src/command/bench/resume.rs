@@ -1,4 +1,5 @@
-//! Reads the lines of an interrupted run of a suite without a model, from which the next run continues (`--resume`).
+//! Reads the lines of an interrupted run, from which the next run continues (`--resume`). `agents` and `detectors`, which
+//! measure without a model, call it; runs with a model continue from their file of answers.
 
 use std::path::Path;
 
@@ -12,8 +13,8 @@ use crate::input::{InputError, bounded_text};
 /// an end was cut off, and is left out.
 ///
 /// # Errors
-/// If the output has another format than jsonl, the file cannot be read, a line is not valid JSON, or the first line is
-/// not `manifest`: such a run had other options, or is of another program.
+/// If the format of the output is not jsonl, the file cannot be read, a line is not valid JSON, or the first line is not
+/// `manifest`: such a run had other options, or was made by another version of the program.
 pub(super) fn recorded_lines(
     path: Option<&Path>,
     manifest: &Value,
@@ -47,7 +48,7 @@ pub(super) fn recorded_lines(
     }
     if lines.first() != Some(manifest) {
         return Err(failed(
-            "line 1 is not the manifest of this run: it had other options, or was of another version of the program; repeat its options, or leave `--resume` out",
+            "line 1 is not the manifest of this run: the interrupted run had other options, or was made by another version of the program; repeat its options, or leave `--resume` out",
         ));
     }
     lines.remove(0);

@@ -100,8 +100,8 @@ impl ScreenerCases<'_> {
 }
 
 /// Trains networks, and measures them and the other screeners with a model, whose name in reports is `name`. Returns the
-/// manifest and the results. `step` is called after each case; the result is `None` if it returns true. The training of
-/// a network ends early if `stops` returns true.
+/// manifest and the results. `step` is called after each case; if it returns true, the measurement ends and the result
+/// is `None`. The training of a network ends early if `stops` returns true.
 pub(super) fn measure(
     model: &LocalModel,
     name: &str,

@@ -19,8 +19,8 @@ use crate::output::{Console, plural};
 /// The largest run that is read, in bytes.
 pub(super) const MAX_RUN: u64 = 64 << 20;
 
-/// Runs `flowgate bench verify`: repeats the recorded run in a file, a run of a real model with its recorded answers. A
-/// program with the feature `local` also repeats what was measured inside of a model.
+/// Runs `flowgate bench verify`: repeats the recorded run in a file. A run of a model is repeated with the recorded
+/// answers of the model; a program with the feature `local` also repeats what was measured inside of a local model.
 /// Returns 0 if every line that can be compared is the same, otherwise 1.
 pub(crate) fn run(options: &VerifyArgs, output: &mut Console) -> Result<u8, InputError> {
     for file in [&options.answers, &options.attacker_answers].into_iter().flatten() {

@@ -1,8 +1,8 @@
 //! Examines a configuration of the gateway, for `flowgate doctor --config`: whether the environment variables that it
-//! names are set, whether others can read its key files, whether its policies are valid, and what they hide from the
-//! models of clients; with `--online`, also whether the models' servers answer, and the issuers of MCP servers give
-//! tokens. Its fields are those of the file and those that `FLOWGATE_CONFIG__*` variables set. Adds what it finds to the
-//! findings that `doctor` prints.
+//! names are set, whether other users can read its key files, whether its policies are valid, and what the policies hide
+//! from the models of clients. With `--online`, also examines whether the servers of models answer, and whether the
+//! issuers of MCP servers give tokens. The configuration consists of the fields of the file and of those that
+//! `FLOWGATE_CONFIG__*` variables set. Adds what it finds to the findings that `doctor` prints.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,8 +32,8 @@ const SECRET_FILES: [&str; 6] = [
     "token-file",
 ];
 
-/// Examines the configuration at `path`, its policies with a sample request if one is given, and, if `is_online`, the
-/// models' servers.
+/// Examines the configuration at `path`: its secrets, its certificates, and its policies, with a sample request if one
+/// is given. With `is_online`, also asks the servers of models, and the issuers of MCP servers.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -53,7 +53,8 @@ pub(super) fn examine(
             return Ok(());
         }
     };
-    // If a variable cannot be used, `read_config` says why.
+    // The content with the fields that `FLOWGATE_CONFIG__*` variables set. If such a variable cannot be used,
+    // `read_config` reports the reason below.
     let effective = config_content(&text);
     let can_ask = effective.is_ok();
     let document = effective.unwrap_or(in_file);
@@ -155,13 +156,13 @@ fn examine_client(
     // What the policy hides on purpose needs no advice.
     for advice in advised.iter().filter(|advice| !advice.is_intended) {
         let text = format!("clients.{}: {}", client.name, advice.text);
-        // `label-answer` concerns answers of tools that no statement labels. The model looks at them when it needs them: a
-        // drafted policy leaves them closed.
+        // `label-answer` concerns answers of tools that no statement labels, as in a policy that `flowgate init` drafts.
+        // The model looks at these answers when it needs them, so this is only a note.
         if advice.id == "label-answer" { findings.note(text) } else { findings.wrong(text) }
     }
     if !findings.0.iter().skip(before).any(|finding| finding.state == FindingState::Wrong) {
         findings.right(format!(
-            "clients.{}: the policy and the configuration lack no line that would let its model see more",
+            "clients.{}: no line is missing in the policy or the configuration, so nothing is hidden from its model by mistake",
             client.name
         ));
     }
@@ -184,11 +185,11 @@ fn examine_tokens(clients: &[ClientSettings], name: &str, findings: &mut Finding
     }
 }
 
-/// Asks the models' servers that the configuration `document` names, with its fields from the environment. Any status
-/// below 500 shows that a server can be
-/// reached: the request has no key, so a refusal is expected. The certificate of a server is checked as the gateway
-/// checks it: by the authorities of its `ca-file`, if it has one. `name` is the file of the configuration, and `folder`
-/// the one in which relative paths begin. An upstream without an address is skipped.
+/// Asks the servers of models that the configuration `document` names whether they answer; `document` includes the
+/// fields from the environment. Any status below 500 shows that a server can be reached: the request has no key, so a
+/// refusal is expected. The certificate of a server is checked as the gateway checks it: by the authorities of its
+/// `ca-file`, if it has one. `name` is the file of the configuration, and `folder` the folder in which relative paths
+/// begin. An upstream without an address is skipped.
 fn examine_upstreams(document: &Value, folder: &Path, name: &str, findings: &mut Findings) {
     for (upstream, section) in document.get("upstreams").and_then(Value::as_object).into_iter().flatten() {
         let Some(url) = section.get("url").and_then(Value::as_str) else { continue };

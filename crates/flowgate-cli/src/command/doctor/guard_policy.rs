@@ -1,4 +1,5 @@
-//! Reads the policy of a server or a hook that `doctor` examines.
+//! Reads the policy that the command line of an MCP server or of a hook names. `servers` and `hooks`, which examine them
+//! for `flowgate doctor`, call it.
 
 use std::path::Path;
 

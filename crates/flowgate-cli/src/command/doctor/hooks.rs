@@ -1,5 +1,6 @@
-//! Examines the hooks of a client, for `flowgate doctor`: whether one of them is Flowgate's and judges every call before it
-//! runs, and whether its policy can be used with its parameters. Adds what it finds to the findings that `doctor` prints.
+//! Examines the hooks in the files of an MCP client (the programs that the client runs at events such as a tool call),
+//! for `flowgate doctor`: whether one of them is `flowgate hook` and judges every call before it runs, and whether the
+//! policy of this hook can be used with its parameters. Adds what it finds to the findings that `doctor` prints.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use crate::escaping;
 /// The hooks of the examined files.
 #[derive(Debug, Default)]
 pub(super) struct FoundHooks {
-    /// Each with its file, and whether that is of the project alone.
+    /// Each hook with its file, and whether the file belongs to the project alone.
     hooks: Vec<(PathBuf, bool, ConfiguredHook)>,
     /// The files that switch hooks off.
     off: Vec<PathBuf>,
@@ -49,7 +50,7 @@ impl FoundHooks {
             if let Some(client) = client.filter(|client| client.hook.is_some()) {
                 let name = client.name;
                 findings.note(format!(
-                    "{name} has no hook of Flowgate, so nothing judges its own tools (docs/hooks.md)"
+                    "{name} has no hook of Flowgate, so nothing judges its own tools; docs/hooks.md says how to add one"
                 ));
             }
             return;
@@ -65,7 +66,7 @@ impl FoundHooks {
         for (path, hook, effect) in effects {
             match effect {
                 HookEffect::Guards => examine_guard(path, hook, findings),
-                // Next to a hook that judges the calls, these judge prompts and outputs.
+                // If another hook judges the calls, a hook for another event is no gap: it judges prompts or outputs.
                 HookEffect::Gap(HookGap::OtherEvent(_)) if guards => {}
                 HookEffect::Gap(gap) => {
                     let problem = format!(
@@ -92,8 +93,8 @@ impl FoundHooks {
     }
 }
 
-/// Returns what a hook does for a client. For a file of an unknown client, what it does for the client of its
-/// `--harness`.
+/// Returns what a hook does for the protection of a client. If the client is not known (`None`), the client that the
+/// hook's `--harness` names counts.
 fn effect(hook: &ConfiguredHook, client: Option<&McpClient>) -> HookEffect {
     if let Some(client) = client {
         return hook.effect(client.hook);
@@ -137,7 +138,7 @@ fn examine_guard(path: &Path, hook: &ConfiguredHook, findings: &mut Findings) {
     let policy_file = Path::new(policy_path);
     if policy_file.is_relative() {
         findings.wrong(format!(
-            "{file}: the path of the hook's policy is relative, so it depends on the folder in which the client runs; write the whole path"
+            "{file}: the path of the hook's policy is relative, so it depends on the folder in which the client runs; write the absolute path"
         ));
     }
     let policy = match load(policy_file) {
@@ -157,7 +158,7 @@ fn examine_guard(path: &Path, hook: &ConfiguredHook, findings: &mut Findings) {
     }
     for parameter in missing {
         findings.wrong(format!(
-            "{file}: the policy of the hook reads `input.{parameter}`, which it does not set; add --param {parameter}=VALUE to the hook"
+            "{file}: the policy of the hook reads `input.{parameter}`, which the hook does not set; add --param {parameter}=VALUE to the hook"
         ));
     }
 }

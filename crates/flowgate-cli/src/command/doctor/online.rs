@@ -7,7 +7,8 @@ use flowgate_lm::remote::is_tls_failure;
 use ureq::tls::TlsConfig;
 
 /// Why there is no answer if the certificate of the server is not trusted.
-const UNTRUSTED: &str = "the certificate of the server is not trusted; see `ca-file`";
+const UNTRUSTED: &str =
+    "the certificate of the server is not trusted; name the certificate of its authority as `ca-file`";
 
 /// The time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);

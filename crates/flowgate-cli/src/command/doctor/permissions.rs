@@ -1,5 +1,5 @@
-//! Finds policies that other users of the machine can change, and files with keys that they can read, for
-//! `flowgate doctor`. On other systems than Unix, it finds none.
+//! Finds policies that other users of the machine can change, and files with keys that other users can read, for
+//! `flowgate doctor`. On systems other than Unix, it finds none.
 
 use std::path::Path;
 

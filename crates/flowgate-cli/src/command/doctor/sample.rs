@@ -1,7 +1,7 @@
-//! Runs a policy on a sample request, and reports which parts of it the policy would hide from the lowest step of a
-//! guarded agent, for `flowgate doctor --request`. The lowest step is the first attempt of the model, which is shown
-//! only what flows to the strictest requirement of any tool on offer. If the policy hides the system message or the
-//! request of the user there, the model says nothing sensible: this is the most frequent problem with a new policy.
+//! Runs a policy on a sample request, and reports which parts of the request the policy would hide from the steps at the
+//! base label, for `flowgate doctor --request`. A turn begins with such a step: the model is shown only what flows to
+//! the strictest requirement of the tools that it is offered. If the policy hides the system message or the request of
+//! the user from it, the model says nothing sensible. This is the most frequent problem with a new policy.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ impl SampleRequest {
         Ok(Self { tools: tools.tools, messages: messages(&document) })
     }
 
-    /// Reports which tools and messages of the request a policy hides from the lowest step. That step is shown only
-    /// what flows to the strictest requirement of the tools on offer. `name` is the policy's file.
+    /// Reports which tools and messages of the request a policy hides from the steps at the base label, which is here
+    /// the strictest requirement of the request's tools. `name` is the policy's file.
     pub(super) fn examine(&self, policy: &Arc<Policy>, name: &str, findings: &mut Findings) {
         if policy.is_rules_only() {
             findings.right(format!("nothing is hidden by {name}: it has only rules"));
@@ -56,26 +56,26 @@ impl SampleRequest {
         let tools: Vec<Tool> = self.tools.iter().map(|tool| named_as(policy, &tool.tool)).collect();
         monitor.declare_tools(&tools);
         self.examine_requirements(&monitor, &tools, name, findings);
-        let lowest = monitor.strictest_requirement(&tools);
+        let base = monitor.strictest_requirement(&tools);
         for (role, text) in &self.messages {
             let entry =
                 TraceEntry::from(Message { role: role.clone(), content: Value::String(text.clone()) });
-            examine_message(&mut monitor, entry, role, &lowest, name, findings);
+            examine_message(&mut monitor, entry, role, &base, name, findings);
         }
-        self.examine_descriptions(&mut monitor, &tools, &lowest, name, findings);
+        self.examine_descriptions(&mut monitor, &tools, &base, name, findings);
         let unlabelled: Vec<&Tool> = tools.iter().filter(|tool| !monitor.labels_outputs(tool)).collect();
         if !unlabelled.is_empty() && !policy.has_default_label() {
             findings.note(format!(
-                "the answers of {} are hidden from the lowest step, and the model looks at them when it needs them; a statement \
+                "the answers of {} are hidden from the steps at the base label, and the model looks at them when it needs them; a statement \
                  `label out as ...` shows them",
                 joined_names(&unlabelled)
             ));
         }
     }
 
-    /// Reports the tools without a `require`: their requirement is bottom, so while one of them is on offer,
-    /// the lowest step is shown only trusted, public text. `tools` are the tools of the request as the policy names
-    /// them, and `name` is the policy's file.
+    /// Reports the tools without a `require`. Their requirement is bottom, so while the model is offered one of them, the
+    /// steps at the base label are shown only trusted, public text. `tools` are the tools of the request as the policy
+    /// names them, and `name` is the policy's file.
     fn examine_requirements(&self, monitor: &Monitor, tools: &[Tool], name: &str, findings: &mut Findings) {
         let unrequired: Vec<&Tool> = tools.iter().filter(|tool| !monitor.has_requirement(tool)).collect();
         if unrequired.is_empty() {
@@ -84,21 +84,22 @@ impl SampleRequest {
         }
         let what = monitor.describe(&Label::BOTTOM).join(", ");
         findings.wrong(format!(
-            "no `require` covers {}, so the lowest step is shown only what is {what}, while such a tool is on offer; write\n\
+            "no `require` covers {}, so the steps at the base label are shown only what is {what}, while such a tool is on offer; write\n\
              require LABEL if:\n    (call: ToolCall) is tool:{}",
             joined_names(&unrequired),
             pattern(unrequired.first().copied())
         ));
     }
 
-    /// Reports the tools whose descriptions do not flow to `lowest`, the label of the lowest step, so that this step is
-    /// not offered them: nothing labels them, or their label is too high. `tools` are the tools of the request as the
-    /// policy names them, and `name` is the policy's file. A description that the monitor rejects is left out.
+    /// Reports the tools whose descriptions do not flow to the base label (`base`), so that the steps at this label are
+    /// not offered the tools: no statement labels the description, or its label is too high. `tools` are the tools of the
+    /// request as the policy names them, and `name` is the policy's file. A description that the monitor rejects is left
+    /// out.
     fn examine_descriptions(
         &self,
         monitor: &mut Monitor,
         tools: &[Tool],
-        lowest: &Label,
+        base: &Label,
         name: &str,
         findings: &mut Findings,
     ) {
@@ -115,7 +116,7 @@ impl SampleRequest {
             // Only the label matters here, so the findings of rules are dropped.
             let Ok((event, _)) = monitor.push(TraceEntry::from(description)) else { continue };
             let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
-            if !label.flows_to(lowest) {
+            if !label.flows_to(base) {
                 hidden.push(tool);
                 lines.extend(
                     monitor
@@ -134,7 +135,7 @@ impl SampleRequest {
             ));
             return;
         }
-        let what = monitor.describe(lowest).join(", ");
+        let what = monitor.describe(base).join(", ");
         let advice = match lines.as_slice() {
             [] => format!(
                 "after you have read their descriptions, write\nlabel tool as {what} if:\n    (tool: Tool) is tool:{}",
@@ -145,18 +146,18 @@ impl SampleRequest {
                 joined_numbers(lines)
             ),
         };
-        findings.wrong(format!("{} hidden from the lowest step: {advice}", tools_are(&hidden)));
+        findings.wrong(format!("{} hidden from the steps at the base label: {advice}", tools_are(&hidden)));
     }
 }
 
-/// Adds the message `entry` of the role `role` to the monitor, and reports whether its label flows to `lowest`, the
-/// label of the lowest step, so that this step is shown the message. `name` is the policy's file. A message that the
-/// monitor rejects is not reported.
+/// Adds the message `entry` of the role `role` to the monitor, and reports whether its label flows to the base label
+/// (`base`), so that every step is shown the message. `name` is the policy's file. A message that the monitor rejects is
+/// not reported.
 fn examine_message(
     monitor: &mut Monitor,
     entry: TraceEntry,
     role: &str,
-    lowest: &Label,
+    base: &Label,
     name: &str,
     findings: &mut Findings,
 ) {
@@ -164,7 +165,7 @@ fn examine_message(
     let Ok((event, _)) = monitor.push(entry) else { return };
     // The event was added, so the fallback is never used.
     let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
-    if label.flows_to(lowest) {
+    if label.flows_to(base) {
         findings.right(format!("the {role} message is shown to every step"));
         return;
     }
@@ -174,13 +175,13 @@ fn examine_message(
         .iter()
         .map(|span| statement_line(name, monitor.policy(), span).1)
         .collect();
-    let what = monitor.describe(lowest).join(", ");
+    let what = monitor.describe(base).join(", ");
     findings.wrong(match lines.as_slice() {
         [] => format!(
-            "the {role} message is hidden from the lowest step, since no statement labels it; write\nlabel message as {what} if:\n    \
+            "the {role} message is hidden from the steps at the base label, since no statement labels it; write\nlabel message as {what} if:\n    \
              (message: Message)\n    message.role == \"{role}\""
         ),
-        lines => format!("the {role} message is hidden from the lowest step: {name}, line {}, gives it a label above {what}; lower that label if you trust these messages", joined_numbers(lines)),
+        lines => format!("the {role} message is hidden from the steps at the base label: {name}, line {}, gives it a label above {what}; lower that label if you trust these messages", joined_numbers(lines)),
     });
 }
 

@@ -25,7 +25,7 @@ pub(super) fn examine(
     (home, project): (Option<&Path>, &Path),
     findings: &mut Findings,
 ) -> Result<(), InputError> {
-    // Each with whether it is of the project alone.
+    // The files to examine, each with whether it belongs to the project alone.
     let mut paths: Vec<(PathBuf, bool)> = file.map(|file| (file.to_owned(), false)).into_iter().collect();
     let mut examined: Option<&'static McpClient> = None;
     if let Some(client) = client {
@@ -147,7 +147,7 @@ fn examine_guard(
 ) {
     if path.is_relative() {
         findings.wrong(format!(
-            "{name}: the path of its policy is relative, so it depends on the folder in which the client runs; write the whole path"
+            "{name}: the path of its policy is relative, so it depends on the folder in which the client runs; write the absolute path"
         ));
     }
     let policy = match load(path) {
@@ -164,7 +164,7 @@ fn examine_guard(
     if is_named {
         findings.right(format!("{name} is guarded by {}", path.display()));
     } else {
-        findings.wrong(format!("{name}: its policy names no tool of `{called}`, so all of them are closed; write tool:{called}/..."));
+        findings.wrong(format!("{name}: its policy names no tool of `{called}`, so all of them are closed; name them in its statements as tool:{called}/NAME"));
     }
 }
 

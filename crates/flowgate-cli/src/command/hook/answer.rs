@@ -1,5 +1,5 @@
-//! Defines the answers of `flowgate hook`, and formats them for Claude Code: JSON on the standard output, or nothing if
-//! Claude Code's own permissions decide. [`super::harness`] formats them for other agents.
+//! Defines [`HookAnswer`], the answer of `flowgate hook` to an event, and formats it for Claude Code: JSON on the
+//! standard output, or nothing if Claude Code's own permissions decide. [`super::harness`] formats it for other agents.
 
 use flowgate::monitor::{Monitor, Outcome, Verdict};
 use flowgate_audit::watch::describe_reasons;
@@ -12,8 +12,8 @@ use crate::escaping;
 const MAX_REASON: usize = 1_000;
 /// The replacement of a withheld text.
 const WITHHELD: &str = "[withheld by flowgate]";
-/// Words that determine the shape of an output for Claude Code. They are not replaced: Claude Code rejects a
-/// replacement of another shape, and uses the original output.
+/// Words that determine the shape of an output for Claude Code. They stay in a replacement, since Claude Code rejects a
+/// replacement of another shape, and then uses the original output.
 const SHAPES: [&str; 8] = ["text", "image", "notebook", "pdf", "parts", "create", "update", "resource"];
 
 /// An answer to a coding agent.

@@ -1,10 +1,10 @@
-//! Asks the gateway that a coding agent uses as its base URL whether it has handed over a call, for [`super`] and
-//! [`super::logged`].
+//! Asks the gateway that a coding agent uses as its base URL whether the gateway has handed over a call, that is, has
+//! judged it and returned it to the agent to be run. [`super`] and [`super::logged`] call it.
 //!
-//! The gateway knows what the model was shown, and the hook what it has seen of the session. A call runs only if both
-//! permit it: the hook asks the gateway about every call, and denies it if the gateway has not handed it over, or does
-//! not answer. If both enforce the same policy, they share the label of the call: the hook judges it at the label at
-//! which the gateway has judged it, in place of the label of everything in the session.
+//! The gateway knows what the model was shown, and the hook knows what has happened in the session. A call runs only if
+//! both permit it: the hook asks the gateway about every call, and denies a call that the gateway has not handed over,
+//! or about which it does not answer. If both enforce the same policy, the hook judges the call at the label at which
+//! the gateway has judged it, not at the label of everything in the session.
 
 use flowgate::monitor::{Attribution, Monitor, Outcome};
 use flowgate_audit::policy_digest;
@@ -45,8 +45,8 @@ pub(super) enum GatewayReport {
 
 impl GatewayReport {
     /// Returns what the call depends on, for a hook whose policy is that of `monitor`. If the gateway enforces the same
-    /// policy, that is the label at which it has judged the call: it knows what the model was shown, and the hook does
-    /// not. Otherwise the call depends on everything.
+    /// policy, the call has the label at which the gateway has judged it, since the gateway knows what the model was
+    /// shown. Otherwise the call depends on everything in the session.
     pub(super) fn attribution(&self, monitor: &mut Monitor) -> Attribution {
         match self {
             Self::HandedOver { judged: Some((policy, names)) }
@@ -79,15 +79,14 @@ pub(super) fn ask(options: &HookArgs, call: AgentCall<'_>) -> GatewayReport {
     }
 }
 
-/// Asks the gateway at `address` about a call. Returns the digest of its policy and the label of the call, if it states
-/// them.
+/// Asks the gateway at `address` about a call. Returns the digest of the gateway's policy and the label of the call, if
+/// the gateway states them.
 ///
 /// # Errors
-/// If the gateway has not handed over the call, or does not answer: why it does not run.
+/// If the gateway has not handed over the call, or does not answer: the reason why the call does not run.
 fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Option<(String, Value)>, String> {
     let must_be_equal = match options.harness {
-        // Codex calls tools by other names in its hooks than in its requests, so its calls have only their ids in
-        // common.
+        // Codex names tools differently in its hooks and in its requests, so only the ids of calls can be compared.
         Harness::Codex => false,
         Harness::ClaudeCode | Harness::Copilot | Harness::Gemini | Harness::OpenCode => true,
         Harness::Cursor => {
@@ -112,7 +111,8 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Opti
         let asked = json!({"id": call.id, "tool": name, "arguments": call.arguments});
         let report = gateway.post(ROUTE, &asked).map_err(|error| failed(error.into_sentence()))?;
         found = match (found, read_report(&report, must_be_equal)) {
-            // The event may be about each of the calls that were handed over, so a label is one that all of them have.
+            // Several handed-over calls can be the call of this event. Their label counts only if all of them have the
+            // same one.
             (Ok(label), Ok(other)) => Ok(label.filter(|label| other.as_ref() == Some(label))),
             (Ok(label), Err(_)) => Ok(label),
             (Err(_), found) => found,
@@ -126,10 +126,11 @@ const UNKNOWN: &str = "the gateway has not handed over this call: the agent has 
     gateway was restarted; make the call again";
 
 /// Reads what the gateway says about a call. `must_be_equal` says whether the tool and the arguments must be those of the
-/// call that it has handed over. Returns the digest of its policy and the label of the call, if it states them.
+/// call that the gateway has handed over. Returns the digest of the gateway's policy and the label of the call, if the
+/// gateway states them.
 ///
 /// # Errors
-/// If the gateway has not handed over the call: why it does not run.
+/// If the gateway has not handed over the call: the reason why the call does not run.
 fn read_report(report: &Value, must_be_equal: bool) -> Result<Option<(String, Value)>, String> {
     // A field that is missing counts as false.
     let says = |key: &str| report.get(key).and_then(Value::as_bool) == Some(true);
@@ -138,7 +139,8 @@ fn read_report(report: &Value, must_be_equal: bool) -> Result<Option<(String, Va
     }
     if must_be_equal && !says("is_equal") {
         return Err(
-            "the gateway has handed over another call under this id, with another tool or other arguments"
+            "the gateway has handed over another call under this id, with another tool or other arguments; make the \
+            call again"
                 .to_owned(),
         );
     }

@@ -2,8 +2,8 @@
 //! One file per agent: [`codex`], [`copilot`], [`cursor`], [`gemini`], [`opencode`]. [`super::logged`] judges the
 //! events.
 //!
-//! Such an agent (*harness*) runs a hook with a JSON object on the standard input. Each has names of its own for events
-//! and fields, and its own form of an answer; the rest of the command knows only [`HarnessEvent`] and [`HookAnswer`].
+//! Such an agent (*harness*) runs a hook with a JSON object on the standard input. Each agent has its own names of events
+//! and fields, and its own form of an answer. The rest of the command knows only [`HarnessEvent`] and [`HookAnswer`].
 
 mod codex;
 mod copilot;

@@ -1,10 +1,11 @@
 //! Judges the events of coding agents other than Claude Code: records them in the file of their session, replays the
-//! file in a monitor, and judges the new event with the labels of all earlier ones. [`super::work`] calls it.
+//! file in a monitor, and judges the new event with the labels of all earlier ones. [`super::work_by_log`] calls it.
 //!
-//! What an agent adds to the context without a hook, such as its instructions and the content of `AGENTS.md`, is an
-//! empty message of the role [`CONTEXT`], which the policy labels. If the output of a call has not arrived, for example
-//! because the tool failed, the model may have read it: it then counts as an output without content, so it has the
-//! label that the policy gives to any output of that tool. A session whose start was not recorded is labelled top.
+//! An agent adds texts to the context without an event, such as its instructions and the content of `AGENTS.md`. One
+//! empty message of the role [`CONTEXT`], which the policy labels, takes the place of these texts. If the output of a
+//! call has not arrived, for example because the tool failed, the model may still have read it. It then counts as an
+//! output without content, which has the label that the policy gives to any output of that tool. A session whose start
+//! was not recorded is labelled top.
 
 use std::path::{Path, PathBuf};
 
@@ -37,8 +38,9 @@ pub(super) struct LogSettings<'a> {
 }
 
 /// Judges an event and records it in the file of its session. `monitor` is new: the recorded events are replayed in it
-/// first, and a watched call is added, since it runs whatever the verdict is. Returns [`HookAnswer::Nothing`] for the start of a session. The calls of a session are numbered from 0; a
-/// denied call has no number.
+/// first. In watch mode, a call is added to its trace, since the call runs whatever the verdict is. Returns
+/// [`HookAnswer::Nothing`] for the start of a session. The calls of a session are numbered from 0; a denied call has no
+/// number.
 ///
 /// # Errors
 /// If the file of the session cannot be read or written. The caller turns the error into a refusal.

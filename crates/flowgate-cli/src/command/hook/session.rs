@@ -1,6 +1,6 @@
 //! Replays a transcript of Claude Code in a monitor, so that the event of the hook is judged with the labels of all
-//! earlier events; and adds an output or a prompt to the monitor. [`super::judge`] calls it. [`super::logged`] has no
-//! transcript; it adds outputs, prompts and unknown text in the same way.
+//! earlier events, for [`super::judge`]. Also adds outputs, prompts and unknown text to a monitor, and returns the
+//! policy's objections to them; [`super::logged`], which has no transcript, calls these functions as well.
 
 use std::collections::HashSet;
 

@@ -1,10 +1,10 @@
 //! Stores the events of a session of a coding agent whose transcript `flowgate hook` does not read: one file of JSON
-//! lines per session, readable and writable by its owner only. [`super::logged`] calls it.
+//! lines for each session, readable and writable by its owner only. [`super::logged`] calls it.
 //!
-//! Each hook is a process of its own, so the file is locked while one of them reads it, judges and appends. A line that
-//! cannot be read, such as one that a killed process has not finished, counts as an event about which nothing is known.
-//! The file has the content that the agent has read; files without an event for [`MAX_AGE`] are deleted when another
-//! session starts.
+//! Each event starts a process of its own, so the file is locked while a process reads it, judges the event and appends
+//! to the file. A line that cannot be read, such as one that a killed process has not finished, counts as an event about
+//! which nothing is known. A file contains content of the session, so files without an event for [`MAX_AGE`] are deleted
+//! when another session starts.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -30,7 +30,7 @@ pub(super) enum LoggedEvent {
     Start,
     /// The model has received a text with this role.
     Message { role: String, text: String },
-    /// A call was permitted, or is decided by the user.
+    /// A call was permitted, or the user decides about it.
     Call(ToolUse),
     /// A call was denied; the model has received the reason.
     Denied { why: String },
@@ -60,7 +60,8 @@ impl SessionLog {
         let path = folder.join(file_name(session));
         let failed = |error: std::io::Error| {
             format!(
-                "the file of the session, {}, cannot be used: {}",
+                "the file of the session, {}, cannot be used: {}; make it readable and writable, or name another folder \
+                with `--sessions`",
                 path.display(),
                 describe_io_error(&error)
             )
@@ -152,9 +153,9 @@ pub(super) fn delete_old(folder: &Path, harness: Harness) {
 /// The most bytes of the id of a session that the name of its file contains.
 const ID_BYTES: usize = 72;
 
-/// Returns the name of the file of a session. Every byte of its id but ASCII letters and digits is escaped, because
-/// an agent chooses the id. Since file systems limit names, an id of more than [`ID_BYTES`] bytes is cut, and the
-/// first eight bytes of its digest are added. The name ends with the length of the whole id.
+/// Returns the name of the file of a session. The agent chooses the id of the session, so every byte of the id is
+/// escaped except ASCII letters and digits. File systems limit names, so an id of more than [`ID_BYTES`] bytes is
+/// truncated, and the first eight bytes of its digest are added. The name ends with the length of the whole id.
 pub(super) fn file_name(session: &str) -> String {
     let mut name = String::new();
     for byte in session.bytes().take(ID_BYTES) {

@@ -2,7 +2,7 @@
 //! entries.
 //!
 //! The format is undocumented, so this reader assumes as little as possible: only text that a person typed has the role
-//! `user`, text that the client adds has its own role, and missing history has the label top. The entries of a
+//! `user`, text that the client adds has another role, and missing history has the label top. The entries of a
 //! sub-agent are in a separate file, or among those of the main agent; what one agent read counts as read by all.
 
 use std::collections::{HashMap, HashSet};
@@ -77,7 +77,8 @@ impl Transcript {
             let lines = read_lines(&path, &mut bytes_left, limit)?;
             files.push((path, lines));
         }
-        // `read_entry` needs all ids: an entry whose parent has none of them follows text that is missing here.
+        // `read_entry` needs the ids of all entries: if the parent of an entry is not among them, text before the entry
+        // is missing.
         let lines = files.iter().flat_map(|(_, lines)| lines);
         let entry_ids: HashSet<&str> = lines.filter_map(|(_, entry)| text_field(entry, "uuid")).collect();
         let mut merged = Vec::new();
@@ -103,7 +104,7 @@ impl Transcript {
                 }
             }
         }
-        // The times are taken for texts of one form (ISO 8601), whose order is that of the times.
+        // The times are compared as texts: in their form (ISO 8601), the order of the texts is the order of the times.
         merged.sort_by(|a, b| a.time.cmp(&b.time));
         Ok(Self { entries: merged })
     }
@@ -153,9 +154,9 @@ impl Transcript {
         })
     }
 
-    /// Returns the ids of the calls that have no answer in this transcript although their agent must have read one: it
-    /// has continued with another message since. For the agent of `pending`, a pending call that is not in the
-    /// transcript yet counts as such a message. The pending call itself is left out.
+    /// Returns the ids of the calls that have no answer in this transcript, although their agent must have read an
+    /// answer, since it has continued with another message. For the agent of `pending`, a pending call that is not in
+    /// the transcript yet counts as such a message. The pending call itself is left out.
     pub(super) fn unanswered_calls(&self, pending: &PendingEvent) -> HashSet<&str> {
         let answered: HashSet<&str> = self
             .entries
@@ -237,7 +238,7 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Numbe
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     let mut bytes = Vec::new();
-    // One byte more than is left, so that a file that is too long is noticed.
+    // Reads one byte more than the limit permits, to notice a file that is too long.
     let read = file.take(bytes_left.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     *bytes_left =
@@ -272,8 +273,9 @@ fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<T
     let mut events = Vec::new();
     let parent = text_field(entry, "logicalParentUuid").or(text_field(entry, "parentUuid"));
     let is_boundary = text_field(entry, "subtype") == Some("compact_boundary");
-    // The entry continues one that is missing here; or it has no parent, and is the boundary or the summary of a
-    // compaction, which replaces entries that are missing here. What the model read is unknown, so the label is top.
+    // Two cases of missing history: the entry continues an entry that is not in the files; or it has no parent, and is
+    // the boundary or the summary of a compaction, which replaces earlier entries. What the model read is unknown then,
+    // so the label is top.
     if parent.map_or(is_boundary || (is_set(entry, "isCompactSummary")), |parent| !known.contains(parent)) {
         events.push(TranscriptEvent::Unknown);
     }

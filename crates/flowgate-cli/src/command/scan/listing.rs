@@ -31,9 +31,9 @@ const MAX_LAUNCH: usize = 2_000;
 /// once.
 struct ServerLaunch {
     spec: McpServerSpec,
-    /// What starting it means, as the person is shown it.
+    /// The command line or the address of the server, as the person is shown it.
     shown: String,
-    /// The entries: the index of the file, and that of the server in it.
+    /// The entries: the index of the file, and the index of the server in the file.
     entries: Vec<(usize, usize)>,
 }
 
@@ -46,14 +46,14 @@ pub(super) fn check_terminal() -> Result<(), InputError> {
         return Ok(());
     }
     Err(InputError(
-        "there is no terminal to ask at, and no server is started unseen: run the command at a terminal, or read the \
-         configurations and add --yes, which starts all servers"
+        "there is no terminal at which the command can ask before it starts a server: run the command at a terminal, or \
+         read the configurations and add --yes, which starts all servers"
             .to_owned(),
     ))
 }
 
-/// Asks for each server whether to start it, starts those with a yes, and writes their tools, or why there are none,
-/// into `files`. Returns false if Ctrl-C has stopped it; all servers have been ended then.
+/// Asks for each server whether to start it, starts the accepted servers, and writes their tools into `files`, or the
+/// reason why there are none. Returns false if Ctrl-C has stopped the listing; all servers have been ended then.
 ///
 /// # Errors
 /// If the system can start no thread.
@@ -95,7 +95,8 @@ pub(super) fn list_tools(
     Ok(!is_stopped.load(Ordering::Relaxed))
 }
 
-/// Returns the servers of all files that can be started, each once. Those that cannot get the reason in `files`.
+/// Returns the servers of all files that can be started, each once. For a server that cannot be started, writes the
+/// reason into `files`.
 fn launches(files: &mut [ScannedFile]) -> Vec<ServerLaunch> {
     let mut launches: Vec<ServerLaunch> = Vec::new();
     for (file, found) in files.iter_mut().enumerate() {
@@ -141,10 +142,11 @@ fn names(files: &[ScannedFile], launch: &ServerLaunch) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Shows what starting a server means, and asks whether to do it. Without `lines`, the answer is yes.
+/// Shows the command line or the address of a server, and asks the person whether to start it. `lines` are the lines
+/// that the person types; `None` with `--yes`: then the answer is yes.
 ///
 /// # Errors
-/// If the person does not say yes, or cannot be shown everything: the reason, a clause about the server.
+/// If the person does not say yes, or cannot be shown everything: the reason, a clause whose subject is the server.
 fn accepts(
     names: &str,
     launch: &ServerLaunch,

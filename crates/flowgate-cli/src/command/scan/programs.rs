@@ -1,5 +1,6 @@
 //! Shortens the command lines of servers and hooks to what `flowgate scan` shows of them: a program, a package or a
-//! host. Their arguments can be keys, so none is returned except the name of a package.
+//! host. The arguments of a command line can be keys, so none is returned except the name of a package. `result` calls
+//! these functions.
 
 use crate::clients::config_file::{ConfiguredServer, ConfiguredTransport};
 use crate::escaping;
@@ -53,14 +54,15 @@ fn package(arguments: &[String]) -> Option<&str> {
     None
 }
 
-/// Returns the program of a hook, by a heuristic: the first word of its command without `=`. Words before it set
-/// environment variables, whose values can be keys. The result is empty if a quotation mark is not closed, or if a
-/// value may be a shell's substitution, which is not understood.
+/// Returns the program of a hook, by a heuristic: the first word of its command that contains no `=`. Words before this
+/// word set environment variables, whose values can be keys. The result is empty if a quotation mark is not closed, or
+/// if a value may contain a shell substitution, which this function does not evaluate.
 pub(super) fn hook_program(command: &str) -> String {
     if command.contains('=') && command.contains(['$', '`']) {
         return String::new();
     }
-    // Otherwise backslashes are those of Windows paths.
+    // Only a command with quotation marks or an escaped space is split like in a shell: backslashes in any other command
+    // are those of Windows paths.
     let words = match command.contains(['"', '\'']) || command.contains("\\ ") {
         true => shlex::split(command).unwrap_or_default(),
         false => command.split_whitespace().map(str::to_owned).collect(),

@@ -1,4 +1,5 @@
-//! Prints the result of `flowgate scan`, as text or as JSON. Names of servers and of tools are untrusted.
+//! Prints the result of `flowgate scan`, as text or as JSON. The names of servers and of tools are untrusted, so they are
+//! escaped and truncated.
 
 use serde_json::{Value, json};
 
@@ -44,7 +45,7 @@ pub(super) fn print_text(result: &ScanResult, output: &mut Console) {
     print_summary(result, output);
 }
 
-/// Returns the line about a hook: whether it guards the client, and why not if it is Flowgate's.
+/// Returns the line about a hook: whether it guards the client and, if it is a hook of Flowgate that does not, why.
 fn hook_line(found: &ScannedFile, hook: &ConfiguredHook) -> String {
     // A hook can have a key in its command line: only its program is shown.
     let program = escaping::excerpt(&hook_program(&hook.command), 60);
@@ -142,7 +143,8 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
     } else {
         let unknown = servers().filter(|found| is_unknown(&found.traits)).count();
         output.line(&format!(
-            "{counted}: {guarded} guarded; names say nothing about {unknown}, which may do anything"
+            "{counted}: {guarded} guarded; {} may do anything, since its name suggests nothing",
+            plural(unknown, "server")
         ));
     }
     if !result.bypasses.is_empty() {
@@ -176,7 +178,7 @@ fn not_read(unread: &[UnreadPackage]) -> Vec<String> {
     named.chain(more).collect()
 }
 
-/// Names what of a client bypasses Flowgate, such as `Cursor (its own tools, without a hook, web)`.
+/// Returns a client with what bypasses Flowgate there, such as `Cursor (its own tools, without a hook, web)`.
 fn bypass_of(client: &McpClient, bypass: &Bypass) -> String {
     let own = bypass.has_own_tools.then(|| {
         match bypass.cover {
@@ -264,8 +266,8 @@ pub(super) fn to_json(result: &ScanResult) -> Value {
     json!({"clients": clients.collect::<Vec<_>>(), "not_read": unread.collect::<Vec<_>>()})
 }
 
-/// Returns a server as JSON. `judged_by` says what its traits are guessed from; `unlisted` why its tools are not known,
-/// if it was to be started.
+/// Returns a server as JSON. The field `judged_by` says what the traits of the server are guessed from. The field
+/// `unlisted` says why the tools of a server could not be listed; other servers do not have it.
 fn server_json(found: &ScannedServer) -> Value {
     let mut server = json!({
         "name": found.server.name,

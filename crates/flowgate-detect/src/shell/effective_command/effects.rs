@@ -1,5 +1,5 @@
-//! Reports the harmful effects of one shell command, by its program, its arguments and its redirections. The programs
-//! and options are those that attacks usually use: an effect in another form is missed.
+//! Reports the harmful effects of one shell command, by its program, its arguments and its redirections. It knows the
+//! programs and options that attacks usually use, and misses effects of other ones.
 
 use super::{EffectiveCommand, INTERPRETERS, SHELLS, is_sensitive_path};
 use crate::shell::IssueSeverity::{Error, Warning};
@@ -73,8 +73,8 @@ impl EffectiveCommand<'_, '_> {
                 }) {
                     report(UnsafeCommandKind::WorldWritable, Warning);
                 }
-                // The program then runs with the rights of its owner (`u+s`, `4755`) or its group.
-                // Of the first of four octal digits, 4 is the bit of the owner and 2 that of the group.
+                // With such a mode, the file runs with the rights of its owner (`u+s`, `4755`) or its group (`g+s`,
+                // `2755`). In the first of four octal digits, 4 is the bit for the owner and 2 the bit for the group.
                 if self.any_argument(|text| {
                     matches!(text, "u+s" | "+s" | "g+s" | "ug+s")
                         || text.len() == 4
@@ -132,7 +132,7 @@ impl EffectiveCommand<'_, '_> {
                 report(UnsafeCommandKind::ReverseShell, Error);
             }
             name if INTERPRETERS.contains(&name) => {
-                // Whether the text is code that connects a shell to a socket.
+                // Returns whether the text is code that connects a shell to a socket.
                 let code = |text: &str| {
                     let has =
                         |words: &[&str]| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
@@ -204,8 +204,8 @@ impl EffectiveCommand<'_, '_> {
         }
     }
 
-    /// Reports redirections and programs that write to a device or to a file that decides about rights, about what runs
-    /// later, or about what is remembered.
+    /// Reports redirections and programs that write to a device, to a file that grants rights, to a file that runs
+    /// later, or to the history of commands.
     fn report_writes(&self, report: &mut EffectReport<'_>) {
         if self.writes(is_device) {
             report(UnsafeCommandKind::DiskWrite, Error);

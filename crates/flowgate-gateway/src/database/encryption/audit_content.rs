@@ -44,8 +44,8 @@ impl ContentCipher for AuditContentCipher {
 }
 
 impl EncryptionKeys {
-    /// Returns the cipher of the contents next to the audit log; `None` without keys, with which contents are kept as they
-    /// are.
+    /// Returns the cipher of the contents next to the audit log. Returns `None` if there are no keys: contents are then
+    /// not encrypted.
     pub fn audit_content_cipher(&self) -> Option<Arc<dyn ContentCipher>> {
         // The text names the purpose of the derived keys; its last word is the version of the encryption.
         let keys = SealingKeys::new(self, "flowgate audit content 1");
@@ -54,8 +54,9 @@ impl EncryptionKeys {
     }
 }
 
-/// Encrypts the contents next to the audit log of a configuration with the first of its keys, those that were not encrypted
-/// and those of earlier keys. Returns their number; `None` without an audit log or keys.
+/// Encrypts the contents next to the audit log of a configuration with the first key of the configuration: the contents
+/// that were not encrypted, and those that were encrypted with earlier keys. Returns their number; `None` without an
+/// audit log or keys.
 ///
 /// # Errors
 /// If a gateway has the log open, a file cannot be read or written, or a content cannot be opened by the keys.

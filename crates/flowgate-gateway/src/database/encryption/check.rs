@@ -1,5 +1,5 @@
-//! Checks, when a database is opened, that the configuration has the key with which it is encrypted. [`Database`] calls
-//! it.
+//! Checks, when a database is opened, that the configuration has the key with which the database is encrypted, and
+//! begins to encrypt a database that has no key yet. [`Database`] calls it.
 //!
 //! The table `encryption` of an encrypted database has one row: the *lookup key*, by which digests are keyed, sealed by
 //! a key of the configuration. Only the right key can open it, and only in the database for which it was sealed.
@@ -96,8 +96,8 @@ async fn read_sealed(tx: &mut DynTransaction<'_>) -> Result<Option<String>, Data
 /// Returns whether the database has no content yet, sealed or not.
 ///
 /// # Errors
-/// If content is sealed, although the row of the table `encryption` is missing: a database from which it was removed
-/// must not pass for one that was never encrypted.
+/// If content is sealed, although the row of the table `encryption` is missing. Someone has removed the row, and the
+/// database must not pass for one that was never encrypted.
 async fn is_empty(tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
     // A sealed value begins with `fg1:`.
     let columns = [

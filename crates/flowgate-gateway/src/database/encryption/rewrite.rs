@@ -1,8 +1,8 @@
-//! Encrypts the content that a database stored before it had a key, or under an earlier key. The command `flowgate
-//! database encrypt` calls [`encrypt_stored_content`]. A run opens every value, so it also finds altered ones.
+//! Encrypts the content that a database stored without a key, or with an earlier key. The command `flowgate database
+//! encrypt` calls [`encrypt_stored_content`]. A run decrypts every encrypted value, so it also finds altered ones.
 //!
-//! A batch of rows is one transaction. A value is replaced only if it has not changed since it was read: gateways can
-//! use a shared database during the run. If a run is interrupted, the next one continues it.
+//! A batch of rows is one transaction. A value is replaced only if it has not changed since it was read, because
+//! gateways can use a shared database during the run. If a run is interrupted, the next one continues it.
 
 use std::sync::Arc;
 
@@ -55,9 +55,10 @@ impl ContentTable {
         }
     }
 
-    /// Returns the statement that reads the rows after a [`RowCursor`]: `?1` is its text, `?2` and `?3` are its
-    /// numbers, `?4` is 1 if no row was read yet, and `?5` is the most rows. The first three columns are the cursor of
-    /// the row. A table whose key is a number alone needs no `?4`: before the first row, the cursor has the number -1.
+    /// Returns the statement that reads the rows after a [`RowCursor`]. In it, `?1` is the text of the cursor, `?2` and
+    /// `?3` are its numbers, `?4` is 1 if no row was read yet, and `?5` is the greatest number of rows to return. The
+    /// first three columns are the cursor of the row. A table whose key consists of numbers needs no `?4`: before the
+    /// first row, the cursor has the number -1.
     fn select(self) -> &'static str {
         match self {
             Self::Conversations => {
@@ -278,7 +279,7 @@ impl Rewriter<'_> {
         if self.ring.is_current(stored) { Ok(None) } else { self.ring.seal(&text, place).map(Some) }
     }
 
-    /// Rewrites the key of a conversation. Returns whether it has changed, as the following methods do for their rows.
+    /// Rewrites the key of a conversation. This method and the following ones return whether the row has changed.
     async fn conversation(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -332,7 +333,8 @@ impl Rewriter<'_> {
         Ok(is_changed)
     }
 
-    /// Rewrites the record of a tenant's stores. An empty text means that the tenant has no record.
+    /// Rewrites the record of a tenant's stores; an empty text means that the tenant has no record. Returns whether the
+    /// record has changed.
     async fn tenant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (tenant, old) = (row.text(0)?, row.text(3)?);
@@ -365,7 +367,7 @@ impl Rewriter<'_> {
         Ok(is_changed)
     }
 
-    /// Rewrites the content of a question.
+    /// Rewrites the content of a question. Returns whether the content has changed.
     async fn question(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (id, client, name) = (row.text(0)?, row.text(3)?, row.text(4)?);
@@ -376,7 +378,8 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), (&id).into(), (&old).into()]).await? > 0)
     }
 
-    /// Rewrites the content of a lasting grant, and the digest by which it is found.
+    /// Rewrites the content of a lasting grant, and the digest by which it is found. Returns whether one of them has
+    /// changed.
     async fn grant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (id, client, tenant) = (row.text(0)?, row.text(3)?, row.text(4)?);

@@ -1,5 +1,6 @@
-//! Encrypts and decrypts texts with keys that are derived from those of the configuration for one purpose. `cipher` uses
-//! it for the database, and `audit_content` for the contents next to the audit log.
+//! Defines [`SealingKeys`], which encrypt and decrypt texts for one purpose: they are derived from the keys of the
+//! configuration and the name of the purpose. `cipher` uses them for the database, and `audit_content` for the contents
+//! next to the audit log.
 //!
 //! A sealed text is `fg1:KEY:DATA`: the id of its key, and in base64 the nonce, the ciphertext and the tag.
 
@@ -47,8 +48,8 @@ impl SealingKeys {
         Some(sealed)
     }
 
-    /// Opens a text that was sealed for this place. `None` if it is not sealed, was altered or moved, or its key is not
-    /// one of these.
+    /// Decrypts a text that was sealed for the place `place`. Returns `None` if the text is not sealed, was altered or
+    /// moved, or was sealed with a key that is not among these keys.
     pub(super) fn open(&self, sealed: &str, place: &[u8]) -> Option<String> {
         let (key, data) = sealed_parts(sealed)?;
         let (_, cipher) = self.0.iter().find(|(id, _)| id == key)?;

@@ -32,11 +32,11 @@ pub(super) fn read_approved_by(column: &str) -> Result<Vec<String>, DatabaseErro
         .map_err(|_| DatabaseError::Damaged("a row of the table `questions` has no valid list of approvals"))
 }
 
-/// Counts the approval of the person `who` for a question, in the transaction of the decision. Returns whether the
-/// question is now approved by everybody who must; it is not changed in any other way. `None` if the approval counts
-/// for nobody who still has to approve.
+/// Counts the approval of the person `who` for a question, in the transaction of the decision. Returns whether
+/// everybody whose approval the question needs has now approved it; the caller then decides the question. Returns `None`
+/// if the approval does not count, because `who` need not approve the question or has approved it before.
 ///
-/// The caller holds the number of the change, so that no other decision runs at the same time.
+/// The caller has taken the number `change`, which locks out other decisions until the transaction ends.
 pub(super) async fn count_approval(
     tx: &mut DynTransaction<'_>,
     question: &StoredQuestion,

@@ -1,5 +1,5 @@
-//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question: they find an
-//! equal question, void outdated ones, check the limits, and insert the new question.
+//! Defines [`QuestionToAsk`], a question that [`Database::ask`](crate::database::Database::ask) is about to store. Its
+//! methods find an equal question, void outdated ones, check the limits, and insert the new question.
 
 use std::sync::Arc;
 
@@ -79,7 +79,8 @@ impl QuestionToAsk {
             "SELECT id, content, state FROM questions WHERE client = ?1 AND name = ?2 AND tenant = ?3 AND digest = ?4 \
              AND turn BETWEEN ?5 AND ?6 AND {condition} ORDER BY asked DESC LIMIT 100"
         );
-        // The numbers of the turns whose questions can be the same one: those of the same message of the model.
+        // In the chat, only questions about the same message of the model can be the same question: those of the turns
+        // from `first` to `last`.
         let (first, last) = (origin.first_column().into(), origin.to_column().into());
         let values = [client.into(), name.into(), tenant.into(), digest.into(), first, last];
         let opened = |row: &mut SqlRow| {
@@ -90,17 +91,19 @@ impl QuestionToAsk {
         tx.query(&sql, &values).await?.iter_mut().map(opened).collect()
     }
 
-    /// Returns whether a question with this content asks the same. The evidence may differ between questions outside
-    /// the chat: such a question stays open while answers of tools arrive, and these change the evidence.
+    /// Returns whether a question with this content asks the same as this one. The evidence may differ between questions
+    /// outside the chat: such a question stays open while answers of tools arrive, and these answers change the
+    /// evidence.
     fn is_same(&self, content: &str) -> bool {
         let own = self.content.as_str();
         content == own || self.origin.turns().is_none() && without_evidence(content) == without_evidence(own)
     }
 
     /// Finds an open or allowed question that asks the same and whose answer this turn has not used, so that a
-    /// repeated request does not ask people twice. Also finds an announced question of the chat that a person has
-    /// denied before its call was judged: the denial holds although the external state has changed since, for example
-    /// because an earlier call was denied as well. Returns it as [`AskOutcome::Known`]; `None` if there is none.
+    /// repeated request does not ask people twice. In the chat, also finds a question about this call that a person has
+    /// already denied, because the questions about the later calls of a message are asked in advance: such a denial
+    /// holds although the external state has changed since, for example because an earlier call was denied as well.
+    /// Returns the question as [`AskOutcome::Known`]; `None` if there is none.
     pub(super) async fn find_same(
         &self,
         tx: &mut DynTransaction<'_>,

@@ -100,8 +100,8 @@ impl Database {
                 let change = next_change(tx).await?;
                 let mut withdrawn = 0;
                 // The grant of an approval that is not used yet is not in the conversation: the approval becomes
-                // `void`, and the grant counts as removed at once. The grant of a used one is in the conversation until
-                // the next turn removes it.
+                // `void`, and the grant counts as removed at once. The grant of a used approval is in the conversation
+                // until the next turn removes it.
                 let (used, void) = (QuestionState::Used.name(), QuestionState::Void.name());
                 for (state, to, granted) in
                     [(QuestionState::Allowed.name(), void, REMOVED), (used, used, WITHDRAWN)]

@@ -85,7 +85,8 @@ impl QuestionLimits {
     pub(crate) const UNLIMITED: Self = Self { of_conversation: i64::MAX, of_client: i64::MAX, asked: None };
 
     /// Returns the limit that a further question of this client in this conversation would exceed; `None` if there is
-    /// room. For a question about an offered tool (`is_offer`), `name` is the invented conversation of its server.
+    /// room. For a question about an offered tool (`is_offer`), no conversation asks: `name` is then the invented
+    /// conversation name that the questions about the tools of one server share.
     pub(super) async fn find_reached(
         self,
         tx: &mut DynTransaction<'_>,
@@ -151,9 +152,10 @@ fn is_recent(time: &str, age: i64) -> String {
     format!("({time}) BETWEEN {{now}} - {age} AND {{now}} + 60000")
 }
 
-/// Returns the SQL condition that a question was refused after the last approval by a person of a question of the same
-/// kind. `asked` is the condition for the kind, `is_refused` the one for a refusal, `refused_at` the expression for its
-/// time, and `name_condition` limits the approvals to one conversation.
+/// Returns the SQL condition that a question was refused after a person last approved a question of the same kind.
+/// `asked` is the SQL condition that a question is of this kind, `is_refused` the condition that it was refused,
+/// `refused_at` the SQL expression for the time of the refusal, and `name_condition` limits the approvals to one
+/// conversation.
 fn refusals_in_row(asked: &str, is_refused: &str, refused_at: &str, name_condition: &str) -> String {
     // Without an approval, all refusals count: each is later than the time 0.
     format!(

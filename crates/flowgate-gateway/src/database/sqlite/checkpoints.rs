@@ -1,6 +1,6 @@
-//! Runs a second thread that checkpoints the write-ahead log of SQLite (moves its pages into the database file), so
-//! that the thread that writes does not have to wait for this. `sqlite` starts it for a file, and `thread` counts the
-//! writes.
+//! Runs a thread that checkpoints the write-ahead log of SQLite (moves its pages into the database file), so that the
+//! thread that writes does not have to wait for this. `sqlite` starts the checkpoint thread for a file, and `thread`
+//! counts the writes.
 //!
 //! With checkpoints in the thread that writes, the time that the gateway adds to an answer is the same in the median,
 //! and 1.5 times as long at the 99th percentile (`compat/latency/README.md`, *What hand-tuned paths save*).

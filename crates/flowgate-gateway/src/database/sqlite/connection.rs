@@ -1,5 +1,5 @@
-//! Opens a connection to SQLite, and runs operations on it, each in a transaction if it needs one. `thread` owns the
-//! connection.
+//! Opens a connection to SQLite, and runs operations on it: each operation in a transaction, unless it consists of
+//! single statements. `thread` owns the connection.
 
 use std::path::PathBuf;
 use std::pin::Pin;

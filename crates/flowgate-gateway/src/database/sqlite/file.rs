@@ -1,9 +1,9 @@
 //! Checks the file of a SQLite database: which process owns it, who may read it, and whether it is the expected
 //! database. `sqlite` locks the file here; the start of the gateway checks the permissions.
 //!
-//! The lock file remains when the gateway stops, and contains the identity of the database. By it, the next start
-//! notices that the database was deleted or replaced: the labels of external state and clients must not be lost
-//! silently.
+//! The lock file remains when the gateway stops, and contains the identity of the database. The next start compares
+//! this identity, and so notices that the database was deleted or replaced: the labels of external state and clients
+//! must not be lost silently.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -52,7 +52,7 @@ impl LockedDatabaseFile {
         Ok(Self { path: path.to_owned(), lock: file, expected_identity: identity })
     }
 
-    /// Returns an error if the lock file names another database than the one with this identity.
+    /// Checks that the lock file names the database with the identity `database`, or no database yet.
     pub(super) fn check(&self, database: &str) -> Result<(), DatabaseError> {
         match self.expected_identity.as_str() {
             // The lock file names no database yet.

@@ -33,8 +33,9 @@ pub(super) fn migrate(connection: &mut SqliteConnection) -> Result<(), DatabaseE
 /// record.
 ///
 /// # Errors
-/// If the database has a migration that this program does not know or that was applied in part; nothing is changed
-/// then. If a migration was applied with other statements, or a statement fails; the migrations before it stay applied.
+/// If the database has a migration that this program does not know, or one that was applied in part; nothing is changed
+/// in these two cases. Also if a migration was applied with other statements, or a statement fails; the migrations
+/// before it stay applied.
 pub(super) fn migrate_to(connection: &mut Connection, count: usize) -> Result<(), DatabaseError> {
     connection.execute_batch(RECORDS)?;
     // Reads which migrations were applied, and the checksums of their statements.

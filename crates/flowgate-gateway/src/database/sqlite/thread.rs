@@ -1,6 +1,6 @@
-//! Runs a thread that owns a connection to SQLite, and executes operations in the order in which they arrive. A call of
-//! SQLite blocks its thread, which must not be one that serves requests. The backend in `sqlite` starts one for writes
-//! and one for reads.
+//! Defines [`SqliteThread`], a thread that owns a connection to SQLite and executes operations in the order in which
+//! they arrive. A call of SQLite blocks its thread, so the calls must not run on the threads that serve requests. The
+//! backend in `sqlite` starts one such thread for writes and one for reads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};

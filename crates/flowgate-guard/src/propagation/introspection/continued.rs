@@ -29,8 +29,8 @@ impl ChatModel for ContinuedIntrospection<'_> {
         "introspection by continuing a text"
     }
 
-    /// Lets the model continue the whole request. If that is too long for the model, the instructions are left out, and
-    /// then the example: the question itself never is.
+    /// Lets the model continue the whole request. If the request is too long for the model, leaves out the instructions,
+    /// and if it still is, the example. The question itself is never left out.
     ///
     /// # Errors
     /// If the question alone is too long, the model fails, or the listener cancels.

@@ -1,8 +1,8 @@
 //! Writes a chat, and the message that follows it, as the plain text that a local model reads: [`PlainChat`].
 //!
-//! [`AttentionReader`](super::AttentionReader) reads the chat of a conversation in this form. What trains the network of
-//! a screener must have the same form, since the features of a region depend on the words around it and on where the
-//! scored text begins: `flowgate-bench` writes its cases with the same functions.
+//! [`AttentionReader`](super::AttentionReader) reads the chat of a conversation in this form. The text that trains the
+//! network of a screener must have the same form, since the features of a region depend on the words around it and on
+//! where the scored text begins. So `flowgate-bench` writes its training cases with the same functions.
 //!
 //! Each message begins on a line of its own, with `System: `, `User: `, `Answer: ` or `[tool]`. A call is a line such as
 //! `Call: pay("amount": 12, "to": "Ann")`.

@@ -38,7 +38,7 @@ pub(crate) enum EncoderFamily {
     Modern(ModernShape),
 }
 
-/// What differs among BERT and its descendants.
+/// The parts of the shape in which BERT and its descendants differ.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct BertShape {
     /// The beginning of the names of tensors.
@@ -49,15 +49,15 @@ pub(crate) struct BertShape {
     pub(crate) first_position: usize,
     /// The rows of the table of segments; a text is in the first one.
     pub(crate) segments: usize,
-    /// Whether the labels are computed by a classifier of two matrices, as in RoBERTa, and not by the pooler and one
-    /// matrix.
+    /// Whether a classifier of two matrices computes the labels, as in RoBERTa. In BERT, the pooler and one matrix do.
     pub(crate) has_wide_classifier: bool,
 }
 
-/// What ModernBERT has and BERT has not.
+/// The parts of the shape that only ModernBERT has.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ModernShape {
-    /// For each layer the base of the rotary frequencies, and how far a token attends to both sides, if that is limited.
+    /// For each layer, the base of the rotary frequencies, and the greatest distance at which a token attends to
+    /// another (`None` without a limit).
     pub(crate) attention: Vec<(f64, Option<usize>)>,
     pub(crate) norm_bias: bool,
     pub(crate) attention_bias: bool,
@@ -65,7 +65,7 @@ pub(crate) struct ModernShape {
     pub(crate) classifier_bias: bool,
     /// The function of the classifier's hidden layer.
     pub(crate) classifier_activation: Activation,
-    /// Whether the mean of all tokens is classified, and not the first token.
+    /// Whether the classifier reads the mean of all tokens instead of the first token.
     pub(crate) is_mean_pooled: bool,
 }
 
@@ -75,8 +75,8 @@ pub(crate) fn is_encoder(kind: &str) -> bool {
 }
 
 impl EncoderConfig {
-    /// Reads the shape from `map`, the content of `file`, whose `model_type` is that of an encoder. `context` is the most
-    /// tokens that the caller wants to read. Fails if a field is missing, out of range or not supported.
+    /// Reads the shape from `map`, the content of `file`, whose `model_type` is that of an encoder. `context` is the
+    /// most tokens that the caller wants to read. Fails if a field is missing, out of range or not supported.
     pub(crate) fn read(
         file: &Path,
         map: &Map<String, Value>,
@@ -86,7 +86,7 @@ impl EncoderConfig {
         let kind = fields.text("model_type")?.unwrap_or_default();
         if fields.get("quantization_config").is_some() {
             return Err(fields.error(
-                "`quantization_config`: quantised safetensors are not supported; use the weights that it was made from",
+                "`quantization_config`: quantised safetensors are not supported; use the model's weights without quantisation",
             ));
         }
         let width = fields.size("hidden_size", MAX_WIDTH)?;
@@ -120,7 +120,8 @@ impl EncoderConfig {
     }
 }
 
-/// Reads what differs among BERT and its descendants. `rows` is the number of rows of the table of positions.
+/// Reads the parts of the shape in which BERT and its descendants differ. `kind` is the `model_type`, and `rows` the
+/// number of rows of the table of positions.
 fn bert(fields: Fields<'_>, kind: &str, rows: usize) -> Result<BertShape, LoadError> {
     let positions = fields.text("position_embedding_type")?.unwrap_or("absolute");
     if positions != "absolute" || fields.flag("is_decoder", false)? {
@@ -146,11 +147,13 @@ fn bert(fields: Fields<'_>, kind: &str, rows: usize) -> Result<BertShape, LoadEr
     })
 }
 
-/// Reads what ModernBERT has and BERT has not.
+/// Reads the parts of the shape that only ModernBERT has. In some of its `layers` layers, a token attends to all others
+/// (global attention); in the others, only to those within a distance (local attention).
 fn modern(fields: Fields<'_>, layers: usize) -> Result<ModernShape, LoadError> {
+    // `local_attention` counts the tokens on both sides. Every `every`-th layer, beginning with the first, is global.
     let reach = fields.optional_size("local_attention", MAX_CONTEXT)?.unwrap_or(128) / 2;
     let every = fields.optional_size("global_attn_every_n_layers", MAX_LAYERS)?.unwrap_or(3);
-    // Later files state the kind of each layer, and the positions of each kind.
+    // Files of newer versions of transformers state the kind of each layer, and the rotary positions of each kind.
     let kinds = fields.get("layer_types").and_then(Value::as_array);
     let rope = fields.object("rope_parameters")?;
     let base = |kind: &str, field: &str, default: f64| {
@@ -178,7 +181,7 @@ fn modern(fields: Fields<'_>, layers: usize) -> Result<ModernShape, LoadError> {
     let pooling = fields.text("classifier_pooling")?.unwrap_or("cls");
     if !matches!(pooling, "cls" | "mean") {
         return Err(
-            fields.error(format_args!("`classifier_pooling` is `{pooling}`; supported are cls and mean"))
+            fields.error(format_args!("`classifier_pooling` is `{pooling}`; use a model with cls or mean"))
         );
     }
     Ok(ModernShape {

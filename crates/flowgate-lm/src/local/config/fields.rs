@@ -1,5 +1,5 @@
-//! Reads single fields of a configuration. The error names the field that is missing, out of range or of another type.
-//! `hugging_face.rs`, `gguf.rs` and `rotary.rs` use this module.
+//! Defines [`Fields`], which reads single fields of a model's configuration. Errors name the field that is missing, out
+//! of range or of another type. The other files of this folder use this module.
 
 use std::path::Path;
 
@@ -45,8 +45,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the whole number in the field `key`, which may be 0; `None` if the field is missing or null. Fails for any
-    /// other value.
+    /// Returns the whole number in the field `key`, which may be 0; `None` if the field is missing or null. Fails for
+    /// any other value.
     pub(super) fn optional_number(&self, key: &str) -> Result<Option<usize>, LoadError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().and_then(|number| usize::try_from(number).ok()) {

@@ -1,5 +1,5 @@
-//! Reads the shape of a decoder from the metadata of a GGUF file, llama.cpp's format with metadata, vocabulary and
-//! weights in one file. [`LocalModel`](super::super::LocalModel) uses this module for paths that end in `.gguf`.
+//! Reads the shape of a decoder from the metadata of a GGUF file. GGUF is llama.cpp's format, with metadata, vocabulary
+//! and weights in one file. [`LocalModel`](super::super::LocalModel) uses this module for paths that end in `.gguf`.
 
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ use super::{
     Positions, RotaryConfig, RotaryScaling,
 };
 
-/// Reads the shape of the decoder. `context` is the most tokens that the caller wants to read; without it, the length
-/// of text that the model was trained for applies. Fails if a field is missing, out of range or not supported.
+/// Reads the shape of the decoder. `context` is the most tokens that the caller wants to read; `None` selects the
+/// length of text that the model was trained for. Fails if a field is missing, out of range or not supported.
 ///
-/// A file may store divisors of the rotary frequencies as a tensor. They are not part of the shape: `decoder/rotary.rs`
-/// reads them with the weights.
+/// A file may store divisors of the rotary frequencies as a tensor. These are not part of the shape:
+/// `decoder/rotary.rs` reads them with the weights.
 pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderConfig, LoadError> {
     let fields = Fields { file: file.path(), map: &file.metadata };
     let kind = fields.text("general.architecture")?.unwrap_or_default();
@@ -25,7 +25,7 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
         "phi3" => Architecture::Phi3,
         _ => {
             return Err(fields.error(format_args!(
-                "`general.architecture` is `{kind}`; supported in GGUF files are llama, qwen3 and phi3"
+                "`general.architecture` is `{kind}`, which is not supported in GGUF files; use a model with llama, qwen3 or phi3"
             )));
         }
     };
@@ -55,13 +55,13 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
     // A model that was stretched to longer texts also states the length of its training, which is the default.
     let longest = size("context_length", MAX_CONTEXT)?;
     let original = optional("rope.scaling.original_context_length", MAX_CONTEXT)?;
-    // The divisors of `longrope` are tensors.
+    // The scaling `longrope` is stored as tensors of divisors, which are not read here.
     let scaling = match fields.text(&key("rope.scaling.type"))? {
         None | Some("none" | "longrope") => RotaryScaling::None,
         Some("linear") => RotaryScaling::Linear(fields.number(&key("rope.scaling.factor"), 1.0)?),
         Some(other) => {
             return Err(fields.error(format_args!(
-                "`{kind}.rope.scaling.type` is `{other}`; supported are none, linear and longrope"
+                "`{kind}.rope.scaling.type` is `{other}`, which is not supported; use a model with none, linear or longrope"
             )));
         }
     };
@@ -110,7 +110,7 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
         query_key_norm: architecture == Architecture::Qwen3,
         is_fused: architecture == Architecture::Phi3,
         is_tied,
-        // The other two architectures attend to all earlier tokens here.
+        // Only Phi-3 has a window. In the other two architectures, a token attends to all earlier ones.
         window: optional("attention.sliding_window", MAX_CONTEXT)?
             .filter(|_| architecture == Architecture::Phi3),
         embedding_scale: 1.0,
@@ -119,7 +119,7 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
 }
 
 /// Returns the factor by which rotated vectors are multiplied (`magnitude` of `RotaryScaling::Factors`), as the
-/// metadata state it; 1 if they state no positive number.
+/// metadata state it; 1 if the metadata state no positive, finite number.
 pub(crate) fn magnitude(file: &GgufFile) -> f64 {
     let value = file.metadata.get("phi3.rope.scaling.attn_factor").and_then(Value::as_f64);
     value.filter(|magnitude| magnitude.is_finite() && *magnitude > 0.0).unwrap_or(1.0)

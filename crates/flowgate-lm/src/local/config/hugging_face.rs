@@ -13,8 +13,8 @@ use super::{
 };
 
 /// Reads the shape of a decoder from `map`, the content of `file`. `context` is the most tokens that the caller wants
-/// to read. Without it, the length of text that the model was trained for applies. Fails if a field is missing, out of
-/// range or not supported.
+/// to read; `None` selects the length of text that the model was trained for. Fails if a field is missing, out of range
+/// or not supported.
 pub(crate) fn read(
     file: &Path,
     map: &Map<String, Value>,
@@ -30,13 +30,13 @@ pub(crate) fn read(
         "flowgate" => Architecture::Flowgate,
         _ => {
             return Err(fields.error(format_args!(
-                "`model_type` is `{kind}`; supported are llama, qwen3, phi3, opt and flowgate, and to classify texts also bert, roberta, xlm-roberta and modernbert"
+                "`model_type` is `{kind}`, which is not supported; use a model of the type llama, qwen3, phi3, opt or flowgate, or to classify texts bert, roberta, xlm-roberta or modernbert"
             )));
         }
     };
     if fields.get("quantization_config").is_some() {
         return Err(fields.error(
-            "`quantization_config`: quantised safetensors are not supported; use the weights that it was made from, or a GGUF file",
+            "`quantization_config`: quantised safetensors are not supported; use the model's weights without quantisation, or a GGUF file",
         ));
     }
     let config = if architecture == Architecture::Opt {
@@ -54,8 +54,8 @@ pub(crate) fn read(
     Ok(config)
 }
 
-/// Reads the shape of a model with rotary positions: of any family except OPT. `context` is the most tokens that the
-/// caller wants to read.
+/// Reads the shape of a model with rotary positions, which all families except OPT have. `context` is the most tokens
+/// that the caller wants to read.
 fn read_rotary(
     fields: Fields<'_>,
     architecture: Architecture,
@@ -78,8 +78,9 @@ fn read_rotary(
     let mut context = context.unwrap_or_else(|| original.unwrap_or(longest)).min(longest);
     // Also lowers `context` if the rotation is chosen by the length of the text (`longrope`).
     let positions = Positions::Rotary(RotaryConfig::read(fields, head_width, &mut context)?);
-    // A sliding window limits how many earlier tokens a token attends to. The files of Qwen3 state its size even where
-    // it is not used. Where it is used, only some layers have it, and this decoder has one window for all.
+    // A sliding window limits how many earlier tokens a token attends to. The files of Qwen3 state its size even for
+    // models that do not use it. A Qwen3 model that uses the window has it in some layers only; this decoder does not
+    // support that, since it has one window for all layers.
     let slides = architecture != Architecture::Qwen3 || fields.flag("use_sliding_window", false)?;
     let window = fields.optional_size("sliding_window", MAX_CONTEXT)?.filter(|_| slides);
     if window.is_some() && architecture == Architecture::Qwen3 {
@@ -128,9 +129,8 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
         )));
     }
     if !fields.flag("layer_norm_elementwise_affine", true)? {
-        return Err(
-            fields.error("`layer_norm_elementwise_affine` must be true; other models are not supported")
-        );
+        return Err(fields
+            .error("`layer_norm_elementwise_affine` must be true; use a model with learned normalisations"));
     }
     let norm_first = fields.flag("do_layer_norm_before", true)?;
     let has_bias = fields.flag("enable_bias", true)?;
@@ -148,7 +148,7 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
         inner_width: fields.size("ffn_dim", MAX_WIDTH)?,
         context: context.unwrap_or(longest).min(longest),
         norm: NormKind::Layer,
-        // The files of OPT do not state it; this is the default of PyTorch.
+        // The files of OPT do not state this constant; the value is the default of PyTorch.
         epsilon: 1e-5,
         norm_first,
         // Layers that normalise their results need no normalisation after the last one.
@@ -168,8 +168,8 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
     })
 }
 
-/// Returns the activation (the nonlinear function of the feed-forward part) with this name in a `config.json`. Fails
-/// for an unknown one.
+/// Returns the activation (the nonlinear function of the feed-forward part) that has the name `name` in a
+/// `config.json`. Fails if the name is unknown.
 pub(super) fn activation(fields: Fields<'_>, name: &str) -> Result<Activation, LoadError> {
     match name {
         "silu" | "swish" => Ok(Activation::Silu),
@@ -177,7 +177,7 @@ pub(super) fn activation(fields: Fields<'_>, name: &str) -> Result<Activation, L
         "gelu_new" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
         "relu" => Ok(Activation::Relu),
         _ => Err(fields.error(format_args!(
-            "the activation `{name}` is not supported; supported are silu, gelu, gelu_new and relu"
+            "the activation `{name}` is not supported; use a model with silu, gelu, gelu_new or relu"
         ))),
     }
 }

@@ -1,7 +1,7 @@
-//! Defines rotary positions and the ways to stretch them over longer texts, and reads both from a `config.json`. A
-//! model with rotary positions turns the vectors of each token by angles that grow with its position, so that attention
-//! depends on the distance of two tokens. `hugging_face.rs` uses this module, and `decoder/rotary.rs` turns the
-//! vectors.
+//! Defines rotary positions ([`RotaryConfig`]) and the ways to stretch them over longer texts ([`RotaryScaling`]), and
+//! reads both from a `config.json`. A model with rotary positions turns the vectors of each token by angles that grow
+//! with the token's position, so that attention depends on the distance between two tokens. `hugging_face.rs` calls
+//! this module to read the configuration, and `decoder/rotary.rs` turns the vectors.
 
 use std::f64::consts::PI;
 
@@ -47,8 +47,9 @@ pub(crate) enum RotaryScaling {
 }
 
 impl RotaryConfig {
-    /// Returns the angles, in radians, by which the pairs of entries turn from one token to the next: `width / 2` of
-    /// them. Scaling makes the angles smaller, so that longer texts stay in the range of angles of the training.
+    /// Returns for each pair of entries the angle, in radians, by which the pair turns from one token to the next:
+    /// `width / 2` angles. Scaling makes the angles smaller, so that those of longer texts stay in the range that
+    /// occurred in the training.
     #[expect(clippy::cast_precision_loss, reason = "widths are small")]
     pub(crate) fn frequencies(&self) -> Vec<f64> {
         let frequency = |pair: usize| self.base.powf(-((2 * pair) as f64) / self.width as f64);
@@ -81,8 +82,8 @@ impl RotaryConfig {
     }
 
     /// Reads the rotation of the vectors of a head, which have `head_width` entries. `context` is how many tokens the
-    /// caller wants to read; [`RotaryScaling::read`] can lower it. Fails if the number of rotated entries is odd or out
-    /// of range, a field has another type, or the scaling is not supported.
+    /// caller wants to read; [`RotaryScaling::read`] can lower this number. Fails if the number of rotated entries is
+    /// odd or out of range, a field has another type, or the scaling is not supported.
     pub(super) fn read(
         fields: Fields<'_>,
         head_width: usize,
@@ -108,7 +109,7 @@ impl RotaryConfig {
         let width = (head_width as f64 * share) as usize;
         if share > 1.0 || width < 2 || !width.is_multiple_of(2) {
             return Err(fields.error(format_args!(
-                "rotary positions must cover an even number of the {head_width} dimensions of a head, at least 2 and at most all, not {width}: check `partial_rotary_factor`"
+                "rotary positions cover {width} of the {head_width} dimensions of a head, but must cover an even number, at least 2 and at most all; check `partial_rotary_factor` and `head_dim`"
             )));
         }
         let scaling = match scaling {
@@ -122,8 +123,8 @@ impl RotaryConfig {
 
 impl RotaryScaling {
     /// Reads the object `scaling` of the configuration `fields`, for a rotation of `width` entries. `context` is how
-    /// many tokens the caller wants to read. If the factors depend on the length of the text, it is lowered to the
-    /// model's limit. Fails if a field is missing or out of range, or the type of the scaling is not supported.
+    /// many tokens the caller wants to read. If the factors depend on the length of the text, `context` is lowered to
+    /// the model's limit. Fails if a field is missing or out of range, or the type of the scaling is not supported.
     fn read(
         scaling: Fields<'_>,
         fields: Fields<'_>,
@@ -154,8 +155,8 @@ impl RotaryScaling {
                     None => fields.size(key, MAX_CONTEXT)?,
                 };
                 let longest = fields.size("max_position_embeddings", MAX_CONTEXT)?;
-                // Such a model has different factors for long and for short texts. Here they are chosen once, by the
-                // context and not by the length of each text, so that texts can share caches.
+                // Such a model has different factors for long and for short texts. This decoder chooses the factors
+                // once, by the context and not by the length of each text, so that texts can share caches.
                 let is_long = *context > original;
                 *context = (*context).min(longest);
                 let list = if is_long { "long_factor" } else { "short_factor" };
@@ -170,7 +171,7 @@ impl RotaryScaling {
                 Ok(Self::Factors { divisors: scaling.numbers(list, width / 2)?, magnitude })
             }
             _ => Err(fields.error(format_args!(
-                "`rope_scaling` of type `{kind}` is not supported; supported are default, linear, llama3 and longrope"
+                "`rope_scaling` of type `{kind}` is not supported; use a model with default, linear, llama3 or longrope"
             ))),
         }
     }

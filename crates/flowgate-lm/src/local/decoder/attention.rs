@@ -19,7 +19,7 @@ use super::rotary::Angles;
 pub(super) struct SelfAttention {
     /// The projections to queries, keys and values.
     projections: Projections,
-    /// The projection of what was read to the width of the layer.
+    /// The projection of the attended values to the width of the layer.
     output: Linear,
     /// The normalisations of each head's queries and keys, if the model has them.
     query_norm: Option<Norm>,
@@ -71,7 +71,8 @@ impl SelfAttention {
                 part(LayerRole::Value, LayerRole::ValueBias, keys)?,
             ])
         };
-        // Only RMS norms occur here. They have no bias, so the role that is passed for it is not read.
+        // Queries and keys have RMS norms only. These have no bias, so the role that is passed for the bias is not
+        // read.
         let norm = |name| {
             let load = || Norm::load(weights, config, role(name), role(name), config.head_width);
             config.query_key_norm.then(load).transpose()
@@ -102,7 +103,7 @@ impl SelfAttention {
     /// layer adds to its input, and the cache of this layer with these tokens. Takes the earlier cache out of `run`.
     pub(super) fn forward(&self, x: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<(Tensor, LayerCache)> {
         let kernels = run.probe.kernels;
-        // `run` is of this layer alone, and nothing else reads the cache.
+        // `run` belongs to this layer alone, and nothing else reads its cache.
         let before = run.before.take();
         let (x, inputs) = self.convolve(x, before.as_ref(), run.probe.blocked)?;
         let (batch, time, _) = x.dims3()?;
@@ -117,7 +118,7 @@ impl SelfAttention {
         let divide = |tensor: &Tensor, heads: usize| {
             tensor.reshape((batch, time, heads, self.head_width))?.transpose(1, 2)
         };
-        // Normalises and rotates the vectors of heads, if the model does.
+        // Normalises the vectors of heads if the model has such norms, and rotates them if it has rotary positions.
         let rotate = |tensor: Tensor, norm: Option<&Norm>| {
             let tensor = match norm {
                 Some(norm) => norm.forward(&tensor, kernels)?,
@@ -148,8 +149,9 @@ impl SelfAttention {
     }
 
     /// Returns the attention, of shape (batch, heads, time, total time): the share with which each new token reads each
-    /// token so far, as the softmax of the scaled and masked scores. A caller that needs gradients lets the probe add a
-    /// tensor of zeros to it: the gradient with respect to the zeros is that with respect to the attention.
+    /// token so far, as the softmax of the scaled and masked scores. For a caller that needs gradients, the probe adds
+    /// a tensor of zeros to the attention: the gradient with respect to these zeros equals that with respect to the
+    /// attention.
     fn weights(&self, queries: &Tensor, keys: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<Tensor> {
         let (batch, _, time, _) = queries.dims4()?;
         let total = keys.dim(2)?;
@@ -174,10 +176,11 @@ impl SelfAttention {
         Ok(attention)
     }
 
-    /// Adds to each input a weighted sum of the inputs of the few tokens before it (`taps` many), as the convolution of
-    /// Flowgate's own models does. `before` is the cache of the earlier tokens. Returns the sums, and all inputs so far
-    /// for the cache, since later tokens need them. The input of a token that is blocked for another counts as 0 there.
-    /// Without a convolution, returns the inputs unchanged, and `None`.
+    /// Applies the convolution of Flowgate's own models: adds to the input of each token a weighted sum of the inputs
+    /// of the few tokens (`taps`) before it. `before` is the cache of the earlier tokens. If a token must not read one
+    /// of the tokens before it, because that one is blocked, the blocked input counts as 0. Returns the sums, and all
+    /// inputs so far for the cache, since later tokens need them. In a model without a convolution, returns the inputs
+    /// unchanged, and `None`.
     fn convolve(
         &self,
         x: &Tensor,
@@ -203,7 +206,7 @@ impl SelfAttention {
                 // The position of the first new token: its index without the padding. Tap 0 reads the token before.
                 let readable = blocked.readable_at((first - taps, time), tap + 1, x.device())?;
                 let readable = readable.broadcast_as(earlier.shape())?.contiguous()?;
-                // Blocked inputs are replaced by 0, not multiplied by it: the product would still have their sign.
+                // Blocked inputs are replaced by 0 and not multiplied by 0: a product would keep their sign (-0).
                 earlier = readable.where_cond(&earlier.contiguous()?, &earlier.zeros_like()?)?;
             }
             sum = (sum + earlier.broadcast_mul(&weights.narrow(0, tap, 1)?)?)?;

@@ -1,6 +1,6 @@
-//! Defines [`BlockedTokens`]: the regions of a text that no token outside may read. The decoder excludes them from
-//! the attention and from the convolution of all other tokens. `generate.rs` determines the regions, from the pieces of
-//! a prompt that `blocking.rs` finds.
+//! Defines [`BlockedTokens`]: regions of a text that no token outside them may read. The decoder excludes their tokens
+//! from the attention and from the convolution of all other tokens. `generate.rs` determines the regions from the
+//! pieces of a prompt that `blocking.rs` finds.
 
 use std::ops::Range;
 

@@ -1,5 +1,6 @@
-//! Defines the cache of a decoder: the keys and values of earlier tokens in each layer, which later tokens read. With
-//! it, a text is evaluated once, and continued many times. `evaluation.rs` keeps the caches of recent prompts.
+//! Defines [`KeyValueCache`], the cache of a decoder: the keys and values of earlier tokens in each layer, which later
+//! tokens read. A text whose cache is kept is evaluated once and continued many times. `evaluation.rs` keeps the caches
+//! of recent prompts.
 
 use candle_core::{Result, Tensor};
 
@@ -34,8 +35,8 @@ impl KeyValueCache {
         self.length
     }
 
-    /// Returns the cache of the first `length` tokens, or of all if there are fewer. It is the same as if only these
-    /// tokens had been evaluated, because their keys and values do not depend on later tokens.
+    /// Returns the cache of the first `length` tokens, or of all tokens if there are fewer. The result is the same as
+    /// if only these tokens had been evaluated, because their keys and values do not depend on later tokens.
     pub(crate) fn truncated(&self, length: usize) -> Result<Self> {
         if length >= self.length {
             return Ok(self.clone());
@@ -54,8 +55,8 @@ impl KeyValueCache {
         Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length })
     }
 
-    /// Returns the cache of a batch whose rows are those of these caches, one after another. All of them must have the same
-    /// number of tokens. A single cache is returned as it is, and no cache gives an empty one.
+    /// Returns the cache of a batch that has the rows of all `caches`, one cache after another. All caches must have
+    /// the same number of tokens. A single cache is returned unchanged. If `caches` is empty, the result has no tokens.
     pub(crate) fn stacked(caches: &[Self]) -> Result<Self> {
         let [first, rest @ ..] = caches else { return Ok(Self::default()) };
         if rest.is_empty() || first.length == 0 {
@@ -76,8 +77,8 @@ impl KeyValueCache {
         Ok(Self { layers, length: first.length })
     }
 
-    /// Returns the cache for some rows of the batch, those with the indices `rows`. A batch continues with it when its
-    /// other rows are finished.
+    /// Returns the cache of the rows of the batch with the indices `rows`. When the other rows of a batch are finished,
+    /// the evaluation continues with this smaller cache.
     pub(crate) fn rows(&self, rows: &Tensor) -> Result<Self> {
         // The rows of the batch are dimension 0 of all three tensors.
         let layer = |layer: &LayerCache| {

@@ -1,6 +1,6 @@
-//! Multiplies vectors with the matrices of the model: one matrix with an optional bias, or several projections of one
-//! input, which some models store as one matrix. Attention, the feed-forward part and the output of the decoder use
-//! this module.
+//! Multiplies vectors with the matrices of the model: with one matrix and an optional bias ([`Linear`]), or with
+//! several matrices that read the same input ([`Projections`]), which some models store as one matrix. Attention, the
+//! feed-forward part and the output of the decoder use this module.
 
 use candle_core::{Module, Result, Tensor};
 
@@ -58,8 +58,8 @@ pub(super) enum Projections {
 }
 
 impl Projections {
-    /// Returns the projections of the vectors in the last dimension of `x`, in order. For projections that are stored
-    /// as one matrix (fused), one product is computed, and its columns are divided among them by their widths.
+    /// Returns the projections of the vectors in the last dimension of `x`, in order. If they are stored as one matrix
+    /// (fused), computes one product, and divides its columns among the projections by their widths.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Vec<Tensor>> {
         match self {
             Self::Separate(parts) => parts.iter().map(|part| part.forward(x)).collect(),

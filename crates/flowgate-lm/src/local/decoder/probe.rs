@@ -1,7 +1,7 @@
-//! Defines [`Probe`], with which a caller of the decoder selects intermediate values (the hidden states of a layer, the
-//! attention matrices) and receives them. Only `inside.rs` and `jacobian.rs` need such values; all other callers
-//! select none. A probe also chooses between fast operations and those that have a gradient, which these and `train.rs`
-//! need, and blocks regions of the text, which `generate.rs` needs.
+//! Defines [`Probe`], the options of one evaluation of the decoder. A caller selects intermediate values (the hidden
+//! states of a layer, the attention matrices) and receives them in the probe, as `inside.rs` and `jacobian.rs` do. The
+//! probe also chooses between fast operations and those that have a gradient ([`Kernels`]), which these two files and
+//! `train.rs` need, and it blocks regions of the text, which `generate.rs` needs.
 
 use candle_core::Tensor;
 
@@ -17,11 +17,12 @@ pub(crate) enum Kernels {
     Differentiable,
 }
 
-/// The intermediate values of an evaluation that the caller selects, and then receives.
+/// The options of one evaluation, and the intermediate values that the caller selects and then receives.
 #[derive(Debug, Default)]
 pub(crate) struct Probe<'a> {
     pub(crate) kernels: Kernels,
-    /// The regions of the text that no token outside reads, if there are any. All evaluations of a text need the same.
+    /// The regions of the text that no token outside them reads, if there are any. All evaluations of parts of the same
+    /// text must have the same regions.
     pub(crate) blocked: Option<&'a BlockedTokens>,
     /// A tensor of zeros for each layer, which is added to the attention of the layer. The gradient with respect to
     /// these zeros equals the gradient with respect to the attention.

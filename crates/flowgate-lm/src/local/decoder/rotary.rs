@@ -34,8 +34,8 @@ pub(super) struct Angles {
 impl RotaryTable {
     /// Computes the frequencies: by how much each pair of entries turns from one token to the next. A GGUF file may
     /// have divisors of the frequencies as tensors, either for all texts, or separately for short and long contexts.
-    /// They take precedence over the scaling of the configuration. A context is long if it exceeds the length of text
-    /// of the training (`original`). Fails if a tensor has another shape.
+    /// The divisors take precedence over the scaling of the configuration. A context is long if it exceeds the length
+    /// of text that the model was trained for (`original`). Fails if a tensor does not have one entry for each pair.
     pub(super) fn load(
         rotary: &RotaryConfig,
         weights: &Weights,
@@ -68,8 +68,8 @@ impl RotaryTable {
         })
     }
 
-    /// Returns the sines and cosines of the angles of `time` positions from `start` on. They are multiplied by the
-    /// factor of the rotated vectors (`magnitude`), so that the rotation also multiplies the vectors by it.
+    /// Returns the sines and cosines of the angles of `time` positions from `start` on. They are multiplied by
+    /// `magnitude`, so that the rotation multiplies the vectors by this factor as well.
     pub(super) fn angles(&self, start: usize, time: usize, device: &Device) -> Result<Angles> {
         #[expect(clippy::cast_precision_loss, reason = "a position is far below 2^52")]
         let angles = (start..start + time)
@@ -102,9 +102,9 @@ impl Angles {
         Tensor::cat(&[&rotated, &unrotated], D::Minus1)
     }
 
-    /// Rotates vectors in all their entries. Files of models differ in which two entries form a pair: adjacent ones
-    /// (interleaved), or ones that are half a width apart. `kernels` selects the implementation: fused ones are faster,
-    /// but have no gradient.
+    /// Rotates vectors in all their entries. Models differ in which two entries form a pair: adjacent entries
+    /// (interleaved), or entries that are half a width apart. `kernels` selects the implementation: the fused one is
+    /// faster, but has no gradient.
     fn rotate_all(&self, x: &Tensor, kernels: Kernels) -> Result<Tensor> {
         let rotate = match (kernels, self.is_interleaved) {
             (Kernels::Fused, false) => rotary_emb::rope,

@@ -7,10 +7,10 @@ use minijinja_contrib::pycompat;
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 
-/// Adds what templates use of Python to the environment of a template: the function `raise_exception`, the filter
-/// `tojson`, the methods of Python's types, and Python's form of `True`, `False` and `None`. The function
-/// `strftime_now` (the current date) is not defined, so that a prompt does not depend on the date: templates that use
-/// it have a fixed date for this case.
+/// Adds the parts of Python that templates use to the environment of a template: the function `raise_exception`, the
+/// filter `tojson`, the methods of Python's types, and Python's form of `True`, `False` and `None`. The function
+/// `strftime_now` (the current date) is not defined, so that a prompt does not depend on the date. Templates use a
+/// fixed date if this function is missing.
 pub(super) fn add_to(environment: &mut Environment<'_>) {
     environment.set_unknown_method_callback(pycompat::unknown_method_callback);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
@@ -33,7 +33,8 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
 #[expect(clippy::needless_pass_by_value, reason = "the engine passes options by value")]
 fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    // Templates also pass these options. They are read, so that `assert_all_used` accepts them, and have no effect.
+    // Templates also pass these two options, which have no effect here. They are read only so that `assert_all_used`
+    // accepts them.
     let _: (Option<bool>, Option<bool>) = (options.get("ensure_ascii")?, options.get("sort_keys")?);
     options.assert_all_used()?;
     let mut out = Vec::new();
@@ -82,9 +83,9 @@ impl Formatter for PythonFormatter {
     }
 }
 
-/// Removes the tags with the name `name` from the template `source`, such as `{% generation %}`. As in Jinja, a dash in
-/// a tag, as in `{%- generation %}`, also removes the white space on its side of the tag. The text between two tags
-/// stays.
+/// Removes the tags with the name `name`, such as `{% generation %}`, from the template `source`. As in Jinja, a dash
+/// in a tag, as in `{%- generation %}`, also removes the white space on this side of the tag. The text between two tags
+/// remains.
 pub(super) fn without_tag(source: &str, name: &str) -> String {
     let mut output = String::with_capacity(source.len());
     let mut rest = source;

@@ -1,5 +1,5 @@
-//! Tests of blocked texts: what is blocked changes no bit of what the model computes elsewhere, and what is not
-//! blocked does.
+//! Tests of blocked texts: a blocked text changes no bit of what the model computes for other texts, but a text that is
+//! not blocked does.
 
 use candle_core::Tensor;
 
@@ -9,7 +9,7 @@ use crate::local::LocalModel;
 use crate::local::decoder::{BlockedTokens, Probe, token_row};
 use crate::{BlockedText, BlockingModel, Error, block_on, ignore_deltas};
 
-/// Two texts with as many tokens, one per byte; longer than a piece of an evaluation.
+/// Two texts with equally many tokens, one per byte. They are longer than a piece of an evaluation.
 fn contents() -> [String; 2] {
     ["QX".repeat(90), "ZJ".repeat(90)]
 }
@@ -18,7 +18,7 @@ fn contents() -> [String; 2] {
 fn chat(content: &str) -> (Request, BlockedText) {
     let text = format!("before {content} after");
     let mut request = Request {
-        // Sampling shows small differences, which the most probable token often hides.
+        // Sampling shows small differences that choosing the most probable token would often hide.
         sampling: Sampling {
             max_tokens: Some(12),
             temperature: Some(3.0),
@@ -58,7 +58,7 @@ fn a_blocked_text_changes_no_bit_of_a_logit() {
     for (name, config) in tiny::configurations() {
         let model = tiny::model(&config);
         assert_eq!(logits(&model, &one, true), logits(&model, &other, true), "{name}");
-        // Not in the configuration whose window ends before the text.
+        // In one configuration the window does not reach the text, so there is no difference.
         if config.get("sliding_window").is_none() {
             let (one, other) = (logits(&model, &one, false), logits(&model, &other, false));
             assert!(one.iter().zip(&other).all(|(one, other)| one != other), "{name}");
@@ -68,7 +68,7 @@ fn a_blocked_text_changes_no_bit_of_a_logit() {
     }
 }
 
-/// Regions read neither each other nor are they read, and each reads what is not blocked.
+/// Each region reads the text that is not blocked, but no other region, and nothing outside a region reads it.
 #[test]
 fn regions_do_not_read_each_other() {
     for (name, config) in tiny::configurations() {
@@ -94,10 +94,10 @@ fn regions_do_not_read_each_other() {
                 .collect();
             assert_eq!(found, changed, "{name}");
         };
-        // A change in a region is seen from there to its end only.
+        // A change in a region affects only the rest of this region.
         check(&[1, 2, 31, 40, 50, 3, 60, 70, 80, 4, 5], &[2, 3, 4]);
         check(&[1, 2, 30, 40, 50, 3, 60, 71, 80, 4, 5], &[7, 8]);
-        // What is not blocked is seen by regions and others.
+        // A change in text that is not blocked affects the regions and the rest of the text.
         check(&[1, 2, 30, 40, 50, 9, 60, 70, 80, 4, 5], &[5, 6, 7, 8, 9, 10]);
     }
 }
@@ -111,7 +111,7 @@ fn a_message_does_not_depend_on_a_blocked_text() {
         block_on(model.complete_blocking(&request, &blocked, &mut ignore_deltas))
     };
     let [one, other] = contents();
-    // The prompt that is not blocked is not reused, and the blocked one does not become a recent prompt.
+    // The recent prompt without blocking is not reused, and the prompt with blocking does not become a recent prompt.
     let open = complete(&one, false).unwrap();
     let blocked = complete(&one, true).unwrap();
     assert_eq!(complete(&other, true).unwrap(), blocked);

@@ -1,4 +1,5 @@
-//! Tests of chats: generation is reproducible, a prompt is reused exactly, and text is passed on while it is generated.
+//! Tests of chats: generation is reproducible, a prompt that is reused changes no bit, and text is passed on while it
+//! is generated.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -98,16 +99,13 @@ fn limits_and_refusals() {
     forced.choice = ToolChoice::Any;
     assert_eq!(
         error(&forced),
-        "the model does not provide a required tool call; let the model decide whether it calls a tool"
+        "the model cannot answer this request: a local model cannot be forced to call a tool; let the model decide whether it calls a tool"
     );
     let folder = tiny::folder(&tiny::configuration("llama"));
     std::fs::remove_file(folder.path().join("chat_template.jinja")).unwrap();
     let plain = LocalModel::load(folder.path(), &Default::default()).unwrap();
     let error = complete(&plain, &request("hello", limited(3))).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "the model does not provide answers to chats, since it has no chat template; use a model for chats"
-    );
+    assert_eq!(error, "the model cannot answer this request: it has no chat template; use a model for chats");
 }
 
 #[test]

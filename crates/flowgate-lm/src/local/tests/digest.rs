@@ -55,7 +55,7 @@ fn every_file_of_a_model_counts_and_its_folder_does_not() {
     assert_eq!(found.len(), count, "each change gives another digest");
 }
 
-/// The weights of several shards, of which the index names each.
+/// The digest contains all shards of the weights that the index names.
 #[test]
 fn every_shard_counts() {
     let (_, config) = tiny::configurations().remove(0);
@@ -81,7 +81,7 @@ fn every_shard_counts() {
     assert_ne!(digest(folder.path()), of_both);
 }
 
-/// The tokenizer next to a GGUF file counts, since it takes precedence.
+/// The digest contains the tokenizer next to a GGUF file, since it takes precedence over the one in the file.
 #[test]
 fn a_gguf_file_counts_with_the_tokenizer_beside_it() {
     let folder = TempFolder::new();
@@ -116,7 +116,7 @@ fn what_is_no_model_is_an_error() {
     assert!(problem(&missing).contains("no-such.gguf`: the file cannot be read"), "{}", problem(&missing));
 }
 
-/// The card of the model that ships names the weights that are in the program, and their number.
+/// The card of the bundled model states the beginning of the digest of its weights, and the number of their values.
 #[test]
 fn the_card_is_of_the_weights_that_ship() {
     let card = include_str!("../../../models/small/README.md");

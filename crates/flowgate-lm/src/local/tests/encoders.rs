@@ -1,7 +1,7 @@
 //! Tests of encoders that classify texts: parity with transformers, folders, and files that are damaged.
 //!
-//! `compat/lm/run golden` writes the files of expected scores. They contain no weights: both sides compute these with the
-//! formula of `tiny.rs`.
+//! `compat/lm/run golden` writes the files of expected scores. They contain no weights: both sides compute these with
+//! the formula of `tiny.rs`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -71,8 +71,8 @@ fn every_encoder_is_as_transformers_computes_it() {
     }
 }
 
-/// Queries are evaluated in pieces: a text that is longer than a piece has the same scores as with all queries at once,
-/// which a text with the same tokens in another order has not.
+/// Queries are evaluated in pieces. A text that is longer than a piece has the same scores as if all queries were
+/// evaluated at once. A text with the same tokens in another order has other scores.
 #[test]
 fn long_texts_are_evaluated_in_pieces() {
     for name in ["bert", "modernbert"] {
@@ -130,7 +130,7 @@ fn a_folder_with_an_encoder_classifies_texts() {
         let folder = folder(&reference);
         let classifier = LocalTextClassifier::load(folder.path(), &LocalSettings::default()).unwrap();
         assert_eq!(classifier.labels(), ["benign", "injection", "other"]);
-        // Both tokens that the tokenizer adds are read, also the last one.
+        // The model reads both tokens that the tokenizer adds, also the last one.
         let scores = encoder(&reference).scores(&[0, 3, 4, 5, 1]).unwrap();
         let exponentials: Vec<f64> = scores.iter().map(|score| f64::from(*score).exp()).collect();
         let sum: f64 = exponentials.iter().sum();
@@ -206,7 +206,7 @@ fn damaged_encoders_are_refused() {
         "modernbert",
         "classifier_pooling",
         json!("max"),
-        "`classifier_pooling` is `max`; supported are cls and mean",
+        "`classifier_pooling` is `max`; use a model with cls or mean",
     );
     let scaled = json!({"full_attention": {"rope_type": "yarn", "rope_theta": 10.0}});
     check("modernbert", "rope_parameters", scaled, "the positions `yarn` are not supported for ModernBERT");
@@ -218,7 +218,7 @@ fn damaged_encoders_are_refused() {
     );
 }
 
-/// Files of earlier versions of transformers have other fields for the layers of ModernBERT, with the same meaning.
+/// Files from earlier versions of transformers describe the layers of ModernBERT with other fields of the same meaning.
 #[test]
 fn earlier_files_of_modernbert_mean_the_same() {
     let mut reference = reference("modernbert");

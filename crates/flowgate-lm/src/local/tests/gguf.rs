@@ -11,7 +11,7 @@ use super::tiny;
 use crate::local::{LocalModel, LocalSettings};
 use crate::{AttentionModel, AttentionRequest, HiddenStateModel, ScoringModel, block_on};
 
-/// Swaps the halves of each head of Llama's queries and keys for pairs, as llama.cpp's converter does it.
+/// Reorders the rows of each head of Llama's queries and keys from halves to pairs, as llama.cpp's converter does.
 fn interleaved(tensor: &Tensor, heads: usize) -> Tensor {
     let (rows, columns) = tensor.dims2().unwrap();
     let halves = tensor.reshape((heads, 2, rows / heads / 2, columns)).unwrap();
@@ -168,7 +168,7 @@ fn gradients_need_whole_weights() {
     let error = model.attention(&AttentionRequest::default()).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the model does not provide gradients of quantised weights; load the model from safetensors"
+        "the model cannot answer this request: quantised weights have no gradients; load the model from safetensors"
     );
 }
 

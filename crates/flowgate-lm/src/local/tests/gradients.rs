@@ -22,7 +22,7 @@ fn changed_loss(
     let tokens = [PROMPT, CONTINUATION].concat();
     let (inputs, targets) = (&tokens[..tokens.len() - 1], &tokens[PROMPT.len()..]);
     let heads = model.decoder.config().heads;
-    // The whole text at once, and all rows of attention: the oracle has no cache.
+    // The oracle has no cache, so it reads the whole text at once and returns all rows of attention.
     let size = inputs.len();
     let added: Vec<Tensor> = (0..model.decoder.config().layers)
         .map(|at| {
@@ -82,7 +82,7 @@ fn gradients_are_the_slopes_of_the_loss() {
                 let above = changed_loss(&model, place, STEP, loss);
                 let below = changed_loss(&model, place, -STEP, loss);
                 let here = changed_loss(&model, place, 0.0, loss);
-                // Both differ at a kink of an activation, and the gradient is between them.
+                // At a kink of an activation the differences of the two sides differ, and the gradient is between them.
                 let slopes = [(above - here) / STEP, (here - below) / STEP];
                 let index = ((layer * 4 + head) * 3 + row) * columns + column;
                 let found = f64::from(gradients[index]);
@@ -129,14 +129,15 @@ fn rows_belong_to_the_texts() {
     assert_eq!(texts("the cat", attention.prompt_tokens()), ["", "the", " ", "c", "a", "t"]);
     assert_eq!(texts(" ate the", attention.continuation_tokens()), [" a", "t", "e", " ", "the"]);
     assert_eq!((attention.rows(), attention.columns()), (5, 10));
-    // A step sees nothing that comes after it.
+    // A step does not depend on the steps after it.
     let saliency = attention.saliency();
     for (row, saliency) in saliency.iter().enumerate() {
         assert!(saliency.iter().skip(6 + row).all(|value| *value == 0.0));
         assert!(saliency.iter().take(6).sum::<f32>() > 0.0);
     }
     let error = |prompt: &str, continuation: &str| ask(None, prompt, continuation).unwrap_err().to_string();
-    let empty = "the model does not provide attention without a prompt or without a continuation; give both";
+    let empty =
+        "the model cannot answer this request: the prompt or the continuation has no tokens; give both";
     assert_eq!(error("a", ""), empty);
     let long = "the text has 601 tokens, and the model reads at most 512; shorten it";
     assert_eq!(error("a", &"b".repeat(599)), long);

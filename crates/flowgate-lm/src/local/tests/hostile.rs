@@ -1,5 +1,5 @@
-//! Tests of files that are cut off, malformed or contradict each other: each is an error that names the file and the
-//! place.
+//! Tests that files which are cut off, malformed or contradict each other cause an error that names the file and the
+//! place in it.
 
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Tensor};
@@ -33,7 +33,7 @@ fn configurations_that_do_not_fit() {
     };
     check(
         json!({"model_type": "gpt2"}),
-        "`model_type` is `gpt2`; supported are llama, qwen3, phi3, opt and flowgate",
+        "`model_type` is `gpt2`, which is not supported; use a model of the type llama, qwen3, phi3, opt or flowgate",
     );
     check(
         json!({"hidden_size": 1_000_000_000_000_u64}),
@@ -61,7 +61,7 @@ fn configurations_that_do_not_fit() {
     );
     check(
         json!({"head_dim": 7}),
-        "rotary positions must cover an even number of the 7 dimensions of a head, at least 2 and at most all, not 7: check `partial_rotary_factor`",
+        "rotary positions cover 7 of the 7 dimensions of a head, but must cover an even number, at least 2 and at most all; check `partial_rotary_factor` and `head_dim`",
     );
     check(
         json!({"rope_theta": "1"}),
@@ -69,7 +69,7 @@ fn configurations_that_do_not_fit() {
     );
     check(
         json!({"rope_scaling": {"rope_type": "yarn"}}),
-        "`rope_scaling` of type `yarn` is not supported; supported are default, linear, llama3 and longrope",
+        "`rope_scaling` of type `yarn` is not supported; use a model with default, linear, llama3 or longrope",
     );
     check(
         json!({"rope_scaling": {"type": "longrope", "short_factor": [1.0], "original_max_position_embeddings": 512}}),
@@ -77,11 +77,11 @@ fn configurations_that_do_not_fit() {
     );
     check(
         json!({"hidden_act": "mish"}),
-        "the activation `mish` is not supported; supported are silu, gelu, gelu_new and relu",
+        "the activation `mish` is not supported; use a model with silu, gelu, gelu_new or relu",
     );
     check(
         json!({"quantization_config": {}}),
-        "`quantization_config`: quantised safetensors are not supported; use the weights that it was made from, or a GGUF file",
+        "`quantization_config`: quantised safetensors are not supported; use the model's weights without quantisation, or a GGUF file",
     );
 }
 
@@ -110,7 +110,7 @@ fn sizes_of_the_configuration_are_those_of_the_tensors() {
     );
 }
 
-/// The bytes of a safetensors file with a header of its own.
+/// Returns the bytes of a safetensors file with this header.
 fn safetensors(header: &str, content: usize) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.bytes());
@@ -162,7 +162,7 @@ fn weights_that_are_damaged() {
     );
     weights(
         one(r#"{"dtype": "F4", "shape": [2], "data_offsets": [0, 8]}"#),
-        "tensor `t` has the type `F4`; supported are F64, F32, F16 and BF16",
+        "tensor `t` has the type `F4`, which is not supported; use weights in F64, F32, F16 or BF16",
     );
 }
 
@@ -186,15 +186,15 @@ fn files_that_are_missing_or_malformed() {
     );
     check(
         &write("tokenizer.json", "{}}"),
-        "`M/tokenizer.json`: the file is not valid JSON; download it again: trailing characters at line 1 column 3",
+        "`M/tokenizer.json`: the file is not valid JSON: trailing characters at line 1 column 3; download it again",
     );
     check(
         &write("tokenizer.json", "{}"),
-        "`M/tokenizer.json`: the tokenizer cannot be loaded; use the complete `tokenizer.json` of a supported model: Model missing.",
+        "`M/tokenizer.json`: the tokenizer cannot be loaded: Model missing.; use the complete `tokenizer.json` of a supported model",
     );
     check(
         &write("chat_template.jinja", "{% for %}"),
-        "`M/chat_template.jinja`: the chat template is malformed; use the template of the original model: syntax error: unexpected end of block, expected in (in <string>:1)",
+        "`M/chat_template.jinja`: the chat template is malformed: syntax error: unexpected end of block, expected in (in <string>:1); use the template of the original model",
     );
     check(
         &write("model.safetensors.index.json", r#"{"weight_map": {"a": "../secret"}}"#),
@@ -251,8 +251,11 @@ fn gguf_files_that_are_damaged() {
     let good = gguf::file(&tiny::configuration("llama"), GgmlDType::F32);
     let cut = "the file ends within its header, so it is incomplete; download it again";
     check(b"", cut);
-    check(b"GGML____________", "the file is not a GGUF file; name one, or a folder with safetensors");
-    check(b"GGUF\x09\0\0\0\0\0\0\0\0\0\0\0", "the file has version 9 of GGUF; supported are 2 and 3");
+    check(b"GGML____________", "the file is not a GGUF file; name a GGUF file, or a folder with safetensors");
+    check(
+        b"GGUF\x09\0\0\0\0\0\0\0\0\0\0\0",
+        "the file has version 9 of GGUF, which is not supported; convert the model to version 2 or 3",
+    );
     check(&good[..100], cut);
     let with = |at: usize, value: u64| {
         let mut bytes = good.clone();
@@ -263,7 +266,7 @@ fn gguf_files_that_are_damaged() {
         &with(8, u64::MAX),
         "the number of tensors, 18446744073709551615, exceeds the limit of 65536, so the file is probably damaged; download it again",
     );
-    // More metadata than there are: what follows is read as such.
+    // The header states more metadata than the file has, so what follows is read as metadata.
     check(
         &with(24, 1 << 60),
         "a text of the header has 1152921504606846976 bytes, more than the limit of 1048576, so the file is probably damaged; download it again",
@@ -299,7 +302,7 @@ fn weights_that_are_no_numbers() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
-    /// Whatever is changed in a file, loading ends with a model that reads texts, or with an error.
+    /// If any bytes of a file are changed, loading returns a model that can read texts, or an error.
     #[test]
     fn changed_bytes_never_panic(
         file in prop::sample::select(vec!["model.gguf", "model.safetensors", "tokenizer.json", "config.json"]),

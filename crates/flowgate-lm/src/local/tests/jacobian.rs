@@ -45,7 +45,7 @@ fn expected(model: &LocalModel, token: usize) -> f64 {
     let divergence = |direction: usize| -> f64 {
         let (after, _) = probabilities(model, &change(Some(direction)));
         let pairs = before.iter().flatten().zip(after.iter().flatten());
-        // The second order of the divergence, which is free of the errors of rounding of the first.
+        // The second-order term of the divergence; it has no rounding errors from the first-order term.
         pairs.map(|(p, q)| (q - p).powi(2) / p / 2.0).sum()
     };
     (0..width).map(divergence).sum::<f64>() * square / f64::from(STEP).powi(2)

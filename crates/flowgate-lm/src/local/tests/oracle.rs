@@ -1,4 +1,4 @@
-//! Compares the decoder with a slow reference implementation, loops over numbers that were written from the papers.
+//! Compares the decoder with a slow reference implementation, which was written from the papers as loops over numbers.
 
 use std::collections::HashMap;
 
@@ -267,7 +267,7 @@ fn a_cache_changes_nothing() {
         let whole = token_row(&tokens, decoder.device()).unwrap();
         let (whole, all) = decoder.forward(&whole, &KeyValueCache::default(), &mut Probe::default()).unwrap();
         let whole: Vec<Vec<f32>> = whole.squeeze(0).unwrap().to_vec2().unwrap();
-        // In pieces, and after a longer text that was cut back.
+        // The text is evaluated in pieces, after a beginning whose cache was cut from that of the whole text.
         for (kept, sizes) in [(0, vec![1; 40]), (0, vec![7, 1, 32]), (11, vec![1, 28]), (39, vec![1])] {
             let mut cache = all.truncated(kept).unwrap();
             let mut start = kept;

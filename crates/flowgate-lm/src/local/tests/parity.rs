@@ -21,9 +21,9 @@ struct Reference {
     /// The number of tokens before those whose attention is shown.
     prompt: usize,
     logits: Vec<Vec<f32>>,
-    /// Of the last token, by layer.
+    /// The hidden states of the last token, by layer.
     hidden: Vec<Vec<f32>>,
-    /// By layer, head, row and column.
+    /// The attention, by layer, head, row and column.
     attention: Vec<Vec<Vec<Vec<f32>>>>,
     gradients: Vec<Vec<Vec<Vec<f32>>>>,
 }
@@ -58,7 +58,7 @@ fn check(name: &str, reference: &Reference) {
         let logits: Vec<f32> = decoder.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1().unwrap();
         assert_near(&logits, reference.logits.iter().flatten().copied(), 1e-4, &format!("{name}: logits"));
     }
-    // The prompt in the cache, as `AttentionModel` does it.
+    // The prompt is evaluated into the cache first, as in `AttentionModel`.
     let (before, steps) = inputs.split_at(reference.prompt - 1);
     let before = token_row(before, decoder.device()).unwrap();
     let (_, cache) = decoder.forward(&before, &KeyValueCache::default(), &mut Probe::default()).unwrap();
@@ -70,7 +70,7 @@ fn check(name: &str, reference: &Reference) {
         |all: &[Vec<Vec<Vec<f32>>>]| all.iter().flatten().flatten().flatten().copied().collect::<Vec<f32>>();
     let expected = flat(&reference.attention);
     assert_near(&weights, expected.iter().copied(), 1e-5, &format!("{name}: attention"));
-    // Where a token cannot look, transformers has a gradient too, and the attention is 0.
+    // transformers also has a gradient at the positions that a token cannot read, where the attention is 0.
     let expected = flat(&reference.gradients);
     assert_near(&gradients, expected.iter().copied(), 2e-4, &format!("{name}: gradients"));
     assert!(gradients.iter().any(|gradient| gradient.abs() > 0.1), "{name}: there are gradients");

@@ -6,7 +6,7 @@ use super::tiny;
 use crate::local::LocalModel;
 use crate::{HiddenStateModel, Score, ScoreRequest, ScoringModel, block_on};
 
-/// The score by one evaluation of the whole text for each token, without batch, prefix and bound.
+/// Computes a score with one evaluation of the whole text for each token, without batches, prefixes and bounds.
 fn slow(model: &LocalModel, prompt: &str, continuation: &str) -> Vec<(String, f64)> {
     let pair = model.tokenizer.encode_pair(prompt, continuation).unwrap();
     let token = |at: usize| {
@@ -63,8 +63,8 @@ fn batches_and_prefixes_give_the_same_scores() {
     }
 }
 
-/// Subcontexts with different documents of equal length are one batch: the caches of their prefixes are stacked. Each row has
-/// the score that it has alone, also where rows end or stop before others.
+/// Subcontexts with different documents of equal length are one batch: the caches of their prefixes are stacked. Each
+/// row has the score that it has alone, also where rows end or stop before others.
 #[test]
 fn different_prefixes_of_equal_length_are_one_batch() {
     for name in ["llama", "phi3", "opt", "flowgate"] {
@@ -98,7 +98,7 @@ fn different_prefixes_of_equal_length_are_one_batch() {
             }
             assert_same(score, &expected, &format!("{name}: {request:?}"));
         }
-        // Another length is another batch.
+        // A prefix of another length is in another batch.
         requests.push(request(&longer, " b", None));
         assert_eq!(model.batch_count(&requests).unwrap(), 2, "{name}");
     }
@@ -148,7 +148,7 @@ fn a_continuation_begins_with_a_token() {
         (pair.boundary, texts.join("|"))
     };
     assert_eq!(pair("the", " the"), (2, " |the".to_owned()));
-    // ` t` is one token of the whole text: its parts are converted by themselves.
+    // ` t` is one token in the whole text, but the prompt and the continuation are tokenized separately.
     assert_eq!(pair("the ", "ten"), (3, "t|e|n".to_owned()));
     assert_eq!(pair("a\n", "\nb"), (3, "\n|b".to_owned()));
     assert_eq!(pair("", "the"), (1, "the".to_owned()));
@@ -173,7 +173,7 @@ fn hidden_states_have_a_layer() {
     let error = model.hidden_states("ab", 3).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the model does not provide hidden states of this layer, since the model has fewer layers; name a lower layer"
+        "the model cannot answer this request: it has fewer layers than the number of the requested layer; name a lower layer"
     );
 }
 

@@ -27,7 +27,7 @@ fn labelled(name: &str) -> Value {
     config
 }
 
-/// The scores of a text: the product of each row with the last hidden state of the same decoder, written out.
+/// Computes the scores of a text with loops: the product of each row with the last hidden state of the same decoder.
 fn scores(config: &Value, text: &str) -> Vec<f64> {
     let model = tiny::model(config);
     let states = model.hidden_states(text, model.layer_count()).unwrap();
@@ -59,7 +59,7 @@ fn a_folder_classifies_texts() {
     }
 }
 
-/// Labels that do not exclude each other have probabilities of their own.
+/// Labels that do not exclude each other have independent probabilities.
 #[test]
 fn several_labels_can_apply() {
     let mut config = labelled("llama");

@@ -59,7 +59,7 @@ pub(super) fn tensors(config: &DecoderConfig) -> HashMap<String, Tensor> {
     shapes(config).into_iter().map(|(name, shape)| (name.clone(), weight(&name, &shape))).collect()
 }
 
-/// The names and shapes of all tensors: written out here, so that a mistake in the names of the loader is found.
+/// The names and shapes of all tensors. They are repeated here so that a mistake in the names of the loader is found.
 fn shapes(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
     use crate::local::config::{Architecture, Positions};
     let (width, inner) = (config.width, config.inner_width);

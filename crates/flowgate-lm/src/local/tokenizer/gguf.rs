@@ -1,8 +1,9 @@
 //! Converts the tokenizer of a GGUF file to the form of `tokenizer.json`, which the tokenizer library loads.
-//! `tokenizer.rs` calls it for a GGUF file without a `tokenizer.json` in the same folder.
+//! `tokenizer.rs` calls this module for a GGUF file without a `tokenizer.json` in the same folder.
 //!
-//! The metadata of the file contain the tokens. They also contain either the merges of byte-level BPE (the pairs of
-//! tokens that are joined to a longer one, in order), or scores from which the merges are computed (SentencePiece).
+//! The metadata of the file contain the tokens. For byte-level BPE, the metadata also contain the merges: the pairs of
+//! tokens that are joined to a longer one, in order. For SentencePiece, they contain scores instead, from which this
+//! module computes the merges.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::load_error::LoadError;
 
-/// The longest token that is built from others, in bytes. Longer ones are not words.
+/// The longest token for which merges are computed, in bytes. Longer tokens are not words.
 const LONGEST_PIECE: usize = 256;
 
 /// The code of control tokens in the field `tokenizer.ggml.token_type`, which lists the kind of each token.
@@ -19,7 +20,7 @@ const CONTROL: u64 = 3;
 /// The code of tokens that the author of the model added, in the field `tokenizer.ggml.token_type`.
 const USER_DEFINED: u64 = 4;
 
-/// The regular expressions by which texts are divided into words, each with the names that files have for it.
+/// The regular expressions by which texts are divided into words, each with the names by which files refer to it.
 const WORDS: &[(&[&str], &str)] = &[
     (
         &["qwen2", "qwen35"],
@@ -48,7 +49,7 @@ pub(super) fn tokenizer_json(path: &Path, metadata: &Map<String, Value>) -> Resu
         "llama" => file.sentence_piece(&tokens, &vocabulary)?,
         _ => {
             return Err(file.error(format!(
-                "`tokenizer.ggml.model` is `{kind}`; supported are gpt2 and llama, or a `tokenizer.json` beside the file"
+                "`tokenizer.ggml.model` is `{kind}`, which is not supported; put a `tokenizer.json` beside the file"
             )));
         }
     };
@@ -103,8 +104,8 @@ impl<'a> GgufTokenizer<'a> {
                 "`tokenizer.ggml.pre` is `{division}`, which is not supported; put a `tokenizer.json` beside the file"
             )));
         };
-        // Of the supported tokenizers, only Qwen's normalises texts. Only Llama's takes a word that is a token as this
-        // token without applying merges to it.
+        // Of the supported tokenizers, only Qwen's normalises texts. Only Llama's does not apply merges to a word that
+        // is itself a token (`ignore_merges`).
         let is_qwen = division.starts_with("qwen");
         Ok(object(json!({
             "version": "1.0",
@@ -178,9 +179,9 @@ impl<'a> GgufTokenizer<'a> {
         })))
     }
 
-    /// Returns the list `added_tokens` of a `tokenizer.json`: tokens that the tokenizer finds in a text before it
-    /// divides the rest into words. They are control tokens (`special`), and tokens that the author of the model added.
-    /// The list is empty if the file does not state the kinds of its tokens.
+    /// Returns the list `added_tokens` of a `tokenizer.json`: the tokens that the tokenizer finds in a text before it
+    /// divides the rest into words. These are the control tokens (`special`), and the tokens that the author of the
+    /// model added. The list is empty if the file does not state the kinds of its tokens.
     fn added_tokens(&self, tokens: &[&str]) -> Value {
         let kinds = self.get("token_type").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let added = tokens.iter().zip(kinds).enumerate().filter_map(|(id, (content, kind))| {
@@ -198,8 +199,8 @@ impl<'a> GgufTokenizer<'a> {
         Value::Array(added.collect())
     }
 
-    /// Returns the post-processor that adds the token which begins each text; null if no such token is added. If the
-    /// file does not say whether one is added, only SentencePiece tokenizers add it.
+    /// Returns the post-processor that adds the token with which each text begins; null if no such token is added. If
+    /// the file does not say whether the token is added, only SentencePiece tokenizers add it.
     fn first_token(&self, tokens: &[&str]) -> Value {
         let is_sentence_piece = self.get("model").and_then(Value::as_str) == Some("llama");
         if !self.flag("add_bos_token").unwrap_or(is_sentence_piece) {
@@ -209,8 +210,7 @@ impl<'a> GgufTokenizer<'a> {
         let Some((id, token)) = id.and_then(|id| Some((id, *tokens.get(usize::try_from(id).ok()?)?))) else {
             return Value::Null;
         };
-        // Only a single text gets the token: the template of a pair has only the texts. A type id is the number of a
-        // text in the pair.
+        // The token is added to single texts only; in a pair of texts, the type id is the number of the text.
         json!({
             "type": "TemplateProcessing",
             "single": [{"SpecialToken": {"id": token, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],

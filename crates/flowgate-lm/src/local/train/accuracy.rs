@@ -1,5 +1,5 @@
-//! Measures how well a model copies: [`CopyAccuracy`], over examples that it was not trained on. `flowgate lm` calls
-//! [`copy_accuracy`] and reports the result.
+//! Measures how well a model copies values of examples that it was not trained on ([`copy_accuracy`]). `flowgate lm`
+//! calls this function and reports the result, a [`CopyAccuracy`] for each kind of example.
 
 use std::collections::BTreeMap;
 
@@ -40,15 +40,16 @@ impl CopyAccuracy {
     }
 }
 
-/// Returns `part` divided by `of`. If `of` is 0, `part` is 0 as well, and the result is 0.
+/// Returns `part` divided by `of`; 0 if both are 0.
 #[expect(clippy::cast_precision_loss, reason = "examples are few")]
 fn share(part: usize, of: usize) -> f64 {
     part as f64 / of.max(1) as f64
 }
 
-/// Scores the values of `count` examples of the corpus, from number [`HELD_OUT`] on, each after the text before it.
-/// The values are the parts with the weight `VALUE`. Returns the accuracy for each kind of example. `step` is called
-/// after each example. If it returns true, the measurement ends early, and the result covers the examples so far.
+/// Scores the values of `count` examples of the corpus, from number [`HELD_OUT`] on. Each value, a part with the weight
+/// `VALUE`, is scored as the continuation of the text before it. Returns the accuracy for each kind of example. `step`
+/// is called after each example. If `step` returns true, the measurement ends early, and the result covers the examples
+/// so far.
 ///
 /// # Errors
 /// If the model fails.
@@ -58,7 +59,8 @@ pub async fn copy_accuracy(
     count: usize,
     step: &mut (dyn FnMut() -> bool + Send),
 ) -> Result<BTreeMap<ExampleKind, CopyAccuracy>, Error> {
-    // A token above this limit is more probable than all others together, so the model would generate it.
+    // The logarithm of one half. A token with a higher log-probability is more probable than all others together, so
+    // the model would generate it.
     let half = 0.5_f64.ln();
     let mut found: BTreeMap<ExampleKind, CopyAccuracy> = BTreeMap::new();
     for example in (HELD_OUT..HELD_OUT + count).map(|number| corpus.example(number)) {

@@ -6,8 +6,8 @@
 //! | `training.json` | the settings, and the loss of each step |
 //! | `training.safetensors` | the state of the optimiser |
 //!
-//! Each file is replaced as a whole. `training.json` is written last, with digests of the two files of tensors, so that
-//! a folder whose saving was interrupted is rejected when it is read.
+//! Each file is replaced as a whole. `training.json` is written last, and contains digests of the two files of tensors.
+//! If the program is interrupted while it saves, the digests do not fit the files, and [`read`] rejects the folder.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ const WEIGHTS: &str = "model.safetensors";
 const OPTIMIZER: &str = "training.safetensors";
 /// The file of the settings and the progress.
 const STATE: &str = "training.json";
-/// The limit on the size of a file of tensors. Those of small models have megabytes.
+/// The limit on the size of a file of tensors. The files of small models have a few megabytes.
 const FILE_LIMIT: u64 = 4 << 30;
 
 /// The progress of a training.
@@ -76,7 +76,7 @@ pub(super) struct TrainedModel {
     pub(super) variables: BTreeMap<String, Var>,
 }
 
-/// Writes files into a folder, each under another name first, which is changed when the file is complete.
+/// Writes files into a folder. Each file is first written under a temporary name, and renamed when it is complete.
 struct FolderWriter<'a>(&'a Path);
 
 impl<'a> FolderWriter<'a> {
@@ -124,7 +124,8 @@ impl<'a> FolderWriter<'a> {
     }
 }
 
-/// Writes the model of a training, with its weights in half precision, without what is needed to continue the training.
+/// Writes the model of a training, with its weights in half precision, but not the state that continuing the training
+/// would need.
 pub(super) fn export(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
     FolderWriter::new(folder)?.model(trainer, DType::F16)
 }
@@ -133,7 +134,7 @@ pub(super) fn export(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> 
 /// of the tensors, so that [`read`] notices an interrupted saving.
 pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
     let writer = FolderWriter::new(folder)?;
-    // The format needs at least one tensor, but before the first step the optimiser has none. A tensor with an empty
+    // A file must have at least one tensor, but before the first step the optimiser has none. A tensor with an empty
     // name is therefore added.
     let mut moments: HashMap<String, Tensor> = trainer.optimizer.moments.clone().into_iter().collect();
     let one = Tensor::ones(1, DType::F32, &Device::Cpu).map_err(|error| writer.failed(&error))?;
@@ -150,7 +151,8 @@ pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
     writer.json(STATE, &serde_json::to_value(state).map_err(|error| writer.failed(&error))?)
 }
 
-/// Reads the folder of a training. Fails if its files do not belong to the same state.
+/// Reads the folder of a training. Fails if a file is missing or malformed, or if the files were not saved at the same
+/// step.
 pub(super) fn read(folder: &Path) -> Result<SavedTraining, LoadError> {
     let state: SavedState = file::read_json(&folder.join(STATE))?;
     let weights = SafetensorsFolder::of_file(folder.join(WEIGHTS))?;
@@ -169,7 +171,7 @@ pub(super) fn read(folder: &Path) -> Result<SavedTraining, LoadError> {
     };
     let variables = weights.all()?.into_iter().map(variable).collect::<Result<_, LoadError>>()?;
     let mut moments: BTreeMap<String, Tensor> = optimizer_file.all()?.into_iter().collect();
-    // The tensor that `write` adds, since the format needs one.
+    // `write` has added this tensor, since a file must have at least one.
     moments.remove("");
     Ok(SavedTraining {
         settings: state.settings,
@@ -181,8 +183,8 @@ pub(super) fn read(folder: &Path) -> Result<SavedTraining, LoadError> {
     })
 }
 
-/// Reads the weights and the tokenizer of a model for a new training. The weights of an exported model have half
-/// precision, and become single precision again.
+/// Reads a model with which a new training begins. The weights of an exported model have half precision, and are
+/// converted to single precision.
 pub(super) fn read_model(folder: &Path) -> Result<TrainedModel, LoadError> {
     let variable = |(name, tensor): (String, Tensor)| {
         let failed = |error: candle_core::Error| LoadError::new(folder, error.to_string());

@@ -1,15 +1,16 @@
-//! Generates texts for training: [`Corpus`]. The trainer draws the examples of each step from it.
+//! Defines [`Corpus`], which generates the texts for the training of small models. The trainer takes the examples of
+//! each step from a corpus.
 //!
-//! An example is determined by the seed of the corpus and by its number, so that a training can be resumed at any step,
-//! and examples can be reserved for evaluation. The model is to learn to copy values from a region. In the loss, tokens
-//! of copied values therefore have the weight 1. The words and signs around the values have a lower weight, and the
-//! regions, whose content is random, have almost none.
+//! An example is determined by the seed of the corpus and by the number of the example, so that a training can be
+//! resumed at any step, and examples can be reserved for evaluation. The task of the model is to copy values from the
+//! regions of a text. In the loss, the tokens of copied values therefore have the weight 1. The words and signs around
+//! the values have a lower weight, and the regions, whose content is random, have almost none.
 //!
 //! | file | purpose |
 //! |---|---|
 //! | `question.rs` | documents, and a question about facts that they state |
 //! | `tool_call.rs` | outputs of tools, and a call with values from one of them |
-//! | `ignoring.rs` | outputs of tools that do not matter, and a call with values from the request |
+//! | `ignoring.rs` | outputs of tools that the call does not need, and a call with values from the request |
 //! | `copying.rs` | texts whose passages are repeated |
 //! | `phrasing.rs` | the phrasings of facts and questions |
 //! | `draw.rs` | random words, names and values |
@@ -23,7 +24,7 @@ mod tool_call;
 
 use self::draw::Draw;
 
-/// Generated examples.
+/// A source of generated examples, numbered from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corpus {
     seed: u64,
@@ -56,8 +57,8 @@ const CONTENT: f32 = 0.01;
 const SCAFFOLD: f32 = 0.25;
 /// The weight of the tokens of values that are copied.
 pub(super) const VALUE: f32 = 1.0;
-/// The number of examples at the beginning of which three quarters are texts with repeated passages (`copying.rs`). Of
-/// the later examples, one eighth is.
+/// The number of first examples. Three quarters of them are texts with repeated passages (`copying.rs`); of the later
+/// examples, one eighth is.
 const FIRST_EXAMPLES: usize = 3000;
 /// The number of examples at the beginning that have at most four documents: a model learns to copy from short texts
 /// first.
@@ -73,9 +74,11 @@ impl Corpus {
         Self { seed }
     }
 
-    /// Returns an example by its number. The same seed and number always give the same example. One in eight copies
-    /// passages (six in eight of the first ones), one in eight is a call of a tool, of which half ignore what other tools
-    /// have returned, and the others are questions about documents, whose number rises with the number of the example.
+    /// Returns the example with the number `index`. The same seed and number always give the same example.
+    ///
+    /// The kind of an example is random. One in eight copies passages, but six in eight of the first 3000 examples. One
+    /// in eight is a call of a tool; half of these calls have values of the outputs, and half ignore the outputs. All
+    /// others are questions about documents. Examples with higher numbers have more documents.
     #[must_use]
     pub fn example(&self, index: usize) -> Example {
         let number = u64::try_from(index).unwrap_or(u64::MAX);
@@ -87,7 +90,7 @@ impl Corpus {
             6 if draw.below(2) == 0 => ignoring::ignoring_example(&mut draw),
             6 => tool_call::tool_call_example(&mut draw),
             _ => {
-                // How many documents an example may have beyond four: none in the first examples, at last ten.
+                // How many documents an example may have beyond four: 0 in the first examples, and in the end 10.
                 let further = index.saturating_sub(SHORT_EXAMPLES) / LONGER_EXAMPLES;
                 question::question_example(&mut draw, 4 + further.min(10))
             }
@@ -160,8 +163,8 @@ mod tests {
                 assert!(values.iter().all(|(value, _)| !outputs.contains(value)), "{}", example.text());
             }
         }
-        // Of the first examples, an eighth asks a question, and a sixteenth each calls a tool with a value of an output or
-        // with one of the request: 25 of 400 are expected.
+        // Of the first examples, an eighth asks a question, and a sixteenth each calls a tool with a value of an output
+        // or with one of the request: 25 of 400 are expected.
         assert!(kinds.len() == 4 && kinds.values().all(|count| *count > 12), "{kinds:?}");
     }
 }

@@ -1,8 +1,9 @@
-//! Changes weights by their gradients: [`Optimizer`], which the trainer calls in each step.
+//! Defines [`Optimizer`], which changes weights by their gradients. The trainer of small models, and the training of
+//! the classifier of regions (`classifier.rs`), call it in each step.
 //!
-//! The matrices of layers are changed by Muon. Their change is the gradient with momentum, which five steps of a
-//! Newton-Schulz iteration make nearly orthogonal, so that all directions of a matrix learn equally fast. All other
-//! weights are changed by Adam.
+//! Muon changes the projection matrices of layers: it takes the gradient with momentum, and makes it nearly orthogonal
+//! by five steps of a Newton-Schulz iteration, so that all directions of a matrix learn equally fast. Adam changes all
+//! other weights.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ const MOMENTUM: f64 = 0.95;
 const DECAYS: (f64, f64) = (0.9, 0.95);
 /// Adam's learning rate as a share of Muon's.
 const ADAM_SHARE: f64 = 0.15;
-/// The greatest length (Euclidean norm) of all gradients together. Longer ones are shortened to it.
+/// The greatest length (Euclidean norm) of all gradients together. Longer gradients are scaled down to this length.
 const MAX_NORM: f64 = 1.0;
 
 /// The gradients of weights, by the names of the weights.
@@ -25,8 +26,8 @@ pub(in crate::local) type Gradients = BTreeMap<String, Tensor>;
 pub(in crate::local) struct Optimizer {
     /// The number of steps so far.
     pub(super) steps: usize,
-    /// The moving means: those of gradients by the name of the weights, and those of squared gradients by this name
-    /// with [`SQUARES`] at its end.
+    /// The moving means. A mean of gradients is stored under the name of the weights, and a mean of squared gradients
+    /// under this name followed by [`SQUARES`].
     pub(super) moments: BTreeMap<String, Tensor>,
 }
 
@@ -34,10 +35,10 @@ pub(in crate::local) struct Optimizer {
 const SQUARES: &str = "/squares";
 
 impl Optimizer {
-    /// Changes the weights once, by their gradients. If all gradients together are longer than [`MAX_NORM`], they are
-    /// first shortened to it, so that a single unusual batch changes little. The projection matrices of the layers
-    /// (names with `_proj.`) are then changed by Muon at the learning rate `rate`, all other weights by Adam at the
-    /// share [`ADAM_SHARE`] of it. A weight without a gradient stays unchanged.
+    /// Changes the weights `variables` once, by their gradients. If all gradients together are longer than
+    /// [`MAX_NORM`], they are first scaled down to this length, so that a single unusual batch changes little. Muon
+    /// then changes the projection matrices of the layers (names with `_proj.`) at the learning rate `rate`, and Adam
+    /// all other weights at `rate` times [`ADAM_SHARE`]. A weight without a gradient stays unchanged.
     pub(in crate::local) fn step(
         &mut self,
         variables: &BTreeMap<String, Var>,
@@ -63,8 +64,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Updates the moving mean that is stored under `name`, and returns it. The new mean is `decay` times the old one,
-    /// which is 0 at first, plus `share` times `value`.
+    /// Updates the moving mean that is stored under `name`, and returns the new mean: `decay` times the old mean, which
+    /// is 0 at first, plus `share` times `value`.
     fn mean(&mut self, name: String, value: &Tensor, decay: f64, share: f64) -> Result<Tensor> {
         let mean = match self.moments.get(&name) {
             Some(mean) => ((mean * decay)? + (value * share)?)?,
@@ -75,24 +76,25 @@ impl Optimizer {
     }
 
     /// Returns the change of a matrix by Muon: the gradient with Nesterov momentum, made nearly orthogonal, and scaled
-    /// by the shape of the matrix. The decaying sum of its gradients (their momentum) is stored under `name`.
+    /// by the shape of the matrix. The momentum, a decaying sum of the matrix's gradients, is stored under `name`.
     fn muon(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
         // With the share 1, the whole gradient is added, so `mean` returns a decaying sum.
         let momentum = self.mean(name.to_owned(), gradient, MOMENTUM, 1.0)?;
         let nesterov = (gradient + (momentum * MOMENTUM)?)?;
         let (rows, columns) = nesterov.dims2()?;
-        // A matrix with more rows than columns is scaled up; no other one is scaled.
+        // Only a matrix with more rows than columns is scaled up.
         #[expect(clippy::cast_precision_loss, reason = "widths are small")]
         let scale = (rows as f64 / columns as f64).max(1.0).sqrt();
         orthogonal(&nesterov)? * scale
     }
 
     /// Returns the change of weights by Adam: the moving mean of their gradients, divided by the root of the moving
-    /// mean of the squares. Both means are stored under `name`. The small constant avoids a division by 0.
+    /// mean of the squared gradients. Both means are stored under `name`, the second with [`SQUARES`]. The small
+    /// constant avoids a division by 0.
     fn adam(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
         let mean = self.mean(name.to_owned(), gradient, DECAYS.0, 1.0 - DECAYS.0)?;
         let squares = self.mean(format!("{name}{SQUARES}"), &gradient.sqr()?, DECAYS.1, 1.0 - DECAYS.1)?;
-        // The means begin at 0 and are too small in the first steps; the division corrects this.
+        // The means begin at 0, so they are too small in the first steps. These divisions correct them.
         let steps = i32::try_from(self.steps).unwrap_or(i32::MAX);
         let mean = (mean / (1.0 - DECAYS.0.powi(steps)))?;
         let squares = (squares / (1.0 - DECAYS.1.powi(steps)))?;
@@ -108,7 +110,8 @@ fn orthogonal(matrix: &Tensor) -> Result<Tensor> {
     let norm = f64::from(matrix.sqr()?.sum_all()?.to_scalar::<f32>()?).sqrt();
     // The iteration needs singular values of at most 1. The small constant avoids a division by 0.
     let mut x = (matrix / (norm + 1e-7))?;
-    // A tall matrix is transposed, since the product of the matrix with its transpose is smaller then.
+    // The iteration multiplies the matrix with its transpose. For a tall matrix, this product is smaller if the matrix
+    // is transposed first.
     if is_tall {
         x = x.t()?.contiguous()?;
     }

@@ -1,5 +1,5 @@
-//! Defines the shape of a small model and the settings of its training, and draws the first weights of the model. The
-//! caller of [`Trainer`](super::Trainer) chooses both.
+//! Defines the shape of a small model ([`ModelShape`]) and the settings of its training ([`TrainingSettings`]), both of
+//! which the caller of [`Trainer`](super::Trainer) chooses. Also draws the first weights of a model.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ pub struct ModelShape {
     pub width: usize,
     /// The number of layers.
     pub layers: usize,
-    /// The number of heads; the width must be a multiple of it.
+    /// The number of heads. The width must be a multiple of this number.
     pub heads: usize,
-    /// The number of heads of keys and values; the number of heads must be a multiple of it.
+    /// The number of heads of keys and values. The number of heads must be a multiple of this number.
     pub key_heads: usize,
     /// The width between the projections of the feed-forward part.
     pub inner_width: usize,
-    /// How many earlier tokens the convolution before attention reads. With 3, a model learns to copy after a tenth of
-    /// the tokens that it needs without a convolution.
+    /// How many earlier tokens the convolution before attention reads. With 3, a model learns to copy from a tenth of
+    /// the training tokens that it needs without a convolution.
     pub convolution: usize,
     /// The most tokens of a text.
     pub context: usize,
@@ -80,8 +80,8 @@ pub struct TrainingSettings {
     pub first_example: usize,
     /// The number of steps in which the learning rate rises to its full value.
     pub warm_up: usize,
-    /// The share of the steps, at the end, in which the learning rate falls to 0. A model copies reliably only after
-    /// them.
+    /// The share of the steps, at the end of the training, in which the learning rate falls to 0. A model copies
+    /// reliably only after these steps.
     pub decay: f64,
     /// The learning rate of the matrices of layers; that of all other weights is 0.15 times as high.
     pub rate: f64,
@@ -105,16 +105,17 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Returns these settings, changed for a training that begins with a trained model. It begins after the easier
-    /// examples at the beginning of the corpus, which mostly repeat passages or have few documents. It has half the
-    /// learning rate, which falls during the last 60 % of the steps.
+    /// Returns these settings, changed for a training that begins with a trained model. Such a training skips the
+    /// easier examples at the beginning of the corpus, which mostly repeat passages or have few documents. It has half
+    /// the learning rate, and the rate falls during the last 60 % of the steps.
     #[must_use]
     pub fn for_trained_model(self) -> Self {
         Self { first_example: 5500, rate: self.rate / 2.0, decay: 0.6, ..self }
     }
 
     /// Returns the learning rate of the step `step`, where the first step is 0. The rate rises in the first `warm_up`
-    /// steps, then stays at its full value, and falls almost to 0 in the last steps, whose share of all is `decay`.
+    /// steps, then stays at its full value, and falls almost to 0 in the last steps: `decay` is the share of these
+    /// steps.
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]
     pub(super) fn rate(&self, step: usize) -> f64 {
         // A phase without steps counts as one step, so that nothing is divided by 0.
@@ -139,7 +140,7 @@ impl ModelShape {
             "num_key_value_heads": self.key_heads,
             "max_position_embeddings": self.context,
             "convolution": self.convolution,
-            // The embeddings are drawn with a standard deviation of 1 / 25, and this factor makes it 1.
+            // The embeddings are drawn with a standard deviation of 1 / 25. This factor scales the deviation to 1.
             "embedding_scale": 25.0,
             "tie_word_embeddings": true,
         });
@@ -150,15 +151,15 @@ impl ModelShape {
     }
 }
 
-/// Draws the first weights, and returns them by their names in Hugging Face's form. Normalisations are 1. The
-/// convolution and the last matrices of attention and of the feed-forward part are 0, so that a layer changes nothing
-/// at first. All others are drawn with mean 0. The same seed gives the same weights.
+/// Draws the weights with which a training starts, and returns them by their names in Hugging Face's form.
+/// Normalisations are 1. The convolution and the last matrices of attention and of the feed-forward part are 0, so that
+/// a layer changes nothing at first. All other weights are drawn with mean 0. The same seed gives the same weights.
 pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeMap<String, Var>> {
     let mut random = SplitMix::new(seed);
     let (width, inner) = (shape.width, shape.inner_width);
     let mut weights = BTreeMap::new();
-    // Adds a tensor with normally distributed entries, or with the entry 1 everywhere if there is no standard
-    // deviation.
+    // Adds a tensor of the shape `dims`: normally distributed entries with the standard deviation `deviation`, or 1
+    // everywhere if it is `None`.
     let mut add = |role: TensorRole, dims: &[usize], deviation: Option<f64>| -> Result<()> {
         let count: usize = dims.iter().product();
         #[expect(clippy::cast_possible_truncation, reason = "weights are in single precision")]

@@ -1,5 +1,5 @@
-//! Makes the tokenizer of a small model from the texts that the model is trained on, when a training begins.
-//! [`Trainer`](super::Trainer) calls it.
+//! Trains the tokenizer of a small model on the same texts as the model. [`Trainer`](super::Trainer) calls this module
+//! when a training begins.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use tokenizers::{
 use super::Corpus;
 use crate::Error;
 
-/// How many examples the tokenizer is made from.
+/// How many examples the tokenizer is trained on.
 const EXAMPLES: usize = 2000;
 /// The token that begins each text.
 const FIRST: &str = "<s>";
@@ -28,8 +28,9 @@ const FIRST: &str = "<s>";
 /// after a space, a quote or a bracket, and the model can copy it from any text. Text that such a model generates
 /// therefore has no spaces. The tokenizer adds the token [`FIRST`] before each text.
 pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> {
-    let untrainable =
-        |error: &dyn fmt::Display| Error::Failed(format!("the tokenizer cannot be trained: {error}"));
+    let untrainable = |error: &dyn fmt::Display| {
+        Error::Failed(format!("the tokenizer of the new model cannot be trained: {error}"))
+    };
     let failed = |error: tokenizers::Error| untrainable(&error);
     let spaces = SplitPattern::String(" ".to_owned());
     let spaces = Split::new(spaces, SplitDelimiterBehavior::Removed, false).map_err(failed)?;

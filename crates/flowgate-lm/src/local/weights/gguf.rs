@@ -1,6 +1,6 @@
-//! Reads GGUF files ([`GgufFile`]): the header with the metadata and the locations of tensors, and the contents tensor
-//! by tensor. `weights.rs` reads the tensors of a model with it, and the readers of its shape, tokenizer and chat
-//! template read the metadata.
+//! Defines [`GgufFile`], which reads a GGUF file: the header with the metadata and the locations of tensors when the
+//! file is opened, and the content of each tensor on request. `weights.rs` reads the tensors of a model from it. The
+//! modules for the shape, the tokenizer and the chat template read the metadata.
 //!
 //! candle's own reader allocates as much memory as the counts in the header state, so a malformed file could exhaust
 //! the memory. This reader allocates memory only for what it has read.
@@ -20,7 +20,7 @@ use super::check_shape;
 
 /// The limit on the length of a text of the header, in bytes. The longest texts are chat templates.
 const TEXT_LIMIT: u64 = 1 << 20;
-/// The limit on the number of values of the metadata, items of lists included.
+/// The limit on the number of values of the metadata, including the items of lists.
 const VALUE_LIMIT: u64 = 1 << 22;
 /// The limit on the number of tensors.
 const TENSOR_LIMIT: u64 = 1 << 16;
@@ -54,12 +54,14 @@ impl GgufFile {
         let (file, size) = file::open(path)?;
         let mut header = HeaderReader { path, input: BufReader::new(file), read: 0, values: 0 };
         if &header.bytes::<4>()? != b"GGUF" {
-            return Err(header.error("the file is not a GGUF file; name one, or a folder with safetensors"));
+            return Err(
+                header.error("the file is not a GGUF file; name a GGUF file, or a folder with safetensors")
+            );
         }
         let version = header.u32()?;
         if !(2..=3).contains(&version) {
             return Err(
-                header.error(format!("the file has version {version} of GGUF; supported are 2 and 3"))
+                header.error(format!("the file has version {version} of GGUF, which is not supported; convert the model to version 2 or 3"))
             );
         }
         let (tensor_count, metadata_count) = (header.u64()?, header.u64()?);
@@ -88,13 +90,13 @@ impl GgufFile {
             }
             tensors.insert(name, location);
         }
-        // The contents begin at the next multiple of the alignment after the header. The alignment is 32 where the
-        // metadata do not state it, as GGUF defines.
+        // The contents begin at the next multiple of the alignment after the header. As GGUF defines, the alignment is
+        // 32 if the metadata do not state it.
         let alignment = metadata.get("general.alignment").and_then(Value::as_u64).unwrap_or(32);
         let Some(start) = header.read.checked_next_multiple_of(alignment) else {
             return Err(header.error(format!("`general.alignment` is {alignment}, which is 0 or too large, so the file is damaged; download it again")));
         };
-        // Until here, the starts are relative to the contents. They become offsets in the file.
+        // So far, the starts of the tensors are relative to the contents. Convert them to offsets in the file.
         for (name, location) in &mut tensors {
             let end =
                 location.bytes().and_then(|bytes| start.checked_add(location.start)?.checked_add(bytes));
@@ -117,7 +119,8 @@ impl GgufFile {
         self.tensors.get(name).map(|location| location.shape.as_slice())
     }
 
-    /// Reads the content of a tensor, which stays quantised. Fails if the tensor is missing or has another shape.
+    /// Reads the content of a tensor, which stays quantised. Fails if the tensor is missing, or if its shape is not
+    /// `shape`.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<QTensor, LoadError> {
         let wrong = |problem: &dyn std::fmt::Display| LoadError::of_tensor(&self.path, name, problem);
         let Some(location) = self.tensors.get(name) else {
@@ -145,8 +148,8 @@ impl GgufFile {
 
 impl TensorLocation {
     /// Returns the size of the tensor's content in bytes. Quantised types encode a fixed number of entries (a block) in
-    /// a fixed number of bytes. `None` if the tensor has no dimension, if a row (the last dimension) is no whole number
-    /// of blocks, or if the size overflows.
+    /// a fixed number of bytes. `None` if the tensor has no dimension, if a row (the last dimension) is not a whole
+    /// number of blocks, or if the size overflows.
     fn bytes(&self) -> Option<u64> {
         let block = self.data_type.block_size();
         let row = *self.shape.last()?;
@@ -194,8 +197,8 @@ impl HeaderReader<'_> {
         self.bytes().map(u64::from_le_bytes)
     }
 
-    /// Reads a text: its length in bytes, then its content. Replaces what is not valid UTF-8. Fails if the text is
-    /// longer than [`TEXT_LIMIT`] bytes, or the file ends within it.
+    /// Reads a text: its length in bytes, then its content. Bytes that are not valid UTF-8 are replaced. Fails if the
+    /// text is longer than [`TEXT_LIMIT`] bytes, or if the file ends within the text.
     fn text(&mut self) -> Result<String, LoadError> {
         let length = self.u64()?;
         if length > TEXT_LIMIT {
@@ -213,9 +216,9 @@ impl HeaderReader<'_> {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Reads a value of the metadata as JSON, where `kind` is the number of its type in GGUF. The items of a list must
-    /// not be lists (`may_be_list` is false for them), which bounds the recursion. Fails for an unknown type, and if
-    /// the metadata have more than [`VALUE_LIMIT`] values.
+    /// Reads a value of the metadata as JSON. `kind` is the number of the value's type in GGUF. `may_be_list` says
+    /// whether the value may be a list: it is false for the items of a list, which bounds the recursion. Fails if the
+    /// type is unknown or not permitted, and if the metadata have more than [`VALUE_LIMIT`] values.
     fn value(&mut self, kind: u32, may_be_list: bool) -> Result<Value, LoadError> {
         self.values += 1;
         if self.values > VALUE_LIMIT {
@@ -249,7 +252,8 @@ impl HeaderReader<'_> {
     }
 
     /// Reads the name and the location of a tensor. The start of the location is relative to the contents, which follow
-    /// the header. Fails if the number of dimensions or the quantisation is not supported.
+    /// the header. Fails if the number of dimensions is not from 1 to 4, or if the type of the entries is not
+    /// supported.
     fn tensor_location(&mut self) -> Result<(String, TensorLocation), LoadError> {
         let name = self.text()?;
         let dimensions = self.u32()?;
@@ -261,7 +265,7 @@ impl HeaderReader<'_> {
         }
         let mut shape = Vec::new();
         for _ in 0..dimensions {
-            // A length that does not fit into `usize` is replaced by the largest one: no file has such a tensor.
+            // A length that does not fit into `usize` becomes the largest `usize`, which no file can contain.
             let length = usize::try_from(self.u64()?).unwrap_or(usize::MAX);
             // GGUF lists the innermost dimension first, candle the outermost.
             shape.insert(0, length);
@@ -282,7 +286,7 @@ fn number(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-/// Returns the type of quantisation with this number in GGUF; `None` if it is not supported.
+/// Returns the type of entries (plain or quantised) with this number in GGUF; `None` if the type is not supported.
 fn data_type(kind: u32) -> Option<GgmlDType> {
     Some(match kind {
         0 => GgmlDType::F32,

@@ -1,5 +1,6 @@
-//! Maps the role of a tensor in the decoder to its name in Hugging Face's files and in GGUF files. `weights.rs` looks
-//! tensors up by these names, so that the decoder knows none of them.
+//! Defines the roles of tensors in the decoder ([`TensorRole`]), and maps each role to the name of the tensor in
+//! Hugging Face's files and in GGUF files. `weights.rs` looks tensors up by these names, so that the decoder needs only
+//! roles.
 
 use super::super::config::Architecture;
 

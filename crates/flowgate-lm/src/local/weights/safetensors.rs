@@ -1,6 +1,7 @@
-//! Reads safetensors files, one or several shards, tensor by tensor: [`SafetensorsFolder`]. `weights.rs` reads the
-//! tensors of a decoder with it, `text_labels.rs` the matrix of the labels, and `train/checkpoint.rs` and
-//! `classifier.rs` what they have saved.
+//! Defines [`SafetensorsFolder`], which reads safetensors files, one or several shards, tensor by tensor. `weights.rs`
+//! reads the tensors of a decoder with it, `encoder.rs` those of an encoder, and `text_labels.rs` the matrix of the
+//! labels. `train/checkpoint.rs` and `classifier.rs` read the tensors that they have saved. `digest.rs` lists the
+//! files.
 //!
 //! A file has a length (8 bytes), a header in JSON of that length, and the contents. Each tensor is read from its
 //! location in the file when it is requested. The file is neither mapped (which would be unsafe) nor read as a whole,
@@ -69,7 +70,8 @@ impl SafetensorsFolder {
         let index_file = folder.join("model.safetensors.index.json");
         let mut opened = Self { folder: folder.to_owned(), shards: Vec::new(), tensors: HashMap::new() };
         let Some(index) = file::read_optional_json::<ShardIndex>(&index_file)? else {
-            // If it is unknown whether the file exists, reading it gives the error.
+            // `try_exists` fails if the folder cannot be searched. The attempt to read the file then returns this
+            // error.
             if !single.try_exists().unwrap_or(true) {
                 return Err(LoadError::new(
                     folder,
@@ -108,7 +110,7 @@ impl SafetensorsFolder {
         Ok(opened)
     }
 
-    /// Reads the header of a single file, which need not be in the folder of a model. Fails if it is malformed.
+    /// Reads the header of a single file, which need not be in the folder of a model. Fails if the header is malformed.
     pub(crate) fn of_file(path: PathBuf) -> Result<Self, LoadError> {
         // Errors about a missing tensor name the file instead of a folder.
         let mut opened = Self { folder: path.clone(), shards: Vec::new(), tensors: HashMap::new() };
@@ -116,8 +118,8 @@ impl SafetensorsFolder {
         Ok(opened)
     }
 
-    /// Reads all tensors with their names, in the order of the names. Each is read in the shape that its file states,
-    /// since there is no configuration to compare it with.
+    /// Reads all tensors with their names, in the order of the names. Each tensor is read in the shape that its file
+    /// states, since there is no configuration to compare the shape with.
     pub(crate) fn all(&self) -> Result<Vec<(String, Tensor)>, LoadError> {
         let mut names: Vec<&String> = self.tensors.keys().collect();
         names.sort_unstable();
@@ -143,8 +145,8 @@ impl SafetensorsFolder {
         self.tensors.contains_key(name)
     }
 
-    /// Reads a tensor, and converts it to single precision. Fails if it is missing, has another shape than `shape`, or
-    /// cannot be read.
+    /// Reads a tensor, and converts it to single precision. Fails if the tensor is missing, if its shape is not
+    /// `shape`, or if it cannot be read.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor, LoadError> {
         let located =
             self.tensors.get(name).and_then(|location| Some((location, self.shards.get(location.shard)?)));
@@ -229,8 +231,9 @@ impl SafetensorsFolder {
 }
 
 /// Parses `entry`, the entry of the tensor `name` in the header of the file `path`. `shard` is the index of the file,
-/// `start` the offset at which its contents begin, and `size` the size of the file in bytes. Fails if the type of the
-/// tensor is unknown, or if its content does not have as many bytes as its shape needs, or is not within the file.
+/// `start` the offset at which the contents of the file begin, and `size` the size of the file in bytes. Fails if the
+/// type of the tensor is unknown, if its content does not have as many bytes as its shape needs, or if the content
+/// reaches beyond the end of the file.
 fn location(
     shard: usize,
     path: &Path,
@@ -251,7 +254,9 @@ fn location(
         "I64" => DType::I64,
         "U8" | "BOOL" => DType::U8,
         other => {
-            return Err(wrong(&format_args!("has the type `{other}`; supported are F64, F32, F16 and BF16")));
+            return Err(wrong(&format_args!(
+                "has the type `{other}`, which is not supported; use weights in F64, F32, F16 or BF16"
+            )));
         }
     };
     // The offsets count from the beginning of the contents.

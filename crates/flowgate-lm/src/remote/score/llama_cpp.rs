@@ -9,7 +9,7 @@ use crate::{Error, ScoredToken};
 
 /// The most tokens of a continuation, which limits the number of requests.
 const MAX_TOKENS: usize = 4096;
-/// How many of the most probable tokens to request: in the first attempt, and in the second one, which covers any
+/// How many of the most probable tokens to request: in the first request, and in the second, which covers any
 /// vocabulary.
 const LIST_LENGTHS: [u32; 2] = [64, 1 << 18];
 
@@ -22,19 +22,21 @@ pub(super) async fn score(
     text: &str,
     continuation: &str,
 ) -> Result<Vec<ScoredToken>, Error> {
-    // The tokens that begin a text are added, and control tokens that are written in it are read as such, as for a
-    // prompt. `with_pieces` requests the text of each token.
+    // As for a prompt, the server adds the tokens that begin a text, and reads the names of control tokens in the text
+    // as these tokens. `with_pieces` requests the text of each token.
     let body = json!({"content": text, "add_special": true, "parse_special": true, "with_pieces": true});
     let answer = scorer.ask("/tokenize", &body).await?;
     let listed = answer
         .get("tokens")
         .and_then(Value::as_array)
-        .ok_or(Error::Unsupported("`tokens` in an answer to `/tokenize`; update llama.cpp"))?;
+        .ok_or(Error::Unsupported("the server returned no `tokens` from `/tokenize`; update llama.cpp"))?;
     let (ids, pieces): (Vec<u64>, Vec<Vec<u8>>) = listed
         .iter()
         .map(token)
         .collect::<Option<Vec<_>>>()
-        .ok_or(Error::Unsupported("the text of each token in an answer to `/tokenize`; update llama.cpp"))?
+        .ok_or(Error::Unsupported(
+            "the server did not return the text of each token from `/tokenize`; update llama.cpp",
+        ))?
         .into_iter()
         .unzip();
     // The server reports the text of every token, so none is `None` here.
@@ -44,9 +46,7 @@ pub(super) async fn score(
         return Err(FIRST_TOKEN);
     }
     if ids.len() - first > MAX_TOKENS {
-        return Err(Error::Unsupported(
-            "log-probabilities for more than 4096 tokens; score a shorter continuation",
-        ));
+        return Err(Error::Unsupported("the continuation has more than 4096 tokens; score a shorter one"));
     }
     let mut scored = Vec::new();
     for (index, (id, piece)) in ids.iter().zip(&pieces).enumerate().skip(first) {
@@ -58,8 +58,8 @@ pub(super) async fn score(
     Ok(scored)
 }
 
-/// Returns the id and the bytes of a token in the answer of `/tokenize`; `None` if it has another form. The server
-/// sends the bytes as a list of numbers if they are not valid UTF-8, and as a string otherwise.
+/// Returns the id and the bytes of a token in the answer of `/tokenize`; `None` if the entry has another form. The
+/// server sends the bytes as a list of numbers if they are not valid UTF-8, and as a string otherwise.
 fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
     let id = token.get("id")?.as_u64()?;
     let piece = match token.get("piece")? {
@@ -74,7 +74,7 @@ fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
 }
 
 /// Returns the log-probability of the token `id` after the tokens `before`. The server lists only the likeliest next
-/// tokens, so a longer list is requested if the token is not in the first one. Fails if it is in neither. Each
+/// tokens, so a longer list is requested if the first list does not have the token. Fails if neither list has it. Each
 /// request also generates one token, which is ignored.
 async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
     for list_length in LIST_LENGTHS {
@@ -94,7 +94,7 @@ async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error>
         let next_token = entries.and_then(|list| list.first());
         let listed = next_token.and_then(|entry| entry.get("top_logprobs")).and_then(Value::as_array);
         let listed = listed.ok_or(Error::Unsupported(
-            "`completion_probabilities` in an answer to `/completion`; update llama.cpp",
+            "the server returned no `completion_probabilities` from `/completion`; update llama.cpp",
         ))?;
         let entry = listed.iter().find(|token| token.get("id").and_then(Value::as_u64) == Some(id));
         if let Some(logprob) = entry.and_then(|token| token.get("logprob")).and_then(Value::as_f64) {
@@ -102,7 +102,7 @@ async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error>
         }
     }
     Err(Error::Unsupported(
-        "a log-probability for each token of the scored text; update llama.cpp, or choose a method that does \
-        not score",
+        "the server returned no log-probability for a token of the scored text; update llama.cpp, or choose a method \
+        that does not score",
     ))
 }

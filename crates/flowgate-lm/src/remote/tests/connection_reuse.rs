@@ -105,8 +105,8 @@ fn long(letters: usize) -> Request {
 }
 
 const MOMENT: Duration = Duration::from_millis(50);
-/// Waiting times, by one of which bytes that are sent after a moment have been read; the later ones are for
-/// busy machines.
+/// Waiting times, after one of which the server has read the bytes that the client sent; the later ones are for busy
+/// machines.
 const WHILES: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(30)];
 
 /// Runs `what` with increasing waiting times until it returns the expected counts.

@@ -1,4 +1,5 @@
-//! Tests of servers with TLS: which certificates the client trusts, and which version of HTTP they agree on.
+//! Tests of servers with TLS: which certificates the client trusts, and which version of HTTP the client and the
+//! server agree on.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -32,7 +33,7 @@ pub(super) struct ServerCounts {
     pub(super) connections: AtomicUsize,
     versions: Mutex<Vec<Version>>,
     open: AtomicUsize,
-    /// The most requests that were open at the same time.
+    /// The largest number of requests that were open at the same time.
     pub(super) most_open: AtomicUsize,
 }
 
@@ -42,12 +43,12 @@ pub(super) struct ServerBehaviour {
     pub(super) answer: Bytes,
     /// How long each answer takes.
     pub(super) delay: Duration,
-    /// The most requests that are open on a connection of HTTP/2.
+    /// The largest number of requests that may be open on a connection of HTTP/2.
     pub(super) max_streams: u32,
 }
 
 impl ServerBehaviour {
-    /// A short answer at once.
+    /// Returns a behaviour that sends a short answer at once.
     pub(super) fn prompt() -> Self {
         let answer = Bytes::from(stream(Api::ChatCompletions, "hello"));
         Self { answer, delay: Duration::ZERO, max_streams: 200 }
@@ -168,7 +169,8 @@ async fn only_the_given_authorities_are_trusted() {
 
 #[tokio::test]
 async fn listeners_that_are_not_ready_do_not_hold_up_others() {
-    /// More of these than one connection of HTTP/2 may have unread without limits for each answer.
+    /// With so many answers, their unread bytes would exceed the limit of an HTTP/2 connection if each answer had no
+    /// limit of its own.
     const SLOW: usize = 16;
     let comments = format!(": {}\n\n", "x".repeat(1020)).repeat(512);
     let text = stream(Api::ChatCompletions, "hello");
@@ -190,7 +192,7 @@ async fn listeners_that_are_not_ready_do_not_hold_up_others() {
     assert_eq!(server.seen.connections.load(Ordering::SeqCst), 1);
 }
 
-/// A listener that is never ready again once it has heard something.
+/// A listener that is never ready again after it has received something.
 struct StuckListener(Arc<Semaphore>);
 
 impl Listener for StuckListener {

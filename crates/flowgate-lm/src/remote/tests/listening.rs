@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::*;
 use crate::{BoxFuture, Listener};
 
-/// A listener that reports what it hears, and that is ready as often as there are permits.
+/// A listener that reports what it receives, and that is ready once for each permit.
 struct GatedListener {
     heard: Arc<Notify>,
     gate: Arc<Semaphore>,
@@ -36,7 +36,7 @@ fn make_listener() -> (GatedListener, Arc<Notify>, Arc<Semaphore>) {
     (GatedListener { heard: Arc::clone(&heard), gate: Arc::clone(&gate) }, heard, gate)
 }
 
-/// Starts to listen with a small buffer, so that a client that does not read holds the server back soon.
+/// Binds a listener with a small send buffer, so that the server soon has to wait for a client that does not read.
 fn bind() -> (TcpListener, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_send_buffer_size(64 << 10).unwrap();

@@ -11,8 +11,8 @@ use super::*;
 /// A limit on connecting that is much shorter than the wait for a place on a connection.
 const CONNECT: Duration = Duration::from_millis(500);
 
-/// Sends this many requests, each a moment after the one before, so that the later ones find the connection full. One
-/// opens the connection beforehand. Without retries.
+/// Sends this many requests without retries, each a moment after the previous one, so that the later ones find the
+/// connection full. Another request opens the connection beforehand.
 async fn ask_many(server: &TlsServer, times: Timeouts, count: usize) {
     let remote = remote(Api::ChatCompletions, &server.url).authorities(&server.authorities);
     let retries = RetryPolicy { times: 0, ..RetryPolicy::default() };
@@ -29,7 +29,7 @@ async fn ask_many(server: &TlsServer, times: Timeouts, count: usize) {
     assert!(failed.is_empty(), "{} of {count}: {:?}", failed.len(), failed.first());
 }
 
-/// The wait for a place on a connection is no time of connecting, and no time of answering.
+/// The wait for a place on a connection counts neither as time for connecting nor as time for answering.
 #[tokio::test]
 async fn requests_wait_for_a_place_on_the_connection() {
     let delay = Duration::from_millis(400);
@@ -44,7 +44,7 @@ async fn requests_wait_for_a_place_on_the_connection() {
     assert_eq!(server.seen.most_open.load(Ordering::SeqCst), 4);
 }
 
-/// A server that accepts connections and does not greet is given up in the time for connecting.
+/// The client gives up a server that accepts a connection and sends no greeting, after the limit on connecting.
 #[tokio::test]
 async fn connecting_includes_the_handshake() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,6 @@
-//! Encodes requests of OpenAI's chat completions: as a [`Value`], or as bytes ([`SentRequest::body`]). The bytes are
-//! appended to those of the chat's previous request, so that earlier messages are not serialised again.
+//! Encodes requests of OpenAI's chat completions for a model's server: as a [`Value`] ([`encode_request`]), or as bytes
+//! ([`SentRequest::body`], which `RemoteModel` sends). The bytes begin with those of the chat's previous request, so
+//! that earlier messages are not serialised again.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -25,7 +26,7 @@ pub(crate) const LIMIT: &str = "max_completion_tokens";
 #[cfg(feature = "remote")]
 pub(crate) const OLD_LIMIT: &str = "max_tokens";
 
-/// A request with the settings of its transmission. It is serialised as the body.
+/// A request with the settings of its transmission. Serialising this value gives the body.
 #[derive(Debug)]
 pub(crate) struct SentRequest<'a> {
     pub(crate) request: &'a Request,
@@ -41,11 +42,11 @@ impl SentRequest<'_> {
     /// Returns the body in JSON, and the offset at which the messages end.
     ///
     /// Each request contains the whole chat. If the beginning of the previous body (the model and the earlier messages)
-    /// is stored with the chat, only the new messages are serialised and appended to it.
+    /// is stored with the chat, only the new messages are serialised, and appended to this beginning.
     pub(crate) fn body(&self) -> serde_json::Result<(Vec<u8>, usize)> {
         let head = format!(r#"{{"model":{},"messages":["#, serde_json::to_string(self.model)?);
         let messages = &self.request.messages;
-        // A stored beginning that names another model cannot be used, and one without messages saves nothing.
+        // A stored beginning is reused only if it names the same model and has messages.
         let reusable = messages.take_serialized_prefix();
         let reusable =
             reusable.filter(|reusable| reusable.text.starts_with(head.as_bytes()) && reusable.messages > 0);
@@ -64,8 +65,8 @@ impl SentRequest<'_> {
         }
         let end = body.len();
         body.push(b']');
-        // The other fields are serialised as a separate object `{...}`, whose end is also the end of the body. Its
-        // opening brace becomes a comma; if it has no fields, the brace is removed.
+        // The other fields are serialised as a separate object `{...}`, whose closing brace also closes the body. The
+        // opening brace of this object becomes a comma; if the object has no fields, the brace is removed.
         serde_json::to_writer(&mut body, &RemainingFields(self))?;
         match body.get_mut(end + 1..) {
             Some([bracket, b'"', ..]) => *bracket = b',',
@@ -134,7 +135,7 @@ impl SentRequest<'_> {
             }
         }
         let settings = [
-            // `self.limit` is the name of the field for this limit: OpenAI's own server has another name than the rest.
+            // `self.limit` is the name of the field for this limit, which differs between servers.
             (self.limit, sampling.max_tokens.map(Value::from)),
             ("temperature", sampling.temperature.map(Value::from)),
             ("top_p", sampling.top_p.map(Value::from)),
@@ -173,7 +174,7 @@ impl SentRequest<'_> {
     }
 }
 
-/// A list that is serialised as another one: each item is replaced by the result of a function for it.
+/// A list that is serialised with each item replaced by the result of a function.
 struct MappedList<'a, T, W>(&'a [T], fn(&'a T) -> W);
 
 impl<T, W: Serialize> Serialize for MappedList<'_, T, W> {

@@ -34,7 +34,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         options.reject_unsupported(&STREAM_OPTIONS)?;
         usage = options.flag("include_usage")?;
     }
-    // The two fields are names of the same limit.
+    // Both fields name the same limit.
     let (old, new) = (body.tokens("max_tokens")?, body.tokens("max_completion_tokens")?);
     if old.is_some() && new.is_some() && old != new {
         return body.field_error("max_tokens", "differs from `max_completion_tokens`; send one of the two");
@@ -81,7 +81,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
     })
 }
 
-/// Decodes the field `response_format`; `None` if it is absent or permits any text.
+/// Decodes the field `response_format`; `None` if the field is absent or permits any text.
 fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
     if body.get("response_format").is_none() {
         return Ok(None);
@@ -108,8 +108,8 @@ fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), Wir
     Ok((messages, sources))
 }
 
-/// Returns the declared provenance of each part of a user's message: what the part declares or, if it declares none,
-/// what the message declares. A content that is a text counts as one part.
+/// Returns the declared provenance of each part of a user's message: that of the part or, if the part declares none,
+/// that of the message. If the content is a text, it counts as one part.
 fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = message.source()?;
     match message.get("content") {
@@ -130,7 +130,7 @@ fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireErr
 }
 
 /// Decodes a message according to its role. A refusal, which is a separate field in this format, becomes part of the
-/// message's text, since a [`Message`] has no field for it.
+/// message's text, since a [`Message`] has no field for refusals.
 fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
     match message.text("role")? {
         "system" | "developer" => {
@@ -190,9 +190,9 @@ fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     })
 }
 
-/// The fields that parts may have: texts, refusals, images and files, in this order.
+/// The known fields of parts: of texts, refusals, images and files, in this order.
 const PARTS: [KnownFields; 4] = [TEXT_PART, REFUSAL_PART, IMAGE_PART, FILE_PART];
-/// The fields that parts of a user's message may have, in the order of [`PARTS`]. These parts may declare their
+/// The known fields of the parts of a user's message, in the order of [`PARTS`]. Only these parts may declare their
 /// provenance.
 const PARTS_OF_USER: [KnownFields; 4] =
     [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER, FILE_PART_OF_USER];
@@ -202,9 +202,8 @@ fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
     read_parts(message, &PARTS)
 }
 
-/// Decodes the content of a message: a text, or a list of parts. `text`, `refusal`, `image` and `file` are the fields
-/// that the parts of the types `text`, `refusal`, `image_url` and `file` may have. Absent and empty content has no
-/// parts.
+/// Decodes the content of a message: a text, or a list of parts. `text`, `refusal`, `image` and `file` are the known
+/// fields of parts of the types `text`, `refusal`, `image_url` and `file`. Absent and empty content has no parts.
 fn read_parts(
     message: &ObjectFields<'_>,
     [text, refusal, image, file]: &[KnownFields; 4],
@@ -222,7 +221,7 @@ fn read_parts(
                 part.reject_unsupported(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
-            // A message has no part for a refusal, so it becomes a text.
+            // A refusal becomes a text, since `Part` has no variant for refusals.
             "refusal" => {
                 part.reject_unsupported(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))
@@ -246,7 +245,8 @@ fn read_parts(
     message.objects("content")?.map(part).collect()
 }
 
-/// Decodes a tool. `None` if the provider runs it and the operator permits clients to send such a tool: it is dropped.
+/// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, if the operator permits clients
+/// to send such tools.
 fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
     match tool.text("type")? {
         "function" => {}

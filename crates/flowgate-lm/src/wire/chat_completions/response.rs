@@ -1,5 +1,5 @@
 //! Encodes and decodes answers of OpenAI's chat completions that are not streamed. The gateway encodes answers for its
-//! clients; `RemoteModel` decodes those of a server.
+//! clients; `RemoteModel` decodes the answers of a server.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ pub(super) fn finish_reason(completion: &Completion) -> &'static str {
         Stop::End => "stop",
         Stop::Calls => "tool_calls",
         Stop::Length => "length",
-        // A refusal in words ends normally; one without words comes from the filter.
+        // A refusal with a text ends normally; a refusal without a text comes from the provider's filter.
         Stop::Refused if completion.text.is_empty() => "content_filter",
         Stop::Refused => "stop",
     }
@@ -56,7 +56,7 @@ pub(super) fn usage(usage: Usage) -> Value {
 /// Decodes the body of an answer.
 ///
 /// # Errors
-/// If it describes an error, violates the format, or does not contain exactly one answer.
+/// If the body describes an error, violates the format, or does not contain exactly one answer.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::non_null_child(body, "error") {
         return Err(reported_error(error));
@@ -83,8 +83,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes a `finish_reason`. `refused` says whether the answer contains a refusal in words: the server then gives the
-/// reason of a normal end. An unknown reason is an error, since the answer may be incomplete.
+/// Decodes a `finish_reason`. `refused` says whether the answer contains a refusal with a text: the server then reports
+/// a normal end. An unknown reason is an error, since the answer may be incomplete.
 pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
     match finish_reason.and_then(Value::as_str) {
         Some("content_filter") => Ok(Stop::Refused),
@@ -107,11 +107,11 @@ pub(super) fn read_usage(usage: &Value) -> Usage {
     Usage { input, output, cached: cached.unwrap_or(0) }
 }
 
-/// Decodes the tool call with the index `index` in the message. A call without an id gets one that is made of the
+/// Decodes the tool call with the index `index` in the message. A call without an id gets an id that contains the
 /// index.
 fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     if call.get("type").is_some_and(|kind| kind != "function") {
-        return Err(Error::Malformed("a tool call has another `type` than `function`"));
+        return Err(Error::Malformed("the `type` of a tool call is not `function`"));
     }
     let function = call.get("function").ok_or(Error::Malformed("a tool call has no `function`"))?;
     Ok(ToolCall {
@@ -190,7 +190,7 @@ mod tests {
         check("[]", &bad("the field `choices` of the answer is missing or is not a list"));
         check(
             r#"{"choices":[{"message":{"tool_calls":[{"type":"custom"}]},"finish_reason":"stop"}]}"#,
-            &bad("a tool call has another `type` than `function`"),
+            &bad("the `type` of a tool call is not `function`"),
         );
         check(r#"{"error":{"code":429,"message":"m"}}"#, "the model server is busy; try again later");
     }

@@ -1,5 +1,5 @@
 //! Encodes and decodes streamed answers (server-sent events) of OpenAI's chat completions. The gateway encodes answers
-//! for its clients; `RemoteModel` decodes those of a server.
+//! for its clients; `RemoteModel` decodes the answers of a server.
 
 use serde_json::{Value, json};
 
@@ -13,8 +13,8 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of chunks, with one chunk for each item of `text_pieces`, which together are its text.
-/// If `with_usage` is true, the last chunk reports the token usage.
+/// Encodes an answer as a stream of chunks, with one chunk for each item of `text_pieces`, which together are the text
+/// of the answer. If `with_usage` is true, the last chunk reports the token usage.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -22,19 +22,20 @@ pub fn encode_stream(
     head: ResponseHead<'_>,
     with_usage: bool,
 ) -> Vec<SseEvent> {
-    // An answer has many chunks, which share most of their content, so their JSON is formatted as text and the common
-    // beginning only once.
+    // An answer has many chunks, which share most of their content. Their JSON is therefore formatted as text, and
+    // their common beginning only once.
     let (id, created, model) = (json!(head.id), head.created, json!(head.model));
     let begin = format!(
         r#"{{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"choices":["#
     );
-    // A chunk with this choice, or with none if the text is empty. If usage is requested, each chunk has the field.
+    // Returns a chunk with the choice `choice`, or without a choice if this text is empty. If the client has requested
+    // the usage, each chunk has the field `usage`.
     let chunk = |choice: &str, cost: &Value| {
         let cost = if with_usage { format!(r#","usage":{cost}"#) } else { String::new() };
         SseEvent::new("", format!("{begin}{choice}]{cost}}}"))
     };
-    // A chunk that adds `delta` to the message. `finish` is the finish reason in the last such chunk, and null before
-    // it.
+    // Returns a chunk that adds `delta` to the message. `finish` is the finish reason in the last such chunk, and null
+    // in the chunks before.
     let delta = |delta: Value, finish: Value| {
         let choice = format!(r#"{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}"#);
         chunk(&choice, &Value::Null)
@@ -82,8 +83,8 @@ pub struct StreamDecoder {
 }
 
 impl StreamDecoder {
-    /// Decodes the next event: adds its chunk to the completion, and passes its pieces to the listener. Events after
-    /// the end are ignored.
+    /// Decodes the next event: adds its chunk to the completion, and passes the pieces of the chunk to the listener.
+    /// Events after the end of the answer are ignored.
     ///
     /// # Errors
     /// If the event is not a valid chunk, the server reports an error, or the listener cancels.
@@ -113,9 +114,7 @@ impl StreamDecoder {
             [] => return Ok(()),
             [choice] if choice.get("index").is_none_or(|index| index.to_value() == 0) => choice,
             _ => {
-                return Err(Error::Malformed(
-                    "`choices` has several items, or one with another index than 0",
-                ));
+                return Err(Error::Malformed("`choices` has several items, or one whose `index` is not 0"));
             }
         };
         if let Some(delta) = choice.get("delta") {
@@ -127,8 +126,8 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Decodes the `delta` of a chunk: a piece of the text, of the refusal or of calls. The words of a refusal become
-    /// text of the answer, which is then marked as refused. Fails if the delta adds something after the finish reason.
+    /// Decodes the `delta` of a chunk: a piece of the text, of the refusal or of calls. A refusal becomes text of the
+    /// answer, and marks the answer as refused. Fails if the delta adds something after the finish reason.
     fn delta(&mut self, delta: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         let field = |key: &str| fields::text(delta, key);
         let calls = fields::list(delta, "tool_calls").unwrap_or_default();
@@ -142,11 +141,11 @@ impl StreamDecoder {
         calls.iter().try_for_each(|call| self.call(call, listener))
     }
 
-    /// Decodes the next piece of a call, and passes it to the listener. Fails if it is not certain which call the piece
-    /// belongs to: the pieces of two calls could otherwise form a call that the model did not make.
+    /// Decodes the next piece of a call, and passes it to the listener. Fails if it is uncertain to which call the
+    /// piece belongs: otherwise, the pieces of two calls could form a call that the model did not make.
     fn call(&mut self, piece: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         if fields::non_null_child(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
-            return Err(Error::Malformed("a tool call has another `type` than `function`"));
+            return Err(Error::Malformed("the `type` of a tool call is not `function`"));
         }
         let function = piece.get("function").unwrap_or(&Json::Null);
         let (id, name) = (fields::text(piece, "id"), fields::text(function, "name"));
@@ -197,7 +196,7 @@ impl StreamDecoder {
             return Err(EARLY);
         }
         self.assembly.completion.stop = self.finish.ok_or(EARLY)?;
-        // An answer with calls gets the stop reason of calls; one that promises calls and has none is an error.
+        // Also fails for an answer that ends with the finish reason of calls but has no calls.
         correct_stop_reason(self.assembly.completion)
     }
 }
@@ -253,8 +252,8 @@ mod tests {
         check(&[r#"{"error":{"code":503}}"#], "the model server is busy; try again later");
         check(
             &[r#"{"choices":[{"index":1,"delta":{"content":"b"}}]}"#],
-            "the model server sent an answer that cannot be read: `choices` has several items, or one with \
-            another index than 0; check the address and the API of the model server",
+            "the model server sent an answer that cannot be read: `choices` has several items, or one whose \
+            `index` is not 0; check the address and the API of the model server",
         );
         let call = |call: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{call}]}}}}]}}"#);
         let begin = call(r#"{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}"#);

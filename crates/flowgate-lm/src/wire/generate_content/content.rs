@@ -1,5 +1,5 @@
-//! Decodes the contents of a chat in Gemini's API: texts, calls, outputs of tools, images and PDFs. The decoder of
-//! requests ([`super::request_decoder`]) uses this file.
+//! Defines [`ContentReader`], which decodes the contents of a chat in Gemini's API: texts, calls, outputs of tools,
+//! images and PDFs. The decoder of requests ([`super::request_decoder`]) uses this module.
 
 use super::super::documents;
 use super::super::fields::ObjectFields;
@@ -17,7 +17,7 @@ pub const CALL_ID: &str = "call_";
 /// The problem of a part that has several contents, such as a text and a call: a part may have only one.
 const SEVERAL: &str = "is in a part that has another content, too; send one part for each";
 
-/// The problem of a part that is no output, in a content whose role permits only outputs.
+/// The problem of a part that is not an output, in a content whose role permits only outputs.
 const NO_OUTPUT: &str =
     "is in a content of the role `function`, which has only outputs of tools; use the role `user`";
 
@@ -25,7 +25,7 @@ const NO_OUTPUT: &str =
 pub(super) fn read_system(body: &ObjectFields<'_>) -> Result<Option<Message>, WireError> {
     match body.get("systemInstruction") {
         None => return Ok(None),
-        // Servers accept a text, too.
+        // Servers also accept a text instead of a content.
         Some(Json::Text(text)) => {
             return Ok(Some(Message::System(vec![Part::Text(text.clone().into_owned())])));
         }
@@ -65,8 +65,8 @@ pub(super) struct ContentReader {
 
 impl ContentReader {
     /// Decodes the next content, and appends the messages that it contains: of the model, or of the user and the tools.
-    /// A content without a role is one of the user. A content of the role `function` may have only outputs of tools,
-    /// and the files that belong to them.
+    /// A content without a role is the user's. A content of the role `function` may have only outputs of tools, and the
+    /// files that belong to these outputs.
     pub(super) fn read(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         match content.optional_text("role")? {
             Some("model") => self.read_model(content),
@@ -79,7 +79,7 @@ impl ContentReader {
         }
     }
 
-    /// Decodes a content of the model. It continues the message of a preceding content of the model.
+    /// Decodes a content of the model. If the preceding content is the model's as well, both become one message.
     fn read_model(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         content.reject_unsupported(&CONTENT_OF_MODEL)?;
         let (mut text, mut calls) = (String::new(), Vec::new());
@@ -92,7 +92,7 @@ impl ContentReader {
                 (Some(piece), None) if !is_thought => text.push_str(piece),
                 (None, Some(_)) => calls.push(self.read_call(&part.object("functionCall")?)?),
                 // A thought is dropped, so that a client cannot write text into the model's reasoning: the gateway has
-                // its own copy. A part that has only a signature adds nothing.
+                // its own copy of the reasoning. A part that has only a signature adds nothing.
                 _ => {}
             }
         }
@@ -105,8 +105,8 @@ impl ContentReader {
         Ok(())
     }
 
-    /// Decodes a call and records it as open, so that a later output can answer it. Its arguments are an object in this
-    /// format, and are serialised as a text. A call without an id gets one from its position in the chat.
+    /// Decodes a call and records it as open, so that a later output can answer it. The arguments, which are an object
+    /// in this format, are serialised as a text. A call without an id gets an id from its position in the chat.
     fn read_call(&mut self, call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
         call.reject_unsupported(&CALL)?;
         let arguments = match call.get("args") {
@@ -126,9 +126,9 @@ impl ContentReader {
         Ok(ToolCall { id, name, arguments })
     }
 
-    /// Decodes a content of the user. Each output of a tool becomes a separate message, and the parts between two of
-    /// them become one message of the user. If `only_outputs` is true, the content must have nothing but outputs and
-    /// the files that belong to them.
+    /// Decodes a content of the user. Each output of a tool becomes a separate message, and the parts between two
+    /// outputs become one message of the user. If `only_outputs` is true, the content must have only outputs and the
+    /// files that belong to them.
     fn read_user(&mut self, content: &ObjectFields<'_>, only_outputs: bool) -> Result<(), WireError> {
         content.reject_unsupported(&CONTENT_OF_USER)?;
         let content_source = content.source()?;
@@ -153,7 +153,7 @@ impl ContentReader {
                     let image = read_blob(&part.object("inlineData")?)?;
                     let declared = part.source()?;
                     match self.messages.last_mut() {
-                        // Nobody has typed it: without another declaration, it belongs to the output.
+                        // A file directly after an output belongs to the output, unless it declares its own provenance.
                         Some(Message::Tool { content, .. }) if follows_output && declared.is_none() => {
                             content.push(image);
                         }
@@ -188,7 +188,7 @@ impl ContentReader {
         Ok(())
     }
 
-    /// Appends a message of the user with these parts and their sources, if there are any.
+    /// Appends a message of the user with these parts and their provenance, if there are any parts.
     fn push_user(&mut self, parts: Vec<(Part, Option<Source>)>) {
         if parts.is_empty() {
             return;
@@ -222,11 +222,13 @@ impl ContentReader {
         Ok(Message::Tool { call_id, content, is_error: Some(is_error) })
     }
 
-    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output, and
-    /// `name` is its tool. An output without an id belongs to the first open call of the tool. An output whose id no
-    /// open call has belongs to the first open call of the tool to which the client gave no id, since some clients
-    /// invent ids for outputs. Without such a call, the result is the id of the output itself, or one that is made of
-    /// the tool's name.
+    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output (empty if
+    /// it has none), and `name` is the tool.
+    ///
+    /// The output answers the open call with the same id. If there is none, some clients have left out the id, or have
+    /// invented one: an output without an id answers the first open call of the tool, and an output with an unknown id
+    /// the first open call of the tool to which the client gave no id. If there is no such call either, the result is
+    /// `id` itself, or an id that contains the tool's name.
     fn answered_call(&mut self, id: &str, name: &str) -> String {
         let with_id = self.open_calls.iter().position(|call| call.id == id);
         let is_of_tool = |call: &OpenCall| call.tool == name && (id.is_empty() || !call.has_given_id);
@@ -238,9 +240,9 @@ impl ContentReader {
     }
 }
 
-/// Returns the text of a tool's output, and whether the tool failed. The field `output`, `result` or `error`, if it
-/// is the only one, contains the output itself; otherwise, the whole object is the output. `None` if the object is
-/// empty.
+/// Returns the text of a tool's output, and whether the tool failed. If the object has only one field, and this is
+/// `output`, `result` or `error`, the value of the field is the output; otherwise, the whole object is the output. The
+/// text is `None` if the object is empty.
 fn output_text(entries: &[(std::borrow::Cow<'_, str>, Json<'_>)]) -> (Option<String>, bool) {
     match entries {
         [] => (None, false),
@@ -255,11 +257,11 @@ fn output_text(entries: &[(std::borrow::Cow<'_, str>, Json<'_>)]) -> (Option<Str
     }
 }
 
-/// Decodes an image or a PDF. Fails for another media type, and for one with parameters or several types.
+/// Decodes an image or a PDF. Fails for any other media type, and for a media type with parameters or several types.
 fn read_blob(blob: &ObjectFields<'_>) -> Result<Part, WireError> {
     blob.reject_unsupported(&BLOB)?;
     let media_type = blob.text("mimeType")?;
-    // Clients use either alphabet of base64, and the other formats only this one.
+    // Clients use either alphabet of base64. The other formats use only the one with `+` and `/`.
     let data = blob.text("data")?.replace('-', "+").replace('_', "/");
     if let Some(pdf) = documents::pdf(media_type, &data) {
         return Ok(pdf);

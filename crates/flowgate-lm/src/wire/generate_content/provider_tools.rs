@@ -1,4 +1,5 @@
-//! Declares the tools of the provider in Gemini's API ([`ProviderToolForm`]), for the descriptor of the format.
+//! Describes the tools that Google's servers run: how a request of Gemini's API declares them ([`PROVIDER_TOOLS`]), and
+//! which items of an answer they add ([`remove_provider_items`]). The descriptor of the format refers to both.
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,7 @@ use super::super::fields;
 use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unrestricted};
 use crate::chat::ProviderTool;
 
-/// The tools that Google's servers run and that the gateway can have run. A declaration here has no restrictions.
+/// The tools of Google's servers that the gateway can have run. A declaration in this format has no restrictions.
 pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     ProviderToolForm {
         tool: ProviderTool::WebSearch,
@@ -28,11 +29,11 @@ pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     },
 ];
 
-/// Removes the parts with code that the provider ran, and with its output. Returns the pages on which the text is
-/// based, how many results of tools there are, and how many of them failed.
+/// Removes the parts with the code that the provider ran, and with the output of this code. Returns the pages on which
+/// the text is based, the number of results of tools, and the number of failed results.
 ///
-/// Three items show that a tool ran: the result of code, the metadata of a search, and the status of each address that
-/// was fetched.
+/// Three items of an answer show that a tool ran: the result of code, the metadata of a search, and the status of each
+/// address that was fetched.
 pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
     let mut items = ProviderItems::default();
     let Some(candidates) = body.get_mut("candidates").and_then(Value::as_array_mut) else { return items };

@@ -10,20 +10,21 @@ use crate::chat::{
     ThinkingMode, ToolCall, ToolChoice, ToolSpec,
 };
 
-/// The value that replaces the signature of a call without one: another model wrote the call, or its reasoning is not
-/// sent. Servers that require a signature accept this value.
+/// The value that is sent as the signature of a call that has none, because another model wrote the call or because its
+/// reasoning is not sent. Servers that require a signature accept this value.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Returns whether servers refuse a message of this model whose first call has no signature. They do so since Gemini 3.
-/// The version is read from the name: a name without a version, such as `gemini-flash-latest`, counts as a newer one.
+/// Returns whether servers refuse a message of this model whose first call has no signature, as they do since Gemini 3.
+/// The version is read from the name of the model; a name without a version, such as `gemini-flash-latest`, counts as a
+/// newer version.
 fn requires_signatures(model: &str) -> bool {
     let name = model.strip_prefix("models/").unwrap_or(model);
     name.starts_with("gemini-") && !name.starts_with("gemini-1") && !name.starts_with("gemini-2")
 }
 
-/// Encodes the body of a request to the model with the name `model`, which the address names; the body is the same
-/// for a streamed answer. System messages at the beginning that contain only texts are sent in the field
-/// `systemInstruction`, all others among the contents.
+/// Encodes the body of a request to the model with the name `model`. The address of the request names the model, and
+/// says whether the answer is streamed; the body does neither. System messages at the beginning that contain only texts
+/// are sent in the field `systemInstruction`, and all others among the contents.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str) -> Value {
     // The number of system messages at the beginning that contain only texts.
@@ -60,8 +61,8 @@ pub fn encode_request(request: &Request, model: &str) -> Value {
     body
 }
 
-/// Encodes the parameters of the generation and the form of the text. The number of calls in a message cannot be
-/// limited in this format.
+/// Encodes the parameters of the generation and the form of the text. This format cannot limit the number of calls in a
+/// message.
 fn generation_config(sampling: &Sampling, format: Option<&OutputFormat>) -> Map<String, Value> {
     let thinking = thinking_config(&sampling.reasoning);
     let schema = match format {
@@ -106,14 +107,14 @@ fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
     amount.into_iter().chain(shown).collect()
 }
 
-/// Encodes the messages after those in the field `systemInstruction`, for the model with the name `model`.
-/// Consecutive tool outputs form one content. A system message is sent as the user's. Reasoning is sent only to the
+/// Encodes the messages after those in the field `systemInstruction`, for the model with the name `model`. Consecutive
+/// tool outputs form one content. A system message is sent as a content of the user. Reasoning is sent only to the
 /// model that wrote it.
 fn contents(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
     // The parts of the tool outputs since the last other message; they form one content.
     let mut outputs: Vec<Value> = Vec::new();
-    // The calls so far: an output names its tool.
+    // The calls so far, from which an output gets the name of its tool.
     let mut calls_so_far: Vec<&ToolCall> = Vec::new();
     for message in messages {
         if !matches!(message, Message::Tool { .. }) && !outputs.is_empty() {
@@ -130,8 +131,8 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
                     readable.iter().filter_map(|thought| signed_thought(thought)).collect();
                 parts.extend(text_part(text, &readable));
                 parts.extend(calls.iter().enumerate().map(|(index, call)| call_part(call, index, &readable)));
-                // Some models require a signature on the first call. A call of another model, or one whose reasoning is
-                // not sent, has none.
+                // Some models require a signature on the first call. A call of another model has no signature, and
+                // neither has a call whose reasoning is not sent.
                 let first_call = parts.iter_mut().find(|part| part.get("functionCall").is_some());
                 if let Some(first_call) = first_call.filter(|_| requires_signatures(model))
                     && first_call.get("thoughtSignature").is_none()
@@ -172,8 +173,8 @@ fn signed_thought(thought: &ReasoningPart) -> Option<Value> {
     Some(json!({"text": thought.texts.concat(), "thought": true, "thoughtSignature": signature}))
 }
 
-/// Returns the signature of the call with the index `of_call` or, if `of_call` is `None`, of the text. Returns `None`
-/// if the server did not sign it.
+/// Returns the signature of the call with the index `of_call` or, if `of_call` is `None`, of the text; `None` if the
+/// server signed neither.
 fn signature<'t>(thoughts: &[&'t ReasoningPart], of_call: Option<usize>) -> Option<&'t str> {
     thoughts.iter().find_map(|thought| match &thought.seal {
         Seal::Part { signature, call } if *call == of_call => Some(signature.as_str()),
@@ -181,7 +182,8 @@ fn signature<'t>(thoughts: &[&'t ReasoningPart], of_call: Option<usize>) -> Opti
     })
 }
 
-/// Encodes the text of a message of the model, with its signature; `None` if there is neither.
+/// Encodes the text of a message of the model, with its signature from `thoughts`; `None` if there is neither a text
+/// nor a signature.
 pub(super) fn text_part(text: &str, thoughts: &[&ReasoningPart]) -> Option<Value> {
     let signature = signature(thoughts, None);
     if text.is_empty() && signature.is_none() {
@@ -194,8 +196,8 @@ pub(super) fn text_part(text: &str, thoughts: &[&ReasoningPart]) -> Option<Value
     Some(part)
 }
 
-/// Encodes a call, which has this index in its message. Adds its signature, if the server of the model signed it;
-/// `thoughts` are the parts of the reasoning, and contain the signatures.
+/// Encodes the call with the index `index` in its message. Adds the signature of the call if the model's server signed
+/// it. `thoughts` are the parts of the reasoning, which contain the signatures.
 pub(super) fn call_part(call: &ToolCall, index: usize, thoughts: &[&ReasoningPart]) -> Value {
     let arguments = arguments_object(&call.arguments);
     let mut part = json!({"functionCall": {"id": call.id, "name": call.name, "args": arguments}});
@@ -206,7 +208,7 @@ pub(super) fn call_part(call: &ToolCall, index: usize, thoughts: &[&ReasoningPar
 }
 
 /// Encodes the texts of a tool's output as an object with the field `output`, or `error` if the tool failed. An output
-/// without texts is an empty object if the tool succeeded. The images and PDFs of the output are encoded elsewhere, as
+/// without texts is an empty object if the tool succeeded. [`contents`] encodes the images and PDFs of the output as
 /// parts of the content.
 fn output_object(content: &[Part], is_error: bool) -> Value {
     let texts: Vec<&str> = content
@@ -226,7 +228,7 @@ fn encode_parts(parts: &[Part]) -> Vec<Value> {
     if parts.is_empty() { vec![json!({"text": ""})] } else { parts.iter().map(encode_part).collect() }
 }
 
-/// Encodes a text, an image or a PDF, which is image data with another media type.
+/// Encodes a text, an image or a PDF (a PDF is image data with the media type `application/pdf`).
 fn encode_part(part: &Part) -> Value {
     match part {
         Part::Text(text) => json!({"text": text}),

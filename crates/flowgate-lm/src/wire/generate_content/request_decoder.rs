@@ -1,5 +1,5 @@
 //! Decodes requests of Gemini's API, as the gateway receives them from its clients: the chat and the settings. The
-//! contents of the chat and the tools have their own files ([`super::content`], [`super::tools`]).
+//! modules [`super::content`] and [`super::tools`] decode the contents of the chat and the tools.
 
 use super::super::fields::ObjectFields;
 use super::super::known_fields::DecodeOptions;
@@ -14,8 +14,8 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request. Drops the fields and tools in `dropped`. The result has no name of a model and no
-/// stream, because the address of the request states these.
+/// Decodes the body of a request. Drops the fields and tools in `dropped`. The result does not name the model and does
+/// not say whether the answer is streamed, because only the address of the request does.
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
@@ -23,11 +23,11 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
     read_request(&ObjectFields::of_body(body, dropped)?)
 }
 
-/// Decodes the body of a request that only asks how many tokens it has: contents, or a whole request. Drops the fields
-/// and tools in `dropped`.
+/// Decodes the body of a request for a number of tokens: contents, or a whole request, whose tokens are to be counted.
+/// Drops the fields and tools in `dropped`.
 ///
 /// # Errors
-/// As for [`decode_request`].
+/// In the same cases as [`decode_request`], and if the body has both contents and a whole request.
 pub fn decode_count_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Request, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unsupported(&COUNT)?;
@@ -93,8 +93,8 @@ fn read_contents(body: &ObjectFields<'_>) -> Result<ContentReader, WireError> {
     Ok(reader)
 }
 
-/// Decodes the form of the text; `None` for any text. The field `responseMimeType` states whether the text is JSON, and
-/// `responseSchema` or `responseJsonSchema` its schema, if there is one.
+/// Decodes the form that the request demands of the text; `None` for any text. The field `responseMimeType` states
+/// whether the text is JSON, and `responseSchema` or `responseJsonSchema` the schema of the JSON, if there is one.
 fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
     let schema = match (config.get("responseSchema"), config.get("responseJsonSchema")) {
         (Some(_), Some(_)) => {
@@ -144,7 +144,7 @@ fn read_reasoning(config: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
             budget => ThinkingMode::Enabled(budget),
         }),
     };
-    // `Some(None)` leaves the level to the server; `None` is an unknown name, which is an error.
+    // Returns `Some(None)` if the level is left to the server, and `None` for an unknown name, which is an error.
     let level = |name: &str| match name {
         "THINKING_LEVEL_UNSPECIFIED" => Some(None),
         "MINIMAL" => Some(Some(Effort::Minimal)),

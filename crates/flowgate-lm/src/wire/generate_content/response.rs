@@ -1,6 +1,6 @@
 //! Encodes and decodes answers of Gemini's API that are not streamed. The gateway encodes answers for its clients;
-//! `RemoteModel` decodes those of a server. An event of a stream has the same form, so [`super::stream`] uses this
-//! file.
+//! `RemoteModel` decodes the answers of a server. An event of a stream has the same form as an answer, so
+//! [`super::stream`] uses this module as well.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::chat::{Completion, ReasoningPart, Seal, Stop, Usage};
 use crate::ignore_deltas;
 use crate::model::Listener;
 
-/// Encodes the body of an answer: its reasoning, its text and its calls are parts of one content.
+/// Encodes the body of an answer. The reasoning, the text and the calls are parts of one content.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let signed: Vec<&ReasoningPart> = completion.thoughts.iter().collect();
@@ -34,8 +34,8 @@ pub(super) fn thought_part(completion: &Completion) -> Option<Value> {
     (!texts.is_empty()).then(|| json!({"text": texts.join("\n\n"), "thought": true}))
 }
 
-/// Encodes the parts as one event of an answer, which has only one candidate. The event does not end the answer;
-/// [`finish`] makes it the last one.
+/// Encodes the parts as one event of an answer with a single candidate. For the last event of an answer, the caller
+/// also calls [`finish`].
 pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
     json!({
         "candidates": [{"content": {"role": "model", "parts": parts}, "index": 0}],
@@ -47,7 +47,7 @@ pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
 /// Adds the end of an answer to its last event: the finish reason and the usage.
 pub(super) fn finish(event: &mut Value, completion: &Completion) {
     let reason = match completion.stop {
-        // The format has no reason of its own for calls: they are parts of the content.
+        // The format has no separate reason for calls, which are parts of the content.
         Stop::End | Stop::Calls => "STOP",
         Stop::Length => "MAX_TOKENS",
         Stop::Refused => "SAFETY",
@@ -67,7 +67,7 @@ pub(super) fn finish(event: &mut Value, completion: &Completion) {
 /// Decodes the body of an answer.
 ///
 /// # Errors
-/// If it describes an error, violates the format, or does not contain exactly one complete answer.
+/// If the body describes an error, violates the format, or does not contain exactly one complete answer.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     let mut reader = AnswerReader::default();
     reader.read(body, &mut ignore_deltas)?;
@@ -75,7 +75,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     reader.finish().ok_or(missing)?
 }
 
-/// An answer while its events are read, of which there is one if the answer is not streamed.
+/// Reads the events of an answer; an answer that is not streamed counts as one event.
 #[derive(Debug, Default)]
 pub(super) struct AnswerReader {
     assembly: Assembly,
@@ -98,7 +98,8 @@ impl AnswerReader {
     }
 
     /// Decodes an event: adds its content to the completion, and passes the pieces to the listener. An event without a
-    /// candidate contains only the usage, or says that the provider has blocked the prompt, which counts as a refusal.
+    /// candidate contains only the usage, or reports that the provider has blocked the prompt, which counts as a
+    /// refusal.
     pub(super) fn read(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         // Some servers send an error as the only item of a list.
         let body = body.as_array().and_then(|items| items.first()).unwrap_or(body);
@@ -119,7 +120,7 @@ impl AnswerReader {
             [candidate] if fields::count(candidate, "index").unwrap_or_default() == 0 => candidate,
             _ => {
                 return Err(Error::Malformed(
-                    "`candidates` has several items, or one with another index than 0",
+                    "`candidates` has several items, or one whose `index` is not 0",
                 ));
             }
         };
@@ -133,14 +134,14 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Decodes a part: a piece of the text or of the reasoning, or a call. A part of another kind is an error: it comes
-    /// from a tool of the provider, and the request offered none.
+    /// Decodes a part: a piece of the text or of the reasoning, or a call. Fails for any other kind of part, which
+    /// would come from a tool of the provider, although the request offered none.
     fn read_part(&mut self, part: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let signature = fields::text(part, "thoughtSignature");
         let is_thought = part.get("thought").and_then(Value::as_bool) == Some(true);
         let call = fields::non_null_child(part, "functionCall");
-        // The index of the call to which the signature belongs; `None` if the part has no call: it then belongs to the
-        // text.
+        // The index of the call to which the signature belongs. `None` if the part has no call: the signature then
+        // belongs to the text.
         let mut signed_call = None;
         match (call, fields::non_null_child(part, "text")) {
             (None, Some(_)) if is_thought => {
@@ -165,7 +166,7 @@ impl AnswerReader {
                 return Err(Error::Malformed("a part of the answer is neither a text nor a function call"));
             }
         }
-        // Any part that is no reasoning ends the open part of the reasoning.
+        // Any part that is not reasoning ends the open part of the reasoning.
         self.open_thought = None;
         if !signature.is_empty() {
             let seal = Seal::Part { signature: signature.to_owned(), call: signed_call };
@@ -174,8 +175,8 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Decodes a piece of the reasoning. Consecutive pieces are one part, so that rules judge them as a whole; a
-    /// signature ends the part.
+    /// Decodes a piece of the reasoning. Consecutive pieces become one part of the reasoning, so that rules judge them
+    /// as a whole. A signature ends the part.
     fn read_thought(
         &mut self,
         text: &str,
@@ -199,8 +200,8 @@ impl AnswerReader {
     }
 }
 
-/// Decodes a finish reason; `None` if it says that the answer continues. An unknown one is an error, since the answer
-/// may then be incomplete.
+/// Decodes a finish reason; `None` if the reason is unspecified and the answer continues. An unknown reason is an
+/// error, since the answer may then be incomplete.
 fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
     match reason {
         "FINISH_REASON_UNSPECIFIED" => Ok(None),
@@ -216,8 +217,8 @@ fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
     }
 }
 
-/// Decodes the token usage. A count that is absent is taken from `before`, the usage that was reported earlier. The
-/// tokens of the reasoning count as output.
+/// Decodes the token usage. An absent count is taken from `before`, the usage of earlier events. The tokens of the
+/// reasoning count as output.
 fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let output = match (count("candidatesTokenCount"), count("thoughtsTokenCount")) {
@@ -309,11 +310,11 @@ mod tests {
         check(answer(json!([{"functionCall": {}}]), "STOP"), &bad("a tool call of the answer has no `name`"));
         check(
             json!({"candidates": [{"index": 1}]}),
-            &bad("`candidates` has several items, or one with another index than 0"),
+            &bad("`candidates` has several items, or one whose `index` is not 0"),
         );
         check(
             json!({"candidates": [{}, {}]}),
-            &bad("`candidates` has several items, or one with another index than 0"),
+            &bad("`candidates` has several items, or one whose `index` is not 0"),
         );
         check(json!(3), &bad("the answer has no candidate with a `finishReason`"));
         let error = json!({"error": {"code": 403, "status": "PERMISSION_DENIED", "message": "secret"}});

@@ -1,5 +1,6 @@
-//! Converts Gemini's own form of schemas, which resembles OpenAPI's, to JSON Schema: the gateway checks arguments
-//! against JSON Schema, and the other formats have no other form. The decoders of requests use it.
+//! Converts Gemini's own form of schemas, which resembles OpenAPI's, to JSON Schema. The gateway checks arguments
+//! against JSON Schema, and the other formats have only JSON Schema. The decoders of requests and of tools call this
+//! module.
 
 use serde_json::{Map, Value, json};
 
@@ -25,7 +26,7 @@ pub(super) fn json_schema(schema: &Json<'_>) -> Value {
             }
             ("properties", Json::Object(_)) => ("properties", each_entry(value)),
             ("defs" | "$defs", Json::Object(_)) => ("$defs", each_entry(value)),
-            // A reference names the field in the form in which the schema has it.
+            // `defs` was renamed to `$defs` above, so references to it are renamed as well.
             ("ref", Json::Text(place)) => match place.strip_prefix("#/defs/") {
                 Some(name) => ("$ref", Value::from(format!("#/$defs/{name}"))),
                 None => ("$ref", value.to_value()),
@@ -53,8 +54,8 @@ fn each_entry(schemas: &Json<'_>) -> Value {
     entries.iter().map(|(name, schema)| (name.clone().into_owned(), json_schema(schema))).collect()
 }
 
-/// Changes a schema such that it also permits `null`: in its `enum`, and in its `type` or else its `anyOf`. A schema
-/// that has none of these stays unchanged.
+/// Changes a schema such that it also permits `null`: adds `null` to its `enum`, and to its `type` or else to its
+/// `anyOf`. A schema that has none of these fields stays unchanged.
 fn allow_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(values)) = schema.get_mut("enum")
         && !values.contains(&Value::Null)

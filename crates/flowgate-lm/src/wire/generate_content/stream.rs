@@ -1,5 +1,6 @@
 //! Encodes and decodes streamed answers (server-sent events) of Gemini's API. The gateway encodes answers for its
-//! clients; `RemoteModel` decodes those of a server. Each event has the form of an answer with a part of its content.
+//! clients; `RemoteModel` decodes the answers of a server. Each event has the form of an answer that contains a piece
+//! of the whole content.
 
 use serde_json::{Value, json};
 
@@ -11,8 +12,9 @@ use crate::chat::{Completion, ReasoningPart};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are its text.
-/// `order` is the position of the reasoning.
+/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text
+/// of the answer. `head` has the answer's id and the name of the model, which each event repeats. `order` is the
+/// position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -20,7 +22,7 @@ pub fn encode_stream(
     head: ResponseHead<'_>,
     order: ReasoningOrder,
 ) -> Vec<SseEvent> {
-    // The text and the calls find their signatures in the reasoning.
+    // `text_part` and `call_part` look up the signatures of the text and of the calls in the reasoning.
     let thoughts: Vec<&ReasoningPart> = completion.thoughts.iter().collect();
     let texts = text_pieces.iter().map(|piece| json!({"text": piece}));
     let mut parts: Vec<Value> = Vec::new();
@@ -28,7 +30,7 @@ pub fn encode_stream(
         ReasoningOrder::First => parts.extend(thought_part(completion).into_iter().chain(texts)),
         ReasoningOrder::AfterText => parts.extend(texts.chain(thought_part(completion))),
     }
-    // The signature of the text, if there is one, with an empty text.
+    // The pieces of the text have no signature. If the text has one, it follows in a part with an empty text.
     parts.extend(text_part("", &thoughts));
     parts.extend(completion.calls.iter().enumerate().map(|(index, call)| call_part(call, index, &thoughts)));
     let mut bodies: Vec<Value> = parts.into_iter().map(|part| event(&[part], head)).collect();

@@ -1,5 +1,5 @@
-//! Defines [`Target`]: the model and the method that the address of a request names, as in
-//! `/models/gemini-3-pro:streamGenerateContent`. The gateway parses it, and `RemoteModel` writes it.
+//! Defines [`Target`], the model and the method that the address of a request of Gemini's API names, as in
+//! `/models/gemini-3-pro:streamGenerateContent`. The gateway parses such addresses, and `RemoteModel` writes them.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub struct Target {
     pub method: TargetMethod,
 }
 
-/// What a request wants of a model.
+/// The method of a model that a request calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetMethod {
     /// An answer in one piece.
@@ -31,8 +31,8 @@ const METHODS: [(&str, TargetMethod); 3] = [
 ];
 
 impl Target {
-    /// Parses the part of an address after `models/`, such as `gemini-3-pro:generateContent`. `None` if it names no
-    /// model, its encoding of the model's name is malformed, or the method is not supported.
+    /// Parses the part of an address after `models/`, such as `gemini-3-pro:generateContent`. `None` if the name of the
+    /// model is missing or its encoding is malformed, or if the method is not supported.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (model, name) = text.rsplit_once(':')?;
@@ -50,8 +50,8 @@ pub(in crate::wire) fn path(model: &str, stream: bool) -> String {
     format!("/models/{}:{method}", encoded(model))
 }
 
-/// Encodes a name as one segment of a path: all bytes but letters, digits and `-_.~` become `%` and two hexadecimal
-/// digits. A client may have chosen the name, and it must not lead to another address.
+/// Encodes a name as one segment of a path: all bytes except letters, digits and `-_.~` become `%` and two hexadecimal
+/// digits. A client may have chosen the name, which must not lead to another address.
 fn encoded(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
@@ -64,8 +64,8 @@ fn encoded(name: &str) -> String {
     text
 }
 
-/// Decodes the bytes of a name that are encoded as `%` and two hexadecimal digits; `None` if one is malformed, or the
-/// result is not UTF-8.
+/// Decodes the bytes of a name that are encoded as `%` and two hexadecimal digits; `None` if such a code is malformed,
+/// or if the result is not valid UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

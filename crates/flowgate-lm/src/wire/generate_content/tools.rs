@@ -1,5 +1,5 @@
-//! Decodes the tools of requests of Gemini's API (`tools`), and which of them the model may or must call
-//! (`toolConfig`). The decoder of requests ([`super::request_decoder`]) uses this file.
+//! Decodes the tools of requests of Gemini's API (the field `tools`), and the choice which of them the model may or
+//! must call (the field `toolConfig`). The decoder of requests ([`super::request_decoder`]) calls this module.
 
 use super::super::WireError;
 use super::super::fields::ObjectFields;
@@ -9,9 +9,9 @@ use super::schema::json_schema;
 use super::{CHOICE, FUNCTION, OF_PROVIDER, TOOL, TOOL_CONFIG};
 use crate::chat::{ProviderToolUse, ToolChoice, ToolSpec};
 
-/// Decodes the field `tools`. Returns the functions, and the tools of the provider that the server runs in requests of
-/// its own; the model is offered these as functions, too. Drops the tools of the provider that the operator permits
-/// clients to send.
+/// Decodes the field `tools`. Returns the functions, and the tools of the provider that the caller runs in separate
+/// requests; the functions include one for each of these tools. Drops the tools that the operator's configuration lists
+/// among those to drop.
 pub(super) fn read_tools(
     body: &ObjectFields<'_>,
 ) -> Result<(Vec<ToolSpec>, Vec<ProviderToolUse>), WireError> {
@@ -23,7 +23,7 @@ pub(super) fn read_tools(
         tool.reject_unsupported_except(&TOOL, |kind| is_dropped(kind) || is_accepted(kind))?;
         for form in PROVIDER_TOOLS.iter().filter(|form| !is_dropped(form.kind) && is_accepted(form.kind)) {
             if tool.get(form.kind).is_some() {
-                // The settings of the tool, all of which restrict it or cost more.
+                // Every setting of the tool is refused: each restricts or changes the search.
                 tool.object(form.kind)?.reject_unsupported(&OF_PROVIDER)?;
                 provider_tools.push(ProviderToolUse::from(form.tool));
             }
@@ -36,8 +36,8 @@ pub(super) fn read_tools(
     Ok((tools, provider_tools))
 }
 
-/// Decodes the declaration of a function. Its arguments are described by `parameters`, in Gemini's form of schemas, or
-/// by `parametersJsonSchema`, but not by both.
+/// Decodes the declaration of a function. The schema of its arguments is in `parameters`, in Gemini's form of schemas,
+/// or in `parametersJsonSchema`. Fails if the declaration has both.
 fn read_function(function: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
     function.reject_unsupported(&FUNCTION)?;
     let parameters = match function.get("parameters") {
@@ -59,8 +59,9 @@ fn read_function(function: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
     })
 }
 
-/// Decodes the field `toolConfig`: whether the model may, must or must not call a tool, or which one of `tools` it must
-/// call.
+/// Decodes the field `toolConfig`: whether the model may, must or must not call a tool, or which tool it must call.
+/// `tools` are all tools of the request. Fails for a choice of only some of them, which the other formats cannot
+/// express.
 pub(super) fn read_choice(body: &ObjectFields<'_>, tools: &[ToolSpec]) -> Result<ToolChoice, WireError> {
     if body.get("toolConfig").is_none() {
         return Ok(ToolChoice::Auto);
@@ -73,13 +74,13 @@ pub(super) fn read_choice(body: &ObjectFields<'_>, tools: &[ToolSpec]) -> Result
     let choice = config.object("functionCallingConfig")?;
     choice.reject_unsupported(&CHOICE)?;
     let names = choice.texts("allowedFunctionNames")?;
-    // Whether the permitted tools are all tools: the list then restricts nothing.
+    // Whether the list permits all tools, and so restricts nothing.
     let is_all = tools.iter().all(|tool| names.contains(&tool.name));
     match (choice.optional_text("mode")?.unwrap_or("AUTO"), names.as_slice()) {
         ("ANY", []) => Ok(ToolChoice::Any),
         ("ANY", [name]) => Ok(ToolChoice::Tool(name.clone())),
         ("ANY", _) if is_all => Ok(ToolChoice::Any),
-        // In the mode `VALIDATED`, too, the model decides whether it calls a tool.
+        // In the mode `VALIDATED`, the model also decides whether it calls a tool.
         ("AUTO" | "MODE_UNSPECIFIED" | "VALIDATED", names) if names.is_empty() || is_all => {
             Ok(ToolChoice::Auto)
         }

@@ -1,17 +1,18 @@
-//! Marks where the server may cache the beginning of a request: the field `cache_control` of Anthropic's Messages API.
-//! `RemoteModel` marks the requests of an upstream for which the operator has turned prompt caching on.
+//! Marks the places of a request up to which the server is to cache it: the field `cache_control` of Anthropic's
+//! Messages API. `RemoteModel` calls this module if prompt caching is turned on for it.
 //!
-//! The server caches the request up to each mark, in the order tools, system, messages, and a later request that begins
-//! equally is charged less for that part. A chat grows at its end, so the marks are at the end of the tools, of the
-//! system messages, and of the last two messages of the user: the last one for the next request, and the one before for
-//! the beginning that the previous request has cached. The format allows four marks.
+//! The server caches a request up to each mark, in the order tools, system, messages, and a later request with the same
+//! beginning is charged less for this part. The marks are at the end of the tools, of the system messages, and of the
+//! last two messages of the user. A chat grows at its end: the mark at the last message caches the beginning of the
+//! next request, and the mark at the message before it finds the beginning that the previous request has cached. The
+//! format allows four marks.
 
 use serde_json::{Value, json};
 
 use super::super::put;
 
 /// Marks the ends of the tools, of the system messages, and of the last two messages of the user in the body of a
-/// request. The marks of the client are not known here: the body is encoded from a view of the chat.
+/// request. The body has no marks of the client, since it is encoded from a [`Request`](crate::chat::Request).
 pub(crate) fn mark_cache_breakpoints(body: &mut Value) {
     if let Some(tools) = body.get_mut("tools").and_then(Value::as_array_mut) {
         mark_last(tools);
@@ -28,7 +29,8 @@ pub(crate) fn mark_cache_breakpoints(body: &mut Value) {
     }
 }
 
-/// Marks the last block of a content. A content that is a text becomes a list of one block, which can have a mark.
+/// Marks the last block of a content. A content that is a text is replaced by a list of one block, which can have a
+/// mark.
 fn mark_content(content: &mut Value) {
     if let Value::String(text) = content
         && !text.is_empty()

@@ -1,5 +1,5 @@
-//! Decodes the content of messages in Anthropic's Messages API: texts, images, documents and results of searches. The
-//! decoder of requests ([`super::request_decoder`]) uses this file for every message.
+//! Decodes the content of messages and of tool outputs in Anthropic's Messages API: texts, images, documents and
+//! results of searches. The decoder of requests ([`super::request_decoder`]) calls this module for every message.
 
 use super::super::documents;
 use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_PART};
@@ -51,8 +51,8 @@ pub(super) fn read_parts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Par
     Ok(parts)
 }
 
-/// Decodes a document, whose fields `known` declares. Returns one text, or two parts: a text with the title and the
-/// context of a PDF, and the PDF.
+/// Decodes a document, whose fields `known` declares. Returns one text part for a document in text. For a PDF, returns
+/// the PDF, preceded by a text part with its title and context if it has any.
 pub(super) fn read_document(block: &ObjectFields<'_>, known: &KnownFields) -> Result<Vec<Part>, WireError> {
     block.reject_unsupported(known)?;
     let (title, context) = (block.optional_text("title")?, block.optional_text("context")?);
@@ -73,7 +73,7 @@ pub(super) fn read_document(block: &ObjectFields<'_>, known: &KnownFields) -> Re
                 return source.field_error("media_type", documents::ONLY_PDF);
             };
             let head = text("");
-            // A PDF without title and context is the only part.
+            // A PDF without a title and a context has no text part.
             let head = Some(head).filter(|head| !matches!(head, Part::Text(text) if text.is_empty()));
             Ok(head.into_iter().chain([pdf]).collect())
         }
@@ -81,7 +81,7 @@ pub(super) fn read_document(block: &ObjectFields<'_>, known: &KnownFields) -> Re
     }
 }
 
-/// Decodes the result of a search, whose fields `known` declares, as a text.
+/// Decodes the result of a search, whose fields `known` declares, as one text part.
 pub(super) fn read_search_result(block: &ObjectFields<'_>, known: &KnownFields) -> Result<Part, WireError> {
     block.reject_unsupported(known)?;
     let (title, source) = (block.optional_text("title")?, block.optional_text("source")?);
@@ -98,8 +98,8 @@ fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
     Ok(texts.join("\n\n"))
 }
 
-/// Fails for the source of an image or a document whose content is not in the request, or whose type is unknown. Never
-/// returns a `T`: the parameter only lets callers return the result.
+/// Returns the error for `source`, the source of an image or a document: its content is not in the request, or its type
+/// is unknown. Never returns a `T`: the parameter only lets callers return the result.
 fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
     // An unknown field is named first: the client must correct it in any case.
     match source.text("type")? {
@@ -110,7 +110,7 @@ fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
     source.field_error("type", "is not a source with the content itself; send it in base64")
 }
 
-/// Returns the problem of a block of the type `kind`, which is not among those that may be at its place.
+/// Returns the problem of a block of the type `kind`, if this type is not permitted at the place of the block.
 pub(super) fn block_problem(kind: &str) -> &'static str {
     let is_record = matches!(kind, "server_tool_use" | "mcp_tool_use" | "mcp_tool_listing")
         || kind.ends_with("_tool_result");
@@ -128,8 +128,9 @@ pub(super) fn read_part(block: &ObjectFields<'_>) -> Result<Part, WireError> {
     read_part_with(block, &TEXT, &IMAGE)
 }
 
-/// Decodes a block with a text or an image; any other block is an error. `text` and `image` are the fields that a block
-/// of this kind may have. They depend on the message: only the blocks of a user's message may declare their provenance.
+/// Decodes a block with a text or an image; any other block is an error. `text` and `image` declare the fields of text
+/// blocks and of image blocks, which depend on the message: only the blocks of a user's message may declare their
+/// provenance.
 pub(super) fn read_part_with(
     block: &ObjectFields<'_>,
     text: &KnownFields,

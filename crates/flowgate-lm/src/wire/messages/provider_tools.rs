@@ -1,5 +1,6 @@
-//! Declares the tools of the provider in Anthropic's Messages API ([`ProviderToolForm`]), for the descriptor of the
-//! format.
+//! Describes the tools that Anthropic's servers run: how a request of the Messages API declares them
+//! ([`PROVIDER_TOOLS`]), and which blocks of an answer they add ([`remove_provider_items`]). The descriptor of the
+//! format refers to both.
 
 use serde_json::{Value, json};
 
@@ -7,8 +8,8 @@ use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unre
 use super::super::{fields, put};
 use crate::chat::{ProviderTool, ProviderToolUse};
 
-/// The tools that Anthropic's servers run and that the gateway can have run, with the versions that are requested.
-/// `max_uses` is 1, since a request serves one call.
+/// The tools of Anthropic's servers that the gateway can have run, each in the version that requests ask for.
+/// `max_uses` is 1, since each call gets a separate request.
 pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     ProviderToolForm {
         tool: ProviderTool::WebSearch,
@@ -52,8 +53,9 @@ fn declare_web_tool(wanted: &ProviderToolUse, mut declaration: Value) -> Option<
     (!wanted.is_offline).then_some(declaration)
 }
 
-/// Removes the blocks of calls that the provider ran, and of their results. Returns the pages of these results. The
-/// content of a result is a list of pages, or one object: an error, whose type ends with `_error`, or another result.
+/// Removes the blocks of calls that the provider ran, and the blocks of their results. Returns the pages of these
+/// results, and counts the results and the errors. The content of a result is a list of pages, or one object: an error,
+/// whose type ends with `_error`, or another result.
 pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
     let mut items = ProviderItems::default();
     let Some(blocks) = body.get_mut("content").and_then(Value::as_array_mut) else { return items };

@@ -37,7 +37,8 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     if !request.tools.is_empty() {
         put(&mut body, "tools", request.tools.iter().map(encode_tool).collect::<Vec<_>>());
     }
-    // The limit of one call per message is a field of `tool_choice`, which is then sent also for `Auto`.
+    // The limit of one call per message is a field of `tool_choice`, which is therefore sent for `Auto` as well if
+    // there is such a limit.
     let is_single = sampling.single_call && !request.tools.is_empty();
     let mut choice = match &request.choice {
         ToolChoice::Auto if is_single => json!({"type": "auto"}),
@@ -92,8 +93,8 @@ fn encode_thinking(thinking: ThinkingMode) -> Value {
     }
 }
 
-/// Returns the name of an effort in this format, whose least effort is `low`. Returns `None` for [`Effort::None`], and
-/// no effort is sent then: only the field `thinking` can turn reasoning off.
+/// Returns the name of an effort in this format, whose least effort is `low`. Returns `None` for [`Effort::None`], for
+/// which no effort is sent: only the field `thinking` can turn reasoning off.
 fn effort_name(effort: Effort) -> Option<&'static str> {
     match effort {
         Effort::None => None,
@@ -111,8 +112,8 @@ fn parts_of(message: &Message) -> &[Part] {
 }
 
 /// Encodes the messages after those in the field `system`, for the model with the name `model`. Consecutive tool
-/// outputs become the blocks of one message of the user. A system message is sent as the user's, since not every model
-/// accepts one here. Reasoning is sent only to the model that wrote it.
+/// outputs become the blocks of one message of the user. A system message is sent as a message of the user, since not
+/// every model accepts system messages here. Reasoning is sent only to the model that wrote it.
 fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
     // The tool outputs since the last other message; they form one message.
@@ -155,7 +156,7 @@ fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     encoded
 }
 
-/// Encodes a part of the reasoning as the block that the server sent; `None` if the part is not from a server of this
+/// Encodes a part of the reasoning as the block that the server sent; `None` if the seal of the part is not of this
 /// format.
 fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     match &thought.seal {
@@ -167,8 +168,8 @@ fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     }
 }
 
-/// Encodes a part of the reasoning as a block for a client. If the part is not from a server of this format, the
-/// signature is empty.
+/// Encodes a part of the reasoning as a block for a client. If the seal of the part is not of this format, the block
+/// has an empty signature.
 pub(super) fn shown_block(thought: &ReasoningPart) -> Value {
     let unsigned = || json!({"type": "thinking", "thinking": thought.text(), "signature": ""});
     sealed_block(thought).unwrap_or_else(unsigned)

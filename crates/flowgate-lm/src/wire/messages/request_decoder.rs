@@ -1,5 +1,5 @@
 //! Decodes requests of Anthropic's Messages API, as the gateway receives them from its clients: the messages and the
-//! settings. The contents of messages and the tools have their own files ([`super::content`], [`super::tools`]).
+//! settings. The modules [`super::content`] and [`super::tools`] decode the contents of messages and the tools.
 
 use super::super::documents;
 use super::super::fields::{ObjectFields, UNKNOWN_EFFORT};
@@ -31,11 +31,11 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
     decode(body, dropped, Limit::Required)
 }
 
-/// Decodes the body of a request that only asks how many tokens it has. It need not state a token limit. `dropped` is
-/// as for [`decode_request`].
+/// Decodes the body of a request whose tokens are only to be counted. Such a body need not state a token limit.
+/// `dropped` is as for [`decode_request`].
 ///
 /// # Errors
-/// As for [`decode_request`].
+/// In the same cases as [`decode_request`], except for a missing token limit.
 pub fn decode_count_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Request, WireError> {
     decode(body, dropped, Limit::Optional).map(|received| received.request)
 }
@@ -50,7 +50,7 @@ enum Limit {
 }
 
 /// Decodes the body of a request, for an answer or for the number of its tokens. `dropped` is as for
-/// [`decode_request`]; `limit` is whether the body must state a token limit.
+/// [`decode_request`]; `limit` says whether the body must state a token limit.
 fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unsupported(&REQUEST)?;
@@ -118,10 +118,10 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
 }
 
 /// Returns whether the request asks, in the field `safeguards`, for verdicts on the calls of the answer; false if the
-/// operator has the field dropped.
+/// operator's configuration drops this field.
 ///
 /// # Errors
-/// If it asks for another kind of safeguard.
+/// If the request asks for another kind of safeguard.
 fn asks_for_verdicts(body: &ObjectFields<'_>) -> Result<bool, WireError> {
     let mut asks = false;
     if body.is_dropped_by_operator("safeguards") {
@@ -138,8 +138,8 @@ fn asks_for_verdicts(body: &ObjectFields<'_>) -> Result<bool, WireError> {
     Ok(asks)
 }
 
-/// Decodes the form of the text, which the field `output_config.format` states, or its older name `output_format`;
-/// `None` if both are absent.
+/// Decodes the form that the request demands of the text, in the field `output_config.format` or under its older name
+/// `output_format`; `None` if both are absent. Fails if they differ.
 fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
     let read = |object: &ObjectFields<'_>, key: &str| {
         if object.get(key).is_none() {
@@ -210,8 +210,8 @@ fn read_message(
                     if kind == "tool_use" {
                         calls.push(read_call(&block)?);
                     } else if matches!(kind, "thinking" | "redacted_thinking") {
-                        // Dropped, so that a client cannot write text into the model's reasoning: the gateway has its
-                        // own copy.
+                        // The reasoning is dropped, so that a client cannot write text into it: the gateway has its own
+                        // copy of the reasoning.
                         block.reject_unsupported(if kind == "thinking" { &THOUGHT } else { &REDACTED })?;
                     } else if let Part::Text(part) = read_part(&block)? {
                         text.push_str(&part);
@@ -232,9 +232,9 @@ fn read_message(
     }
 }
 
-/// Decodes a message of the user and appends it to `messages`. In this format, it can also contain tool outputs: each
-/// of them becomes a separate message, and the parts between two of them become one message of the user. Only the
-/// messages of the user get `sources`.
+/// Decodes a message of the user and appends the result to `messages`. In this format, a message of the user can also
+/// contain tool outputs: each output becomes a separate message, and the parts between two outputs become one message
+/// of the user. The declared provenance of the user's parts is added to `sources`.
 fn read_user(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -287,8 +287,8 @@ fn read_user(
     Ok(())
 }
 
-/// Decodes a block `tool_use` of a message of the model. Its arguments are an object in this format, and are serialised
-/// as a text.
+/// Decodes a block `tool_use` of a message of the model. The arguments, which are an object in this format, are
+/// serialised as a text.
 fn read_call(block: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     block.reject_unsupported(&USE)?;
     let input = block.get("input").filter(|input| matches!(input, Json::Object(_)));

@@ -1,5 +1,5 @@
 //! Encodes and decodes answers of Anthropic's Messages API that are not streamed. The gateway encodes answers for its
-//! clients; `RemoteModel` decodes those of a server.
+//! clients; `RemoteModel` decodes the answers of a server.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 /// The field of an answer that contains the verdicts on its calls.
 pub(super) const SAFEGUARD_RESULTS: &str = "safeguard_results";
 
-/// Encodes the body of an answer: its reasoning, its text and its calls are blocks of the list `content`.
+/// Encodes the body of an answer. The reasoning, the text and the calls are blocks of the list `content`.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let text = (!completion.text.is_empty()).then(|| json!({"type": "text", "text": completion.text}));
@@ -49,7 +49,7 @@ pub(super) fn stop_reason(stop: Stop) -> &'static str {
 /// Decodes the body of an answer.
 ///
 /// # Errors
-/// If it describes an error, or violates the format.
+/// If the body describes an error, or violates the format.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::non_null_child(body, "error") {
         return Err(reported_error(error));
@@ -83,8 +83,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes the part of the reasoning that a block contains. In a stream, this is only the beginning of the part. The
-/// author is left empty: a caller that knows the model sets it.
+/// Decodes the part of the reasoning that a block contains. In a stream, the block has only the beginning of the part.
+/// The author of the part is left empty; a caller that knows the model sets it.
 pub(super) fn read_thought(block: &Value) -> ReasoningPart {
     let field = |key: &str| fields::text(block, key).to_owned();
     if fields::text(block, "type") == "redacted_thinking" {
@@ -109,20 +109,18 @@ pub(super) enum BlockKind {
     Thought,
 }
 
-/// Returns the kind of a block. An unknown kind is an error: such a block comes from a tool of the provider, and the
-/// request offered none.
+/// Returns the kind of a block. Fails for an unknown kind: such a block would come from a tool of the provider,
+/// although the request offered none.
 pub(super) fn block_kind(block: &Value) -> Result<BlockKind, Error> {
     match fields::text(block, "type") {
         "text" => Ok(BlockKind::Text),
         "tool_use" => Ok(BlockKind::Use),
         "thinking" | "redacted_thinking" => Ok(BlockKind::Thought),
-        _ => {
-            Err(Error::Malformed("a content block has another `type` than `text`, `tool_use` and `thinking`"))
-        }
+        _ => Err(Error::Malformed("the `type` of a content block is not `text`, `tool_use` or `thinking`")),
     }
 }
 
-/// Decodes a `stop_reason`. An unknown one is an error, since the answer may then be incomplete.
+/// Decodes a `stop_reason`. An unknown reason is an error, since the answer may then be incomplete.
 pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
     match reason.and_then(Value::as_str) {
         Some("end_turn" | "stop_sequence") => Ok(Stop::End),
@@ -133,8 +131,9 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
     }
 }
 
-/// Decodes the token usage. A count that is absent is taken from `before`, the usage that was reported earlier. Cached
-/// input tokens count as input; they are added only if `input_tokens` is present, since `before` has them already.
+/// Decodes the token usage. An absent count is taken from `before`, the usage of earlier events. Cached input tokens
+/// count as input: they are added to `input_tokens`. If `input_tokens` is absent, they are ignored, since `before`
+/// contains them already.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let written = count("cache_creation_input_tokens").unwrap_or(0);
@@ -196,7 +195,7 @@ mod tests {
         check(r#"{"content":[],"stop_reason":"model_context_window_exceeded"}"#, "Length \"\" 0+0");
         check(
             r#"{"content":[{"type":"server_tool_use"}]}"#,
-            &bad("a content block has another `type` than `text`, `tool_use` and `thinking`"),
+            &bad("the `type` of a content block is not `text`, `tool_use` or `thinking`"),
         );
         check(
             r#"{"content":[{"type":"tool_use","name":"f","input":"x"}]}"#,

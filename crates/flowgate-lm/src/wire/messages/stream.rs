@@ -1,5 +1,5 @@
 //! Encodes and decodes streamed answers (server-sent events) of Anthropic's Messages API. The gateway encodes answers
-//! for its clients; `RemoteModel` decodes those of a server.
+//! for its clients; `RemoteModel` decodes the answers of a server.
 
 use serde_json::{Value, json};
 
@@ -21,8 +21,8 @@ use crate::sse::SseEvent;
 /// The most blocks of one answer.
 const MAX_BLOCKS: usize = 4096;
 
-/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are its text.
-/// `order` is the position of the reasoning.
+/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text
+/// of the answer. `order` is the position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -30,7 +30,7 @@ pub fn encode_stream(
     head: ResponseHead<'_>,
     order: ReasoningOrder,
 ) -> Vec<SseEvent> {
-    // An event with this name, and with the fields of the object `rest`.
+    // Returns an event with this name, and with the fields of the object `rest`.
     let event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name});
         if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object_mut()) {
@@ -50,7 +50,7 @@ pub fn encode_stream(
     });
     let mut events = vec![event("message_start", json!({"message": message})), event("ping", json!({}))];
     let mut index = 0_u64;
-    // Adds the events of a content block: it begins as `begin`, and the deltas complete it.
+    // Adds the events of a content block, which begins as `begin` and is completed by `deltas`.
     let mut block = |begin: Value, deltas: Vec<Value>| {
         events.push(event("content_block_start", json!({"index": index, "content_block": begin})));
         for delta in deltas {
@@ -78,7 +78,7 @@ pub fn encode_stream(
         text(&mut block);
     }
     for call in &completion.calls {
-        // Arguments that are an object are sent exactly as the model wrote them.
+        // Arguments that are a JSON object are sent exactly as the model wrote them; others are wrapped in an object.
         let object = arguments_object(&call.arguments);
         let is_object = serde_json::from_str::<Value>(&call.arguments).is_ok_and(|value| value == object);
         let json = if is_object { call.arguments.clone() } else { object.to_string() };
@@ -90,8 +90,8 @@ pub fn encode_stream(
     if let Some(results) = head.tools.safeguard_results(&completion.calls) {
         put(&mut delta, SAFEGUARD_RESULTS, results);
     }
-    // The usage of the whole answer. The first event may not have it: when an answer is streamed early, no token is
-    // counted yet.
+    // The last events repeat the usage of the whole answer, since the first event may not have it: if an answer is
+    // streamed before it is complete, its tokens are not counted yet.
     let Usage { input, output, .. } = completion.usage;
     let usage = json!({"input_tokens": input, "output_tokens": output});
     events.push(event("message_delta", json!({"delta": delta, "usage": usage})));
@@ -103,7 +103,7 @@ pub fn encode_stream(
 fn thought_events(thought: &ReasoningPart) -> (Value, Vec<Value>) {
     let whole = shown_block(thought);
     if fields::text(&whole, "type") == "redacted_thinking" {
-        // It has no readable text, so it is sent as a whole.
+        // Redacted reasoning has no readable text, so the block is sent as a whole.
         return (whole, Vec::new());
     }
     let text = |piece: &&str| json!({"type": "thinking_delta", "thinking": piece});
@@ -138,7 +138,7 @@ pub struct StreamDecoder {
 
 impl StreamDecoder {
     /// Decodes the next event: adds its content to the completion, and passes the pieces to the listener. Events after
-    /// the end are ignored.
+    /// the end of the answer are ignored.
     ///
     /// # Errors
     /// If the event violates the format or is not in order, the server reports an error, or the listener cancels.
@@ -190,7 +190,7 @@ impl StreamDecoder {
                 Ok(())
             }
             "error" => Err(reported_error(body.get("error").unwrap_or(&Value::Null))),
-            // Pings, and events of future versions.
+            // Pings, and events of future versions of the format, are ignored.
             _ => Ok(()),
         }
     }
@@ -202,7 +202,7 @@ impl StreamDecoder {
             return Err(Error::Malformed("the indices of the content blocks are not consecutive"));
         }
         if self.blocks.len() >= MAX_BLOCKS {
-            return Err(Error::TooMany("4096 content blocks; ask for a shorter one"));
+            return Err(Error::TooMany("4096 content blocks; ask for a shorter answer"));
         }
         let block = body
             .get("content_block")
@@ -228,8 +228,8 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Decodes a piece of an open block: of the text, of the arguments of a call, of the reasoning, or of its
-    /// signature.
+    /// Decodes a piece of an open block: of the text, of the arguments of a call, of the reasoning, or of the signature
+    /// of the reasoning.
     fn delta(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(
@@ -253,9 +253,9 @@ impl StreamDecoder {
                 self.assembly.signature(index, field("signature"))
             }
             ("text_delta" | "input_json_delta" | "thinking_delta" | "signature_delta", _) => {
-                Err(Error::Malformed("the `delta` of a content block has another type than the block"))
+                Err(Error::Malformed("the `delta` of a content block does not have the type of its block"))
             }
-            // Citations, and kinds of future versions.
+            // Citations, and kinds of pieces of future versions, are ignored.
             _ => Ok(()),
         }
     }
@@ -270,7 +270,7 @@ impl StreamDecoder {
         block.ended = true;
         let (kind, index) = (block.kind, block.index);
         let calls = &self.assembly.completion.calls;
-        // The input of a call without arguments is `{}` from the start, so no pieces of it need follow.
+        // A server need not send pieces for a call without arguments, whose block begins with the input `{}`.
         if kind == BlockKind::Use && calls.get(index).is_some_and(|call| call.arguments.is_empty()) {
             self.assembly.arguments(index, "{}", listener)?;
         }
@@ -292,12 +292,12 @@ impl StreamDecoder {
             return Err(EARLY);
         }
         self.assembly.completion.stop = self.stop.ok_or(EARLY)?;
-        // An answer with calls gets the stop reason of calls; one that promises calls and has none is an error.
+        // Also fails for an answer that ends with the stop reason of calls but has no calls.
         correct_stop_reason(self.assembly.completion)
     }
 }
 
-/// Returns the index of the block that an event concerns. Fails if the event has none.
+/// Returns the index of the block that an event is about. Fails if the event has no valid index.
 fn index(body: &Value) -> Result<usize, Error> {
     let index = fields::count(body, "index").and_then(|index| usize::try_from(index).ok());
     index.ok_or(Error::Malformed("an event of a content block has no valid `index`"))
@@ -342,7 +342,10 @@ mod tests {
         check(&[TEXT], &bad("an event of the stream came before `message_start`"));
         check(&[START, START], &bad("the stream has two events `message_start`"));
         check(&[START, A], &bad("a `content_block_delta` event has the index of a block that is not open"));
-        check(&[START, TEXT, JSON], &bad("the `delta` of a content block has another type than the block"));
+        check(
+            &[START, TEXT, JSON],
+            &bad("the `delta` of a content block does not have the type of its block"),
+        );
         check(&[START, TEXT, TEXT], &bad("the indices of the content blocks are not consecutive"));
         check(
             &[START, TEXT, END, A],

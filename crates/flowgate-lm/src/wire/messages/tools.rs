@@ -1,5 +1,6 @@
-//! Decodes the tools of requests of Anthropic's Messages API (`tools`), and which of them the model may or must call
-//! (`tool_choice`). The decoder of requests ([`super::request_decoder`]) uses this file.
+//! Decodes the tools of requests of Anthropic's Messages API (the field `tools`), and the choice which of them the
+//! model may or must call (the field `tool_choice`). The decoder of requests ([`super::request_decoder`]) calls this
+//! module.
 
 use super::super::WireError;
 use super::super::fields::{ObjectFields, UNKNOWN_TOOL, is_tool_type};
@@ -8,8 +9,8 @@ use super::provider_tools::PROVIDER_TOOLS as TOOL_FORMS;
 use super::{CHOICE, OF_PROVIDER, TOOL};
 use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 
-/// The types of tools that the provider runs, without the date at their end. The gateway can have only those in
-/// [`TOOL_FORMS`] run.
+/// The types of tools that the provider runs, without the date at their end. The gateway supports only the tools in
+/// [`TOOL_FORMS`].
 const PROVIDER_TOOLS: [&str; 6] =
     ["web_search", "web_fetch", "code_execution", "tool_search_tool", "advisor", "mcp_toolset"];
 /// The types of tools that the client runs, but whose arguments the provider describes; without the date at their end.
@@ -20,11 +21,12 @@ const PROVIDER_SCHEMAS: [&str; 6] =
 pub(super) enum ReceivedTool {
     /// A function of the client.
     Function(ToolSpec),
-    /// A tool of the provider that the server runs.
+    /// A tool of the provider.
     OfProvider(ProviderToolUse),
 }
 
-/// Decodes a tool. `None` if the provider runs it and the operator permits clients to send such a tool: it is dropped.
+/// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, if the operator permits clients
+/// to send such tools.
 pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ReceivedTool>, WireError> {
     if let Some(kind) = tool.optional_text("type")?.filter(|kind| *kind != "custom") {
         let is_known = |known: &str| is_tool_type(kind, known);

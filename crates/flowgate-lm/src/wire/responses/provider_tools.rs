@@ -1,5 +1,6 @@
-//! Declares the tools of the provider in OpenAI's Responses API ([`ProviderToolForm`]), for the descriptor of the
-//! format.
+//! Describes the tools that OpenAI's servers run: how a request of the Responses API declares them
+//! ([`PROVIDER_TOOLS`]), and which items of an answer they add ([`remove_provider_items`]). The descriptor of the
+//! format refers to both.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unre
 use super::super::{fields, put};
 use crate::chat::{ProviderTool, ProviderToolUse};
 
-/// The tools that OpenAI's servers run and that the gateway can have run.
+/// The tools of OpenAI's servers that the gateway can have run.
 pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     ProviderToolForm {
         tool: ProviderTool::WebSearch,
@@ -37,7 +38,8 @@ fn declare_search(wanted: &ProviderToolUse) -> Option<Value> {
     wanted.blocked_domains.is_empty().then_some(declaration)
 }
 
-/// Removes the items of calls that the provider ran. Returns the pages that the text cites.
+/// Removes the items of calls that the provider ran. Returns the pages that the text cites, and counts the calls and
+/// the failed calls.
 pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
     let mut found = ProviderItems::default();
     let Some(items) = body.get_mut("output").and_then(Value::as_array_mut) else { return found };

@@ -73,8 +73,8 @@ fn text_settings(request: &Request) -> Option<Value> {
     (!settings.is_empty()).then_some(Value::Object(settings))
 }
 
-/// Encodes a message as items of the input for the model with the name `model`: each part of its reasoning, its text
-/// and each of its calls is a separate item. Reasoning is sent only to the model that wrote it.
+/// Encodes a message as items of the input for the model with the name `model`. The text, each call and each part of
+/// the reasoning are separate items. Reasoning is sent only to the model that wrote it.
 fn items(message: &Message, model: &str) -> Vec<Value> {
     match message {
         Message::System(parts) => vec![json!({"role": "system", "content": encode_content(parts)})],
@@ -96,8 +96,8 @@ fn items(message: &Message, model: &str) -> Vec<Value> {
 }
 
 /// Encodes a part of the reasoning for a request, as the item that the server sent. `None` if the part does not come
-/// from a server of this format, or has no encrypted content: the server has not stored such an item, and could not
-/// read it.
+/// from a server of this format, or if it has no encrypted content: the server has not stored the item, so it could not
+/// read the reasoning.
 fn reasoning_item(thought: &ReasoningPart) -> Option<Value> {
     let Seal::Item { id, encrypted: Some(encrypted) } = &thought.seal else { return None };
     let summary = |text: &String| json!({"type": "summary_text", "text": text});
@@ -125,7 +125,7 @@ fn encode_content(parts: &[Part]) -> Value {
     parts.iter().map(part).collect()
 }
 
-/// Encodes a tool as a function whose schema the server does not enforce.
+/// Encodes a tool as a function, and asks the server not to enforce its schema.
 fn encode_tool(tool: &ToolSpec) -> Value {
     let mut body = json!({"type": "function", "name": tool.name});
     if !tool.description.is_empty() {

@@ -1,5 +1,5 @@
 //! Decodes requests of OpenAI's Responses API, as the gateway receives them from its clients: the items of the input
-//! and the settings. The tools have their own file ([`super::tools`]).
+//! and the settings. The module [`super::tools`] decodes the tools.
 
 use super::super::documents;
 use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_EFFORT, UNKNOWN_PART};
@@ -91,8 +91,8 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
     })
 }
 
-/// The values of `include` that are ignored, because they concern tools of the provider or items that answers of the
-/// gateway do not contain.
+/// The values of `include` that are ignored, because they ask for details of items that answers of the gateway do not
+/// contain, such as those of tools of the provider.
 const IDLE_INCLUDES: [&str; 6] = [
     "web_search_call.action.sources",
     "web_search_call.results",
@@ -190,7 +190,7 @@ fn read_item(
                 _ => return item.field_error("role", "is not `user`, `assistant`, `system` or `developer`"),
             });
         }
-        // Dropped, so that a client cannot write text into the model's reasoning: the gateway has its own copy.
+        // The reasoning is dropped, so that a client cannot write text into it: the gateway has its own copy.
         Some("reasoning") => item.reject_unsupported(&THOUGHT)?,
         Some("function_call") => {
             item.reject_unsupported(&CALL)?;
@@ -216,9 +216,10 @@ fn read_item(
     Ok(())
 }
 
-/// Decodes a reference to an item of an earlier answer. The answer is one message of the chat, so its text and its calls
-/// become one message without a text, whose index is in `references`. A call belongs to the message of the model that
-/// precedes it, as a call that is sent itself does.
+/// Decodes a reference to an item of an earlier answer, and adds it to `references`. The answer is one message of the
+/// chat, so the references to its text and its calls together become one message of the model with an empty text;
+/// `references` has the index of this message. A reference to a call belongs to a preceding message of the model, just
+/// as a call does that the client sends itself.
 fn read_reference(
     item: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -232,7 +233,7 @@ fn read_reference(
         references.push(ItemReference { answer: answer.to_owned(), message: None });
         return Ok(());
     }
-    // The message that is in place of the answer, if an item of the answer precedes this one.
+    // If the last message is already in the place of the same answer, this reference adds nothing.
     let last = references.iter().rev().find(|reference| reference.message.is_some());
     let is_at_end = |reference: &&ItemReference| reference.message.map(|at| at + 1) == Some(messages.len());
     if last.filter(is_at_end).is_some_and(|reference| reference.answer == answer) {
@@ -247,13 +248,13 @@ fn read_reference(
     Ok(())
 }
 
-/// The problem of a reference to an item that is not of the gateway.
+/// The problem of a reference to an item that does not belong to an answer of the gateway.
 const FOREIGN_ITEM: &str = "is not that of an item of the gateway's answers, and state at the provider has no label; send the item itself, \
     as clients do if `store` is false";
 
-/// Returns the problem of an item of the type `kind`, which is not among those that are decoded.
+/// Returns the problem of an item of the type `kind`, which this module does not decode.
 fn item_problem(kind: &str) -> &'static str {
-    // The beginnings of the types of records that the provider writes about tools of its own.
+    // The beginnings of the types of items in which the provider records what its own tools did.
     let of_the_provider = [
         "web_search_call",
         "file_search_call",
@@ -278,15 +279,15 @@ fn item_problem(kind: &str) -> &'static str {
     }
 }
 
-/// The fields that parts may have: texts, refusals, images and files, in this order.
+/// The known fields of parts: of texts, refusals, images and files, in this order.
 const PARTS: [KnownFields; 4] = [TEXT_PART, REFUSAL_PART, IMAGE_PART, FILE_PART];
-/// The fields that parts of a user's message may have, in the order of [`PARTS`]. These parts may declare their
+/// The known fields of the parts of a user's message, in the order of [`PARTS`]. Only these parts may declare their
 /// provenance.
 const PARTS_OF_USER: [KnownFields; 4] =
     [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER, FILE_PART_OF_USER];
 
-/// Returns the declared provenance of each part of a user's message: what the part declares or, if it declares none,
-/// what the message declares. A content that is a text counts as one part.
+/// Returns the declared provenance of each part of a user's message: that of the part or, if the part declares none,
+/// that of the message. If the content is a text, it counts as one part.
 fn sources_of(item: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = item.source()?;
     match item.get("content") {
@@ -311,7 +312,7 @@ fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireErr
 }
 
 /// Decodes the parts under `key`: a text, or a list of texts, refusals, images and files. `text`, `refusal`, `image`
-/// and `file` are the fields that parts of these kinds may have. An empty text has no parts.
+/// and `file` are the known fields of parts of these kinds. An empty text has no parts.
 fn read_parts(
     item: &ObjectFields<'_>,
     key: &str,
@@ -330,7 +331,7 @@ fn read_parts(
                 part.reject_unsupported(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
-            // A message has no part for a refusal, so it becomes a text.
+            // A refusal becomes a text, since `Part` has no variant for refusals.
             "refusal" => {
                 part.reject_unsupported(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))
@@ -620,7 +621,7 @@ mod tests {
             ),
             (
                 r#"{"type":"json_schema","name":"n","schema":{"$ref":"https://example.org/s"}}"#,
-                "schema` has a `$ref` that does not begin with `#`: the gateway and the model's server fetch nothing",
+                "schema` has a `$ref` or `$dynamicRef` that does not begin with `#`: nothing is fetched, so put the schema itself there",
             ),
         ] {
             check(&format!(r#""text":{{"format":{format}}}"#), &format!("`text.format.{problem}"));

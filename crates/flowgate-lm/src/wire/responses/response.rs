@@ -1,5 +1,6 @@
 //! Encodes and decodes answers of OpenAI's Responses API that are not streamed. The gateway encodes answers for its
-//! clients; `RemoteModel` decodes those of a server.
+//! clients; `RemoteModel` decodes the answers of a server. Some events of a stream contain the same objects, so
+//! [`super::stream`] uses this module as well.
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use super::item_ids::{call_id, message_id, thought_id};
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
-/// Encodes the body of an answer: its reasoning, its text and its calls are items of the list `output`.
+/// Encodes the body of an answer. The reasoning, the text and the calls are items of the list `output`.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let output = output(completion, head, ReasoningOrder::First);
@@ -63,8 +64,8 @@ pub(super) fn response(
     })
 }
 
-/// Returns the status of an answer. An answer that reached the token limit is incomplete. A refusal in words is a
-/// complete answer; a refusal without words comes from the provider's filter, which cut the answer off.
+/// Returns the status of an answer. An answer that reached the token limit is incomplete. A refusal with a text is a
+/// complete answer; a refusal without a text comes from the provider's filter, which cut the answer off.
 pub(super) fn status(completion: &Completion) -> &'static str {
     match completion.stop {
         Stop::Length => "incomplete",
@@ -73,7 +74,7 @@ pub(super) fn status(completion: &Completion) -> &'static str {
     }
 }
 
-/// Encodes the token usage. The details, which a completion does not contain, are 0: clients expect the fields.
+/// Encodes the token usage. Clients expect fields with details, which a completion does not contain; these are 0.
 fn usage(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.input,
@@ -85,7 +86,7 @@ fn usage(usage: Usage) -> Value {
 }
 
 /// Encodes the items of an answer: the reasoning and the text in the order that `order` states, then the calls. The
-/// text becomes one message item, and an empty text none.
+/// text becomes one message item; an empty text has no item.
 pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: ReasoningOrder) -> Vec<Value> {
     let message = (!completion.text.is_empty()).then(|| {
         let part = encode_text(completion, &completion.text);
@@ -111,7 +112,7 @@ pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: Rea
 }
 
 /// Encodes the part of the reasoning with the index `index` as an item for a client. The encrypted content is null if
-/// the part is not from a server of this format.
+/// the part has none, or if it does not come from a server of this format.
 pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &ReasoningPart) -> Value {
     let summary = |text: &String| json!({"type": "summary_text", "text": text});
     let encrypted = match &thought.seal {
@@ -130,7 +131,7 @@ pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &Rea
 pub(super) fn encode_text(completion: &Completion, text: &str) -> Value {
     match completion.stop {
         Stop::Refused => json!({"type": "refusal", "refusal": text}),
-        // A completion has no annotations and log-probabilities; clients expect the fields.
+        // Clients expect the fields for annotations and log-probabilities, which a completion does not have.
         _ => json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}),
     }
 }
@@ -146,9 +147,9 @@ pub(super) fn encode_message(head: ResponseHead<'_>, status: &str, content: &[Va
     })
 }
 
-/// Encodes the call with the index `index` as an item, with the `arguments` that were sent so far and with its
-/// `status`. The item has the form in which the client declared the tool: a custom tool takes a text, and a tool in a
-/// namespace is named by the namespace and its name in it.
+/// Encodes the call with the index `index` as an item, with the `arguments` that were sent so far and with this
+/// `status`. The item has the form in which the client declared the tool: for a custom tool, the arguments are a text,
+/// and for a tool in a namespace, the item states the namespace and the name within it.
 pub(super) fn encode_call(
     head: ResponseHead<'_>,
     index: usize,
@@ -188,7 +189,7 @@ pub(super) fn sent_arguments(head: ResponseHead<'_>, call: &ToolCall) -> String 
 /// Decodes the body of an answer.
 ///
 /// # Errors
-/// If it describes an error, violates the format, or is not finished.
+/// If the body describes an error, violates the format, or is not finished.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::non_null_child(body, "error") {
         return Err(reported_error(error));
@@ -228,7 +229,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
 }
 
 /// Decodes the part of the reasoning that an item contains: its readable summaries, and its encrypted content if the
-/// server returns it. The author is left empty: a caller that knows the model sets it.
+/// server returns it. The author of the part is left empty; a caller that knows the model sets it.
 pub(super) fn read_thought(item: &Value) -> ReasoningPart {
     let summary = fields::list(item, "summary").unwrap_or_default().iter();
     let texts = summary.map(|part| fields::text(part, "text").to_owned()).filter(|text| !text.is_empty());
@@ -268,15 +269,15 @@ pub(super) enum OutputItemKind {
     Thought,
 }
 
-/// Returns the kind of an item. An unknown kind is an error: such an item comes from a tool of the provider, and the
-/// request offered none.
+/// Returns the kind of an item. Fails for an unknown kind: such an item would come from a tool of the provider,
+/// although the request offered none.
 pub(super) fn item_kind(item: &Value) -> Result<OutputItemKind, Error> {
     match fields::text(item, "type") {
         "message" => Ok(OutputItemKind::Message),
         "function_call" => Ok(OutputItemKind::Call),
         "reasoning" => Ok(OutputItemKind::Thought),
         _ => Err(Error::Malformed(
-            "an output item has another `type` than `message`, `function_call` and `reasoning`",
+            "the `type` of an output item is not `message`, `function_call` or `reasoning`",
         )),
     }
 }
@@ -294,7 +295,7 @@ fn read_message(item: &Value, text: &mut String) -> Result<bool, Error> {
             }
             _ => {
                 return Err(Error::Malformed(
-                    "a part of a message has another `type` than `output_text` and `refusal`",
+                    "the `type` of a part of a message is not `output_text` or `refusal`",
                 ));
             }
         }
@@ -361,7 +362,7 @@ mod tests {
         );
         check(
             r#"{"status":"completed","output":[{"type":"mcp_call"}]}"#,
-            &bad("an output item has another `type` than `message`, `function_call` and `reasoning`"),
+            &bad("the `type` of an output item is not `message`, `function_call` or `reasoning`"),
         );
         check(
             r#"{"status":"failed","error":{"code":"rate_limit_exceeded","message":"m"},"output":[]}"#,

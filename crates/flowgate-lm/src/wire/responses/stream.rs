@@ -1,5 +1,5 @@
 //! Encodes and decodes streamed answers (server-sent events) of OpenAI's Responses API. The gateway encodes answers for
-//! its clients; `RemoteModel` decodes those of a server.
+//! its clients; `RemoteModel` decodes the answers of a server.
 
 use serde_json::{Value, json};
 
@@ -16,8 +16,8 @@ use crate::chat::{Completion, ReasoningPart, Stop};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are its text.
-/// `order` is the position of the reasoning.
+/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text
+/// of the answer. `order` is the position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -50,13 +50,14 @@ pub fn encode_stream(
     if let (true, Some(whole)) = (has_text, items.get(message_index)) {
         let position =
             json!({"output_index": message_index, "item_id": message_id(head), "content_index": 0});
-        // The fields of an event of the text: its position, and the field `key`.
+        // Returns the fields of an event of the text: its position, and the field `key`.
         let with = |key: &str, value: Value| {
             let mut body = position.clone();
             super::super::put(&mut body, key, value);
             body
         };
-        // The kind of the text in the names of events, and the field with the whole text in the event that ends it.
+        // The word for the text in the names of events, and the field with the whole text in the event that ends the
+        // text.
         let (kind, done) = match completion.stop {
             Stop::Refused => ("refusal", "refusal"),
             _ => ("output_text", "text"),
@@ -79,7 +80,7 @@ pub fn encode_stream(
         event("response.content_part.done", with("part", encode_text(completion, &completion.text)));
         event("response.output_item.done", json!({"output_index": message_index, "item": whole}));
     }
-    // The number of items that precede reasoning after the text, and calls: 1 if there is a message item, otherwise 0.
+    // The number of message items: 1 if there is a text, otherwise 0. Reasoning after the text follows these items.
     let after_text = usize::from(has_text);
     for (index, thought) in
         completion.thoughts.iter().enumerate().filter(|_| order == ReasoningOrder::AfterText)
@@ -129,7 +130,7 @@ fn thought_events(
     let id = fields::text(&whole, "id");
     event("response.output_item.added", json!({"output_index": at, "item": begun}));
     for (number, text) in thought.texts.iter().enumerate() {
-        // The fields of an event of this text: its position, and the field `key`.
+        // Returns the fields of an event of this text: its position, and the field `key`.
         let with = |key: &str, value: Value| json!({"item_id": id, "output_index": at, "summary_index": number, key: value});
         let part = |text: &str| json!({"type": "summary_text", "text": text});
         event("response.reasoning_summary_part.added", with("part", part("")));
@@ -145,9 +146,9 @@ fn thought_events(
 /// A call that has begun, with every identifier by which later events may refer to it.
 #[derive(Debug)]
 struct StartedCall {
-    /// The index of its item in the output, if the server states one.
+    /// The index of the call's item in the output, if the server states one.
     output_index: Option<u64>,
-    /// The id of its item; may be empty.
+    /// The id of the call's item; may be empty.
     id: String,
     /// The id of the call; may be empty.
     call_id: String,
@@ -167,7 +168,7 @@ pub struct StreamDecoder {
 
 impl StreamDecoder {
     /// Decodes the next event: adds its content to the completion, and passes the pieces to the listener. Events after
-    /// the end are ignored.
+    /// the end of the answer are ignored.
     ///
     /// # Errors
     /// If the event violates the format or is not in order, the server reports an error, or the listener cancels.
@@ -202,18 +203,19 @@ impl StreamDecoder {
                 let error = body.get("response").and_then(|response| response.get("error"));
                 Err(reported_error(error.unwrap_or(&Value::Null)))
             }
-            // The event itself describes the error; some servers wrap it, as in an answer.
+            // The event itself describes the error. Some servers put the description into a field `error`, as in an
+            // answer.
             "error" => {
                 Err(reported_error(body.get("error").filter(|error| error.is_object()).unwrap_or(&body)))
             }
-            // Events that only repeat others, and events of future versions.
+            // Events that only repeat others, and events of future versions of the format, are ignored.
             _ => Ok(()),
         }
     }
 
-    /// Finds the call that an event concerns, and returns its index in the completion; `None` if there is no such call.
-    /// The item of the call has the same index in the output as the event or, if one of the two states no index, the
-    /// same id. Some servers send the id of the call in place of the id of the item.
+    /// Finds the call that an event is about, and returns the index of the call in the completion; `None` if there is
+    /// no such call. The call's item and the event have the same index in the output or, if one of them states no
+    /// index, the same id. Some servers send the id of the call in place of the id of the item.
     fn call(&self, body: &Value) -> Option<usize> {
         let (index, id) = (fields::count(body, "output_index"), fields::text(body, "item_id"));
         let is_same = |begun: &&StartedCall| match (index, begun.output_index) {
@@ -223,8 +225,8 @@ impl StreamDecoder {
         self.calls.iter().find(is_same).map(|begun| begun.call)
     }
 
-    /// Decodes the beginning of an output item. The beginning of a call begins the call in the completion. Other items
-    /// are ignored here: text arrives in its own events, and reasoning with the end of its item.
+    /// Decodes the beginning of an output item. A call begins in the completion as well. Other items are ignored here:
+    /// text arrives in its own events, and reasoning with the event that ends its item.
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         if item_kind(item)? != OutputItemKind::Call {
@@ -244,8 +246,8 @@ impl StreamDecoder {
         self.assembly.arguments(call, field("arguments"), listener)
     }
 
-    /// Decodes the end of an output item. For a call, the event repeats the arguments, which must equal the streamed
-    /// ones. For reasoning, it is the only event that is read. For a message, it is ignored.
+    /// Decodes the event that ends an output item. For a call, the event repeats the arguments, which must equal the
+    /// streamed arguments. For reasoning, this is the only event that is read. For a message, the event is ignored.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         match item_kind(item)? {
@@ -268,8 +270,8 @@ impl StreamDecoder {
         self.assembly.complete_arguments(call, field("arguments"), listener)
     }
 
-    /// Decodes the final event, which repeats the whole answer. Its text and calls must equal what the listener
-    /// received.
+    /// Decodes the final event, which repeats the whole answer. The repeated text and calls must equal those that the
+    /// listener has received.
     fn complete(&mut self, body: &Value) -> Result<(), Error> {
         let response = body
             .get("response")
@@ -365,7 +367,7 @@ mod tests {
         check(&[CALL, &by_id, &end(f)], "Calls \"\" 1+2 c=f{}");
         check(
             &[r#"{"type":"response.output_item.added","item":{"type":"mcp_call"}}"#],
-            &bad("an output item has another `type` than `message`, `function_call` and `reasoning`"),
+            &bad("the `type` of an output item is not `message`, `function_call` or `reasoning`"),
         );
         check(
             &[r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded"}}}"#],

@@ -1,6 +1,7 @@
-//! Decodes the tools of requests of OpenAI's Responses API (`tools`, and items `additional_tools` of the input), and
-//! which of them the model may or must call (`tool_choice`). Records the forms of tools that are not plain functions ([`ToolForms`]). The decoder of requests
-//! ([`super::request_decoder`]) uses this file.
+//! Decodes the tools of requests of OpenAI's Responses API (the field `tools`, and items `additional_tools` of the
+//! input), and the choice which of them the model may or must call (the field `tool_choice`). Records the forms of
+//! tools that are not plain functions ([`ToolForms`]). The decoder of requests ([`super::request_decoder`]) calls this
+//! module.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,15 +15,15 @@ use super::{ADDITIONAL_TOOLS, CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPA
 use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 use crate::json::Json;
 
-/// Returns the qualified name of the tool that `item`, a call or the field `tool_choice`, names: the namespace, if
-/// there is one, and the name in it.
+/// Returns the qualified name of the tool that `item`, a call or the field `tool_choice`, names: the name of the
+/// namespace, if there is one, and the name of the tool within it.
 pub(super) fn called_name(item: &ObjectFields<'_>) -> Result<String, WireError> {
     let name = item.text("name")?;
     let namespace = item.optional_text("namespace")?.filter(|namespace| !namespace.is_empty());
     Ok(namespace.map_or_else(|| name.to_owned(), |namespace| qualified_name(namespace, name)))
 }
 
-/// The types of tools that the provider runs. The gateway can have only those in [`TOOL_FORMS`] run.
+/// The types of tools that the provider runs. The gateway supports only the tools in [`TOOL_FORMS`].
 const PROVIDER_TOOLS: [&str; 8] = [
     "web_search",
     "file_search",
@@ -38,18 +39,18 @@ const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_
 
 /// The tools of a request that were decoded so far, with their forms.
 ///
-/// A request declares tools in lists: first in its field `tools`, then in each item `additional_tools`. All of them are
-/// on offer during the whole request, wherever the item is. A tool in a later list replaces those of the same name in
-/// earlier lists, as the client Codex declares a tool again whose description has changed.
+/// A request declares tools in lists: first in its field `tools`, then in each item `additional_tools`. The model may
+/// call the tools of all lists, wherever the items are in the input. A tool in a later list replaces the tools of the
+/// same name in earlier lists, since the client Codex declares a tool again if its description has changed.
 #[derive(Default)]
 pub(super) struct ReceivedTools {
     /// The tools as functions, in order; `None` in place of a tool that a later list replaces.
     specs: Vec<Option<ToolSpec>>,
     /// The forms of the tools that the client did not declare as plain functions.
     pub(super) forms: ToolForms,
-    /// The tools of the provider that the server runs, each with the list that declares it. They are not among `specs`.
+    /// The tools of the provider, each with the number of the list that declares it. They are not among `specs`.
     provider_tools: Vec<(usize, ProviderToolUse)>,
-    /// For each qualified name, the list that declares it last, and the indices of its tools in `specs`.
+    /// For each qualified name, the number of the last list that declares it, and the indices of its tools in `specs`.
     names: HashMap<String, (usize, Vec<usize>)>,
     /// The number of lists before the one that is being decoded.
     list: usize,
@@ -63,20 +64,20 @@ impl ReceivedTools {
         item.objects("tools")?.try_for_each(|tool| self.read(&tool?, None))
     }
 
-    /// Returns the tools as functions, in order.
+    /// Takes out the tools as functions, in order.
     pub(super) fn take_specs(&mut self) -> Vec<ToolSpec> {
         std::mem::take(&mut self.specs).into_iter().flatten().collect()
     }
 
-    /// Returns the tools of the provider.
+    /// Takes out the tools of the provider.
     pub(super) fn take_provider_tools(&mut self) -> Vec<ProviderToolUse> {
         std::mem::take(&mut self.provider_tools).into_iter().map(|(_, tool)| tool).collect()
     }
 
-    /// Decodes a tool and adds it as a function with JSON arguments. If the client declared it otherwise (custom, or in
-    /// a namespace), also records that form, so that calls are sent back in it. For a namespace, adds the tools in it;
-    /// a namespace in a namespace is an error. `namespace` is the name and the description of the namespace that
-    /// contains the tool, if one does.
+    /// Decodes a tool and adds it as a function with JSON arguments. If the client declared the tool in another form
+    /// (as a custom tool, or in a namespace), also records this form, so that calls are sent back in it. If `tool` is
+    /// itself a namespace, adds the tools that it contains. `namespace` is the name and the description of the
+    /// namespace that contains the tool, if one does; a namespace within a namespace is an error.
     pub(super) fn read(
         &mut self,
         tool: &ObjectFields<'_>,
@@ -117,8 +118,8 @@ impl ReceivedTools {
             Entry::Vacant(place) => {
                 place.insert((self.list, vec![index]));
             }
-            // Two plain functions of a list may share a name: their calls are sent back in the same form. If one of the
-            // two has another form, the form of a call would be unknown.
+            // Two plain functions of a list may share a name, since their calls are sent back in the same form. If one
+            // of them is not a plain function, it would be unknown in which form to send a call back.
             Entry::Occupied(mut place) if place.get().0 == self.list => {
                 if form != ToolForm::default() || self.forms.of(&name).is_some() {
                     return tool.field_error("name", "is the name of another tool, too; rename one of them");
@@ -142,8 +143,8 @@ impl ReceivedTools {
     }
 }
 
-/// Decodes the description of a custom tool. If the tool states a grammar of its text, appends the grammar to the
-/// description: the tool is offered to the model as a function, which has no field for a grammar.
+/// Decodes the description of a custom tool. If the tool states a grammar for its text, appends the grammar to the
+/// description, since the model is offered a function, which has no field for a grammar.
 fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     tool.reject_unsupported(&CUSTOM)?;
     let description = tool.optional_text("description")?.unwrap_or_default().to_owned();
@@ -162,11 +163,11 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     }
 }
 
-/// Decodes a tool of the type `kind`, which the client does not describe. `None` if the provider runs the tool and the
-/// operator permits clients to send such a tool: it is then dropped.
+/// Decodes a tool of the type `kind`, which the client names without describing its arguments. `None` for a tool that
+/// is dropped: one that the provider would run, if the operator permits clients to send such tools.
 ///
 /// # Errors
-/// If the tool is neither dropped nor one of the provider that the server runs.
+/// If the tool is neither dropped nor an accepted tool of the provider.
 fn read_provider_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<Option<ProviderToolUse>, WireError> {
     match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
         Some(known) if tool.drops_tool(known) => Ok(None),
@@ -195,7 +196,7 @@ fn read_restrictions(tool: &ObjectFields<'_>, accepted: ProviderTool) -> Result<
     Ok(wanted)
 }
 
-/// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call.
+/// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which tool it must call.
 pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),

@@ -1,6 +1,6 @@
-//! Describes labels for reasons and questions, by the names that the policy gives to elements, such as `untrusted` or
-//! `readers(ann, bob)`. The monitor calls it when it writes a reason or a question, and the Python package when it
-//! shows a label.
+//! Describes labels by the names that the policy gives to elements, such as `untrusted` or `readers(ann, bob)`. The
+//! monitor calls [`Space::describe`] when it writes a reason or a question, and the Python package calls it to show a
+//! label.
 
 use super::super::dimension::DimensionKind;
 use super::super::{Label, NameTable};
@@ -14,9 +14,9 @@ impl Space {
     }
 
     /// Returns the phrase for one dimension of a label, such as `readers(ann)`; `None` if there is no dimension with
-    /// this index. A set is described by the names whose bits are set. Readers are described by the names whose
-    /// bits are not set, since these bits represent the names that may not read. A time is described by its number of
-    /// seconds after the Unix epoch.
+    /// this index. A set is described by the names whose bits are set. Readers are described by the names whose bits
+    /// are not set, since a set bit represents a name that may not read. A time is described by its number of seconds
+    /// after the Unix epoch.
     fn describe_dimension(&self, label: &Label, index: usize, name_table: &NameTable) -> Option<String> {
         let dimension = self.dimensions.get(index)?;
         let offset = *self.offsets.get(index)?;
@@ -31,7 +31,7 @@ impl Space {
             known.join(", ")
         };
         Some(match &dimension.kind {
-            // The bits of a label of this space always are those of an element.
+            // The bits of a label of this space are always the embedding of an element.
             DimensionKind::Order(lattice) => lattice.element(&bits).unwrap_or("?").to_owned(),
             DimensionKind::OpenSet | DimensionKind::Approvers if all_set => format!("any {name}"),
             DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Approvers => {

@@ -1,7 +1,7 @@
 //! Compiles a condition of `endorse` and `consent` statements: a trusted answer of a tool must list the value. It is
 //! written `VALUE in tool:NAME`, or `VALUE in tool:NAME({id: call.arguments.id})` for the answers to calls with these
-//! arguments. So a policy can permit, for example, the recipients that an address book lists. The compilers of
-//! comparisons and of URL conditions call it.
+//! arguments. So a policy can permit, for example, the recipients that an address book lists. `expression` calls this
+//! module for comparisons, and `url_list` for conditions on URLs.
 
 use super::super::plan::{CompiledExpr, ListSource};
 use super::super::syntax::{Expr, ExprKind, ToolRef};

@@ -27,9 +27,9 @@ fn first_line_span(body: &ConditionBody) -> Span {
     })
 }
 
-/// Returns the message and the help for a statement about one event that declares no event, several, one of another
-/// kind, or only a part of one. `declared` are the names and types of the events and parts that it declares, `types` the
-/// ones that fit, and `expected` is their name in the message.
+/// Returns the message and the help for a statement about one event that declares no event, several events, an event of
+/// the wrong type, or only a part of an event. `declared` are the names and types of the events and parts that the
+/// statement declares. `types` are the types of event that it may be about, and `expected` names them in the message.
 fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (String, String) {
     let example = match types {
         [Type::ToolCall] => "(call: ToolCall) is tool:NAME",
@@ -71,8 +71,8 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
     }
 }
 
-/// Returns the variables outside of a block that it needs, as bits by their slots: those that its lines use and do not
-/// bind, and those in the bounds of `count`, which are evaluated outside of the block.
+/// Returns the variables from outside of `block` that the block needs, as bits by their slots: those that its lines use
+/// and do not bind, and those in the bounds of `count`, which are evaluated outside of the block.
 fn outer_slots(block: &CompiledQuery, how: &QuantifierKind) -> u64 {
     let slot_bit = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
     let variables = block.variables.iter().map(|variable| slot_bit(variable.slot));
@@ -244,7 +244,7 @@ impl Compiler<'_> {
         let forbidden =
             forbidden.or_else(|| self.calls_trace_reading_predicate(body).then(|| first_line_span(body)));
         if let Some(span) = forbidden {
-            let message = "the block searches other events, but the statement may depend on one event only";
+            let message = "the condition reads other events, but the statement may depend on one event only";
             let help = "write a rule (`raise`, `ask`) instead, which may depend on several events";
             return self.fail("one-event", &span, message, help);
         }

@@ -190,8 +190,8 @@ impl Compiler<'_> {
 /// Returns how a condition of an `endorse` statement restricts the value of its target: by a list, by a kind with a
 /// canonical form or a pattern, or to a folder or a host. `None` if the condition tests another value or is of another
 /// form: it then does not count as a restriction. Only constants restrict, since an attacker could choose a list, a
-/// folder or a host that is computed from a text. The exception are lists in trusted text (`Listed`), which the
-/// evaluation checks.
+/// folder or a host that is computed from a text. Lists in trusted text (`Listed`) are an exception, since the
+/// evaluation checks that the text is trusted.
 pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> {
     let is_target = |ex: &CompiledExpr| {
         path_of(ex).is_some_and(|(root, keys)| {

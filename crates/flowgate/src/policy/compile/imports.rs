@@ -1,6 +1,6 @@
-//! Resolves `import` and `from ... import`, by the modules of invariant-ai, the policy analyzer of *AI Agents with
-//! Formal Security Guarantees*: its policies import its functions, which are built in here. The compiler calls it for
-//! each `import` statement, and for each call of an imported function.
+//! Resolves `import` and `from ... import` statements. Policies for invariant-ai, the policy analyzer of *AI Agents with
+//! Formal Security Guarantees*, import functions from its modules; this file lists these modules, and the functions are
+//! built in here. The compiler calls it for each `import` statement, and for each call of an imported function.
 //!
 //! All functions are available without an import; an import adds another name. A policy cannot import code, whereas
 //! invariant-ai imports any Python module.
@@ -138,7 +138,7 @@ impl Compiler<'_> {
         }
         let Some((path, known)) = MODULES.iter().find(|(path, _)| *path == module.text) else {
             let message = format!("the module `{}` cannot be imported", module.text);
-            // Only the modules with at most one dot, which contain the names of the others: the full list is long.
+            // The full list is long, so only modules with at most one dot are listed. They have all names of the others.
             let known: Vec<&str> =
                 MODULES.iter().map(|(path, _)| *path).filter(|path| path.matches('.').count() < 2).collect();
             let help = format!("only these modules can be imported: {}", known.join(", "));
@@ -203,8 +203,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether a call of a built-in function parses Python, which not every build can. Of `semgrep`, that depends
-/// on the language in its second argument; false if that is computed; then the evaluation decides.
+/// Returns whether a call of a built-in function parses Python, which not every build can. For `semgrep`, this depends
+/// on the language in its second argument. If the language is computed, returns false, and the evaluation decides.
 pub(super) fn parses_python(function: &str, arguments: &[CompiledExpr]) -> bool {
     match function {
         "python_code" | "ipython_code" => true,

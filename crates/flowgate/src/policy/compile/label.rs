@@ -59,7 +59,7 @@ impl Compiler<'_> {
         match Space::new(dimensions) {
             Ok(space) => self.plan.space = space,
             Err(error) => {
-                // `dimension` is the index of the dimension that is too much.
+                // `dimension` is the index of the first dimension that does not fit.
                 let span = spans.get(error.dimension).cloned().unwrap_or(0..0);
                 let _ = self.fail::<()>("too-many", &span, error.message, error.help);
             }

@@ -1,6 +1,6 @@
 //! Compiles rules (`raise`, `ask`, `log`): their messages, their conditions, and one search for each variable over
 //! events. When an event arrives, the module `rules` binds it to each variable in turn and runs the search of that
-//! variable, which looks only for the rest of a match. The compiler calls it for each rule.
+//! variable, which looks only for the rest of a match. The compiler calls [`Compiler::rule`] for each rule.
 
 use std::sync::Arc;
 
@@ -76,9 +76,9 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Compiles the message of a rule to arguments by position and by name. A message `Violation(...)` has its
-    /// arguments except `ranges`, since the evaluator computes the locations itself. The name `Violation` alone is its
-    /// own text, and any other message is the only argument.
+    /// Compiles the message of a rule to arguments by position and by name. A message `Violation(...)` has the arguments
+    /// in its parentheses, except `ranges`, since the evaluator computes the locations itself. For the name `Violation`
+    /// alone, the only argument is this name as a text. Any other message is itself the only argument.
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> CompileResult<CompiledArguments> {
         let is_violation = |expr: &Expr| match &*expr.kind {
             ExprKind::Name(name) => matches!(name.as_str(), "Violation" | "PolicyViolation"),

@@ -3,7 +3,7 @@
 //!
 //! `READERS := [tool:search_*, tool:get_file]` names a group. `call is READERS` holds for a call of any tool of the
 //! group: the patterns of the group are merged into one, here `tool:r"search_.*|get_file"`, and compiled like a pattern
-//! that the policy writes. In a `store` statement, they stay separate patterns.
+//! that the policy writes. In a `store` statement, the patterns of a group stay separate.
 
 use super::super::pattern::PatternId;
 use super::super::syntax::{Expr, ExprKind, ToolName, ToolRef};

@@ -1,8 +1,8 @@
 //! Compiles the calls of `is_url_on` and `is_url_on_domain` in `endorse` and `consent` statements that take the
 //! permitted hosts from trusted text: from the answers of a tool, as in `is_url_on(url, tool:NAME)`, or from messages,
-//! as in `is_url_on(url, Message)`. In all statements, it checks that each domain that a policy lists for
+//! as in `is_url_on(url, Message)`. In all statements, it also checks that each domain that a policy lists for
 //! `is_url_on_domain` is registrable, that is, belongs to one owner: below `co.uk`, anybody can register. The compiler
-//! of calls passes each call of a built-in function to [`listed_url`](Compiler::listed_url), which declines all others.
+//! of calls passes each call of a built-in function to [`listed_url`](Compiler::listed_url).
 
 use super::super::plan::{CompiledExpr, ListSource, ListedForm};
 use super::super::syntax::{Expr, ExprKind};
@@ -12,10 +12,12 @@ use crate::url_host::registrable_domain;
 
 impl Compiler<'_> {
     /// Compiles a call of `is_url_on` or `is_url_on_domain` that takes the hosts from trusted text: from the answers
-    /// of a tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). `None` if the call is to
-    /// be compiled like any other. That is so if it calls another function or has another number of arguments, and if
-    /// the policy itself lists the hosts. It is also so if `tool:NAME` is outside of `endorse` and `consent`: the
-    /// compilation of patterns then rejects it.
+    /// of a tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). `function` is the name of
+    /// the called function. Returns `None` if the caller must compile the call like any other call:
+    ///
+    /// * it calls another function, or has a number of arguments other than two;
+    /// * the policy itself lists the hosts;
+    /// * `tool:NAME` is outside of `endorse` and `consent`; the compilation of patterns then rejects it.
     ///
     /// # Errors
     /// If a domain that the policy lists is not registrable, or if the call takes the hosts from `Message` outside of

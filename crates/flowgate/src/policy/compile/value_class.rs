@@ -1,8 +1,9 @@
 //! Decides which endorsements describe a class of values that a person's approval may cover as a whole (`grant
-//! conversation by class`), and words the class for the question. The compiler calls it for each `endorse` statement.
+//! conversation by class`), and describes the class in words for the question. The compiler calls
+//! [`Compiler::value_class`] for each `endorse` statement.
 //!
-//! Under such a grant, an attacker who can influence a call chooses any value of the class, as often as it is called.
-//! So the class must leave little to gain:
+//! Under such a grant, an attacker who can influence a call chooses any value of the class, each time the tool is
+//! called. So the class must leave little to gain:
 //!
 //! * an argument that names a recipient, an account, a URL, a path, code, a credential or an object: only the values
 //!   that trusted answers of a tool list (`in tool:NAME`);

@@ -41,7 +41,7 @@ impl Parser<'_> {
             let Some(most) = most.filter(|most| !most.is_zero() && (is_sum || most.is_whole())) else {
                 let (message, help) = if is_sum {
                     (
-                        "the limit is not a number above zero with at most 15 digits before the point and 6 behind it",
+                        "the limit is not a number above zero with at most 15 digits before the point and 6 after it",
                         "write a number such as `50` or `12.5`",
                     )
                 } else {

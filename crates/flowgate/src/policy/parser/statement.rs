@@ -1,6 +1,6 @@
-//! Parses the statements of a policy: their first words, up to the body, which [`super::body`] parses. A statement
-//! about several regions becomes one statement for each, so that the compiler handles one region at a time. The
-//! [`parser`](super) calls it at the beginning of each statement.
+//! Parses the statements of a file, each up to its body, which [`super::body`] parses. A statement about several regions
+//! becomes one statement for each, so that the compiler handles one region at a time. [`super::parse_range`] calls
+//! [`Parser::file`].
 
 use super::super::diagnostic::Diagnostic;
 use super::super::grant_scope::GrantClause;

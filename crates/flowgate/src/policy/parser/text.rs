@@ -128,8 +128,8 @@ fn unescape(body: &str) -> String {
     value
 }
 
-/// Removes the white space that all lines of a text begin with. A blank line does not limit it, and loses at most its
-/// own white space.
+/// Removes the white space that all lines of a text begin with. A blank line does not count as such a line, and loses at
+/// most its own white space.
 fn dedent(text: &str) -> String {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let common = text.lines().filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);

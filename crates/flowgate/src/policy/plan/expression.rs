@@ -1,5 +1,5 @@
-//! Defines the compiled form of an expression, [`CompiledExpr`], and of what occurs only in expressions. The compiler
-//! creates it, and the evaluator evaluates it.
+//! Defines the compiled form of an expression, [`CompiledExpr`], with the types of its parts, such as blocks and
+//! patterns for arguments. The compiler creates the expressions, and the evaluator evaluates them.
 
 use std::sync::Arc;
 

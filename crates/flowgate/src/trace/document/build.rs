@@ -1,8 +1,8 @@
 //! Builds the [`Document`] of an event: the tree of its fields, so that each field can have its own label. The text of
-//! an output that encodes data, such as JSON, is decomposed as well, with the span of each field in it. It stays one
-//! node if two parsers could read it differently, or if the output has a structured form with another value. The
-//! content of an event that is too large, or nested too deep, becomes one text. The monitor and the analysis build a
-//! document for each event that they append.
+//! an output that encodes data, such as JSON, is decomposed as well, with the span of each field in it. The text stays
+//! one node if two parsers could read it differently, or if the output also has a structured form (MCP's
+//! `structuredContent`) whose value differs from that of the text. The content of an event that is too large, or nested
+//! too deep, becomes one text. The monitor and the analysis build a document for each event that they append.
 
 use std::fmt::Write as _;
 
@@ -302,8 +302,8 @@ impl Document {
     }
 }
 
-/// Returns the text of an output that is not divided into fields: as in a tree of full size, the text as it is, followed
-/// by the structured form if the text does not spell that.
+/// Returns the text of an output that is not divided into fields: the text itself, followed by the structured form if
+/// the text does not spell the structured form, as in a tree of full size.
 fn undivided_text(output: &Output) -> String {
     let content = sole_text(&output.content).unwrap_or(&output.content);
     let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);

@@ -5,8 +5,8 @@ use super::cursor::Cursor;
 use super::tree::{ExpectedNode, TreeBuilder};
 use super::{LocateError, LocatedNode, LocatedNodeKind};
 
-/// Parses a text that is one JSON array or object. The open arrays and objects are a list in `tree` and not calls of
-/// this function, so that deep nesting cannot exhaust the stack; another text is [`LocateError::NotStructured`].
+/// Parses a text that is one JSON array or object; another text is [`LocateError::NotStructured`]. The open arrays and
+/// objects are in a list of `tree` and not calls of this function, so that deep nesting cannot exhaust the stack.
 pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
     // The cursor in the text; its offsets are bytes.
     let mut c = Cursor::new(text);

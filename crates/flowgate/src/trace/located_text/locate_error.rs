@@ -53,8 +53,16 @@ impl fmt::Display for LocateError {
             Self::Alias { offset } => {
                 write!(f, "the text has an anchor or an alias at byte {offset}, which is not supported")
             }
-            Self::TooDeep { offset } => write!(f, "the nesting at byte {offset} is too deep"),
-            Self::TooLarge => write!(f, "the text is larger than the limit for parsing"),
+            Self::TooDeep { offset } => {
+                write!(f, "the lists and maps at byte {offset} are nested more than 64 deep")
+            }
+            Self::TooLarge => {
+                write!(
+                    f,
+                    "the text exceeds a limit for parsing: 16777216 bytes, 200000 values, or the lower limit of its \
+                    notation"
+                )
+            }
         }
     }
 }

@@ -8,9 +8,9 @@ use super::cursor::Cursor;
 use super::tree::{ExpectedNode, TreeBuilder};
 use super::{DEPTH_LIMIT, LocateError, LocatedNode, LocatedNodeKind};
 
-/// Parses a text that is one list, dict, tuple or set; another text is [`LocateError::NotStructured`]. `closers` are
-/// the brackets that end the open ones, in a list and not on the stack, so that deep nesting cannot exhaust it. A tuple
-/// or a set becomes a list.
+/// Parses a text that is one list, dict, tuple or set; another text is [`LocateError::NotStructured`]. A tuple or a set
+/// becomes a list. The brackets that must close the open ones are in a list, `closers`, and not on the stack, so that
+/// deep nesting cannot exhaust the stack.
 pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
     let mut c = Cursor::new(text);
     let mut tree = TreeBuilder::default();

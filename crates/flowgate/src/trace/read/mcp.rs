@@ -1,4 +1,5 @@
-//! Reads logs of MCP into trace entries: JSON-RPC messages, one per line, as a client or a proxy records them.
+//! Reads a message of an MCP log (JSON-RPC) into trace entries. The reader of messages ([`super`]) calls [`read`] for
+//! each message that has `jsonrpc`, as a client or a proxy records them.
 //!
 //! Every request is read as a call: `tools/call` as a call of the named tool, any other method as a call of a tool with
 //! the name of the method. So the content of a resource or a prompt has a label like a tool output. The server is the

@@ -1,5 +1,6 @@
 //! Reads OpenAI's chat format into trace entries: messages with the calls that they propose (also the older
-//! `function_call`), tool outputs, lists of tools, and the bare calls that some logs contain.
+//! `function_call`), tool outputs, lists of tools, and the bare calls that some logs contain. The reader of messages
+//! ([`super`]) calls [`read`] for each message that is neither JSON-RPC nor Anthropic's.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,5 @@
-//! Runs `flowgate bench propagation` with a model in place of the doubles: one in a folder, or one on a server that scores
-//! texts.
+//! Runs `flowgate bench propagation` with a model in place of the doubles: a model in a folder, or a model on a server
+//! that scores texts. `propagation` calls it; `local_models` repeats the runs of models in folders.
 
 #[cfg(feature = "local")]
 use std::path::Path;
@@ -70,9 +70,9 @@ pub(super) fn run_local(
     })?
 }
 
-/// Calls `run` with the suites and the parts of a model that they measure, and returns the result. The suites then have
-/// the articles that the model finds by its own hidden states. `name` is that of the model in messages, and the model
-/// scores at most `batch` subcontexts at once.
+/// Calls `run` with the suites and with the capabilities of a model that they measure, and returns the result. Before
+/// that, computes the embeddings of the suites' texts from the hidden states of the model. `name` is the name of the
+/// model in messages, and the model scores at most `batch` subcontexts at once.
 ///
 /// # Errors
 /// If the model cannot compute hidden states.
@@ -89,7 +89,7 @@ pub(in super::super) fn with_local_model<T>(
     // Special tokens and errors do not matter here: the counts are for reports of cost.
     let count = |text: &str| model.count_tokens(text).unwrap_or_default();
     let answers = ContinuedAnswers { model, tokens: ANSWER_TOKENS };
-    // Introspection asks the model itself. One without a chat template continues the question.
+    // Introspection asks the model itself. A model without a chat template continues the text of the question instead.
     let continued = ContinuedIntrospection { model, tokens: ANSWER_TOKENS };
     let chat: &dyn ChatModel = if model.has_chat_template() { model } else { &continued };
     let models = Models {
@@ -122,8 +122,8 @@ pub(super) fn run_server(
     measure(suites, models, remote.name(), options.format, output)
 }
 
-/// Prints how many requests a run with a model on a server would send: doubles take its place, and what they are asked
-/// is counted.
+/// Prints how many requests a run with a model on a server would send. Doubles take the place of the model, and their
+/// requests are counted.
 #[cfg(feature = "run")]
 pub(super) fn count_requests(
     suites: &[PropagationSuite],
@@ -175,7 +175,8 @@ fn run_models(
     Ok((results.len() == suites.len()).then_some(results))
 }
 
-/// Runs the suites with these models, and prints the result. `name` is that of the model in the report.
+/// Runs the suites with these models, and prints the result. `name` is the name of the model in the report, and `size`
+/// the size of the suites, for the manifest.
 fn measure(
     (suites, size): (&[PropagationSuite], Size),
     models: Models<'_>,

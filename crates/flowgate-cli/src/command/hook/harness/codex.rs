@@ -1,8 +1,8 @@
 //! Reads the events of Codex CLI and formats answers to it, for [`super::Harness`].
 //!
-//! Codex accepts only `deny` before a tool runs: with `ask`, with `allow`, and with an answer that it cannot read, it
-//! runs the call. So a question of the policy is a denial that says so. The events and answers have the forms of the
-//! schemas in `codex-rs/hooks` of Codex.
+//! Of the answers before a tool runs, Codex only follows `deny`: it runs the call after `ask`, after `allow`, and after
+//! an answer that it cannot read. So where the policy would ask a person, the hook denies the call and states the
+//! reason. The events and answers have the forms of the schemas in `codex-rs/hooks` of Codex.
 
 use serde_json::json;
 
@@ -62,7 +62,7 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
 }
 
 /// Returns the line to print for Codex; `None` if there is no objection: then Codex's own permissions decide. A
-/// question is a denial, since Codex runs the call at any other answer.
+/// question becomes a denial, since Codex runs the call after any other answer.
 pub(super) fn print(answer: &HookAnswer) -> Option<String> {
     let line = match answer {
         HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, ..) => return None,

@@ -1,9 +1,9 @@
 //! Reads the events of Copilot CLI and formats answers to it, for [`super::Harness`].
 //!
-//! The hook is configured by the names of events in the format that Copilot shares with VS Code, such as `PreToolUse`:
-//! under the other names, such as `preToolUse`, an event does not state what it is. Copilot states no ids of calls. It
-//! ignores the answer to a prompt and to the output of a failed tool. The events and answers have the forms of the
-//! hooks reference of Copilot.
+//! Copilot has two names for each event. The hook must be configured with the names that Copilot shares with VS Code,
+//! such as `PreToolUse`: an event with the other kind of name, such as `preToolUse`, does not state its name. Copilot
+//! states no ids of calls. It ignores the answers to a prompt and to the output of a failed tool. The events and answers
+//! have the forms of the hooks reference of Copilot.
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::Tool;
@@ -16,8 +16,8 @@ use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse, PostToolUse and PostToolUseFailure";
 
-/// The tools that the events of Copilot CLI 1.0.102 name otherwise than its requests, with their names there. Which one
-/// it is depends on the model and on the system.
+/// The tools that have other names in the requests of Copilot CLI 1.0.102 than in its events: the name in events, and
+/// the names in requests. The model and the operating system determine which of these names a request has.
 const RENAMED: [(&str, &[&str]); 11] = [
     ("Agent", &["task"]),
     ("AskUserQuestion", &["ask_user"]),
@@ -75,12 +75,12 @@ fn names_in_requests(tool: &Tool) -> Vec<String> {
     renamed.into_iter().flat_map(|(_, names)| names.iter().map(|name| (*name).to_owned())).collect()
 }
 
-/// Returns the call of an event: its tool and its arguments. It has no id. Copilot joins the names of a server and of
-/// its tool to one word. That word is the name of the tool here, without a server.
+/// Returns the call of an event: its tool and its arguments. The call has no id. Copilot joins the names of a server and
+/// of its tool to one word, which is the name of the tool here, without a server.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let tool = Tool::local(fields.text("tool_name")?);
     let arguments = match fields.value("tool_input")? {
-        // A tool without JSON arguments: its text has the name that the gateway gives it.
+        // The argument of this tool is a text, not JSON. It gets the name that the gateway gives to such a text.
         Value::String(text) => json!({"input": text}),
         arguments => arguments.clone(),
     };

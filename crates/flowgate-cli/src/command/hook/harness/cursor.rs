@@ -1,9 +1,9 @@
 //! Reads the events of Cursor and formats answers to it, for [`super::Harness`].
 //!
-//! `preToolUse` runs before every tool. Cursor accepts the answer `ask` there without asking, so a question of the
-//! policy is a denial. An answer must be a JSON object: with `failClosed`, Cursor refuses a call without one. Cursor
-//! replaces only the outputs of tools of MCP servers; it names these tools `MCP:TOOL`, without the server. The events
-//! and answers have the forms of the hooks reference of Cursor.
+//! `preToolUse` runs before every tool. Cursor permits the answer `ask` there but does not ask the user, so where the
+//! policy would ask a person, the hook denies the call. An answer must be a JSON object: with `failClosed`, Cursor
+//! refuses a call without one. Cursor replaces only the outputs of tools of MCP servers; it names these tools
+//! `MCP:TOOL`, without the server. The events and answers have the forms of the hooks reference of Cursor.
 
 use flowgate::json::{self, Numbers};
 use flowgate::monitor::Outcome;
@@ -63,7 +63,7 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let tool = match name.split_once(':') {
         Some((MCP, "")) => {
             return Err(EventError::Invalid(format!(
-                "the tool name `{name}` from Cursor names no tool after `MCP:`"
+                "the tool name `{name}` from Cursor names no tool after `MCP:`; give the tool a name on its server"
             )));
         }
         Some((MCP, tool)) => Tool::of(MCP, tool),

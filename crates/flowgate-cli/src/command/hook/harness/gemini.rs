@@ -1,7 +1,7 @@
 //! Reads the events of Gemini CLI and formats answers to it, for [`super::Harness`].
 //!
-//! Gemini CLI states no ids of calls: an output belongs to the oldest call of the same tool with the same arguments
-//! that has no output yet. The events and answers have the forms of the hooks reference of Gemini CLI.
+//! Gemini CLI states no ids of calls, so an output is assigned to the oldest call of the same tool with the same
+//! arguments that has no output yet. The events and answers have the forms of the hooks reference of Gemini CLI.
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::Tool;
@@ -41,7 +41,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         }
         other => return Err(fields.not_judged(other, JUDGED)),
     };
-    // This is the name in the requests also for a tool of a server, which is `SERVER/NAME` in policies.
+    // The requests have this name, also for a tool of a server, which is `SERVER/NAME` in policies.
     let name = fields.input.get("tool_name").and_then(Value::as_str);
     let names_in_requests = name.map(str::to_owned).into_iter().collect();
     Ok(HarnessEvent { session, kind, names_in_requests })
@@ -65,7 +65,8 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
         (None, None) => Tool::local(name),
         _ => {
             return Err(EventError::Invalid(
-                "`mcp_context` from Gemini CLI has only one of `server_name` and `tool_name`; both are needed"
+                "`mcp_context` from Gemini CLI has only one of `server_name` and `tool_name`, but both are needed; \
+                update Gemini CLI"
                     .to_owned(),
             ));
         }

@@ -1,8 +1,9 @@
 //! Reads the events of OpenCode and formats answers to it, for [`super::Harness`].
 //!
-//! OpenCode has plugins instead of hook commands. The plugin in `examples/hooks/opencode.js` runs `flowgate hook` with
-//! the events in the form of this file: names of OpenCode's own hooks, and the session at the root of a tree of
-//! sub-agents. The plugin refuses an event by an exception, so a question of the policy is a denial.
+//! OpenCode has plugins instead of hook commands. The plugin in `examples/hooks/opencode.js` runs `flowgate hook`, and
+//! writes the events in the form that this file reads: with the names of OpenCode's own hooks, and with the id of the
+//! session at the root of a tree of sub-agents. The plugin can only refuse an event, by an exception; so where the
+//! policy would ask a person, the hook denies the call.
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::Tool;

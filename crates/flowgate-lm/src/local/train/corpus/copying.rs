@@ -1,6 +1,6 @@
-//! Generates texts whose passages are repeated: [`copying_example`]. The model is trained to copy values from a text
-//! that it has read. These texts are the simplest form of that task, so most of the first examples are of this kind.
-//! [`Corpus`](super::Corpus) calls this file.
+//! Generates texts in which passages are repeated: [`copying_example`]. A small model is trained to copy values from a
+//! text that it has read. Repeated passages are the simplest form of this task, so most of the first examples have
+//! them. [`Corpus`](super::Corpus) calls this module.
 
 use super::draw::Draw;
 use super::{CONTENT, Example, ExampleKind, VALUE};

@@ -1,4 +1,5 @@
-//! Draws random words, names and values: [`Draw`]. The other files of the corpus build their texts from them.
+//! Defines [`Draw`], a source of random words, names and values. The other modules of the corpus build their texts from
+//! them.
 
 use super::super::super::sampler::SplitMix;
 
@@ -53,7 +54,7 @@ impl Draw {
         list.get(index).copied().unwrap_or_default()
     }
 
-    /// Returns `count` different elements of a list, in random order; all of them if the list is shorter.
+    /// Draws `count` different elements of a list, in random order; all elements if the list is shorter.
     pub(super) fn pick_several<'a>(&mut self, list: &[&'a str], count: usize) -> Vec<&'a str> {
         let mut left = list.to_vec();
         (0..count.min(left.len())).map(|_| left.swap_remove(self.below(left.len()))).collect()

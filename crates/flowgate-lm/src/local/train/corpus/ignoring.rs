@@ -1,6 +1,6 @@
-//! Generates outputs of tools that do not matter, and calls whose arguments come from the request of the user:
-//! [`ignoring_example`]. A model that has read only texts to copy from would copy from an output here as well.
-//! [`Corpus`](super::Corpus) calls this file.
+//! Generates outputs of tools, and calls that ignore them because all their arguments come from the request of the
+//! user: [`ignoring_example`]. A model that was trained only on calls with values of outputs would always copy from an
+//! output. [`Corpus`](super::Corpus) calls this module.
 
 use super::draw::Draw;
 use super::tool_call::{FIELDS, TOOLS, contact, output};
@@ -9,9 +9,9 @@ use super::{CONTENT, Example, ExampleKind, SCAFFOLD, VALUE};
 /// The number of requests of the user in one example, each with one call.
 const CALLS: usize = 2;
 
-/// Generates the outputs of several tools, and requests that state all values of their calls. The calls have the form of
-/// those that copy from an output, so only the request tells whether a region is needed. A request can name a person of an
-/// output, and a field that the output has with another value.
+/// Generates the outputs of several tools, and requests that state all values of their calls. The calls have the same
+/// form as those of `tool_call.rs`, so the model must read the request to decide whether to copy from an output. A
+/// request can name a person and a field of an output, but with another value.
 pub(super) fn ignoring_example(draw: &mut Draw) -> Example {
     let contacts: Vec<_> = (0..2 + draw.below(3)).map(|_| contact(draw)).collect();
     let mut outputs = String::new();
@@ -28,7 +28,7 @@ pub(super) fn ignoring_example(draw: &mut Draw) -> Example {
             .into_iter()
             .map(|field| {
                 let form = draw.form();
-                // A value that an output happens to have would not show that the output is ignored.
+                // A value that is also in an output could have been copied from there, so it is drawn again.
                 let value = std::iter::repeat_with(|| draw.value(form))
                     .take(100)
                     .find(|value| !outputs.contains(value));

@@ -1,8 +1,9 @@
-//! Phrases facts, questions and answers: [`Phrasing`]. A fact is that the field `{a}` of the person or thing `{e}`
-//! has the value `{v}`.
+//! Defines [`Phrasing`], the wording of the facts, questions and answers of one example. A fact says that the field
+//! `{a}` of the person or thing `{e}` has the value `{v}`.
 //!
-//! A model that has read a phrasing often learns the phrasing and not the task. So many phrasings are made up for one
-//! example: words of a list in any order around the blanks. `question.rs` draws one phrasing for each example.
+//! A model that reads the same wordings often learns these wordings instead of the task. Half of the phrasings are
+//! therefore made up for one example: random words around the blanks `{a}`, `{e}` and `{v}`. `question.rs` draws one
+//! phrasing for each example.
 
 use super::draw::Draw;
 
@@ -10,10 +11,10 @@ use super::draw::Draw;
 pub(super) struct Phrasing {
     /// The statements of documents; each document uses one of them.
     pub(super) statements: Vec<String>,
-    /// The statement of the answer. The question names the person or thing and the field, so that the value can be
-    /// known even where it comes first.
+    /// The statement of the answer. The question names the person or thing and the field, so the model can know the
+    /// value even if the answer begins with it.
     pub(super) answer: String,
-    /// What one question asks for, such as `the {a} of {e}`.
+    /// The phrase for what a question asks for, such as `the {a} of {e}`.
     pub(super) subject: String,
     /// The text before and after the subjects of the question.
     pub(super) question: (String, String),
@@ -21,7 +22,7 @@ pub(super) struct Phrasing {
     pub(super) is_familiar: bool,
 }
 
-/// Statements whose value comes last, which documents and answers use.
+/// Statements in which the value is the last blank. Documents and answers use them.
 const STATEMENTS: &[&str] = &[
     "The {a} of {e} is {v} .",
     "The {a} of {e} is {v}.",
@@ -45,7 +46,7 @@ const STATEMENTS: &[&str] = &[
     "The register shows for {e} this {a}: {v}.",
 ];
 
-/// Further statements of documents, whose value comes before another blank.
+/// Further statements of documents, in which another blank follows the value.
 const OTHER_STATEMENTS: &[&str] = &[
     "{v} is the {a} of {e}.",
     "{a} {v} belongs to {e}.",
@@ -169,13 +170,13 @@ const WORDS: &[&str] = &[
     "first",
 ];
 
-/// The punctuation after a blank of a phrasing that is made up; often none.
+/// The punctuation after a blank of a phrasing that is made up. The repeated empty text makes no punctuation likely.
 const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
 
 impl Phrasing {
-    /// Returns the phrasing of the register, in which all documents, questions and answers have the same simple form.
-    /// The form is taken from the paper *Permissive Information-Flow Analysis* (Figure 4). Its words can therefore be
-    /// predicted (`is_familiar`).
+    /// Returns the phrasing of the register: documents, questions and answers always have the same simple form, which
+    /// is taken from the paper *Permissive Information-Flow Analysis* (Figure 4). The words of an answer can therefore
+    /// be predicted (`is_familiar`).
     pub(super) fn register() -> Self {
         let statement = "The {a} of {e} is {v} .";
         Self {
@@ -188,8 +189,8 @@ impl Phrasing {
     }
 
     /// Draws the phrasing of an example. Half of the phrasings are *familiar*: their statements come from a list. The
-    /// statements of the others are made up of random words, and a quarter of these can have the value in any position.
-    /// A statement has blanks: `{e}` for the name of the subject, `{a}` for the name of the value, `{v}` for the value.
+    /// other half have statements of random words; in a quarter of these phrasings, the value can be in any position.
+    /// A statement has blanks: `{e}` for the person or thing, `{a}` for the field, `{v}` for the value.
     pub(super) fn draw(draw: &mut Draw) -> Self {
         let is_familiar = draw.below(2) == 0;
         let is_value_last = draw.below(4) > 0;
@@ -221,10 +222,10 @@ fn words(draw: &mut Draw) -> String {
     (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
 }
 
-/// Makes up a phrasing: the blanks in random order, with random words before each and random punctuation after it. If
-/// `ends_with_value` is true, the blank of the value (`{v}`) is added as the last one.
+/// Makes up a text with the blanks in random order, with random words before each blank and random punctuation after
+/// it. If `ends_with_value` is true, the blank of the value (`{v}`) is added as the last one.
 fn made_up(draw: &mut Draw, blanks: &[&str], ends_with_value: bool) -> String {
-    // As many as there are: all of them, in random order.
+    // Drawing all blanks puts them into random order.
     let mut blanks = draw.pick_several(blanks, blanks.len());
     if ends_with_value {
         blanks.push("{v}");

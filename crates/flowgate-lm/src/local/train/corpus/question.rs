@@ -1,6 +1,6 @@
-//! Generates questions about facts that several documents state: [`question_example`]. Some documents state both values
-//! of a person, others one; the answer copies values from one or several of them. [`Corpus`](super::Corpus) calls this
-//! file.
+//! Generates documents that state facts, and questions about these facts with their answers: [`question_example`]. Some
+//! documents state both values of a person or thing, others one. An answer copies values from one or several documents.
+//! [`Corpus`](super::Corpus) calls this module.
 
 use super::draw::Draw;
 use super::phrasing::Phrasing;
@@ -47,7 +47,8 @@ const NUMBERED: &[&str] =
     &["person", "customer", "employee", "patient", "user", "member", "case", "client no.", "account"];
 /// The number of questions about the documents of one example.
 const QUESTIONS: usize = 5;
-/// How the documents of a person share the two values: for each document whether it has the first, and the second.
+/// The ways in which the documents about a person or thing state the two values: for each document, whether it states
+/// the first value, and whether the second.
 const LAYOUTS: [&[(bool, bool)]; 7] = [
     &[(true, true)],
     &[(true, false), (false, true)],
@@ -64,11 +65,11 @@ struct Subject {
     values: [String; 2],
 }
 
-/// Generates documents about persons or things (subjects), and [`QUESTIONS`] questions with their answers, each about
-/// one or two subjects. The number of documents is drawn between 3 and `max_documents`; the last subject can add up to
-/// two more.
+/// Generates documents about persons or things (subjects), and [`QUESTIONS`] questions with their answers. Each
+/// question is about one or two subjects. The number of documents is drawn between 3 and `max_documents`; the documents
+/// about the last subject can exceed this number by up to two.
 pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example {
-    // A third of the examples are entries of one register, which differ in nothing but names and values.
+    // In a third of the examples, the documents are entries of one register, which differ only in names and values.
     let is_register = draw.below(3) == 0;
     let phrasing = if is_register { Phrasing::register() } else { Phrasing::draw(draw) };
     let (fields, forms) = match is_register {
@@ -87,7 +88,7 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
         let name = subject_name(draw, numbered, &subjects);
         subjects.push(Subject { name, values: forms.map(|form| draw.value(form)) });
         let subject = subjects.len() - 1;
-        // Says for each document about the subject whether it states the first value, and whether the second.
+        // For each document about the subject: whether it states the first value, and whether the second.
         let layout = LAYOUTS.get(draw.below(LAYOUTS.len())).copied().unwrap_or_default();
         for (first, second) in layout {
             let mut stated: Vec<_> = [(*first, 0), (*second, 1)]
@@ -102,7 +103,7 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
             documents.push(stated);
         }
     }
-    // The documents that are not written yet; each round takes a random one.
+    // The documents that are not written yet. Each round writes a random one.
     let mut order: Vec<usize> = (0..documents.len()).collect();
     let mut text = draw.pick(&["Documents:\n", "Documents:\n", "", "Context:\n", "Read this:\n"]).to_owned();
     let is_counted = draw.below(4) == 0;
@@ -127,7 +128,7 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
         text.push('\n');
     }
     let mut parts = vec![(text, CONTENT)];
-    // Several questions about the same documents teach more than one, for little more work.
+    // Several questions about the same documents teach more than one question, for little more computation.
     for _ in 0..QUESTIONS {
         let asked = by_subject(&asked_facts(draw, &documents));
         ask(&asked, &phrasing, &subjects, &fields, &mut parts);
@@ -135,8 +136,8 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
     Example { kind: ExampleKind::Question, parts }
 }
 
-/// Appends a question and its answer to `parts`, each part with the weight of its tokens in the loss. `asked` are the
-/// facts of the answer: the index of each subject, with the indices of its values that are asked for. `fields` are the
+/// Appends a question and its answer to `parts`, where each part has the weight of its tokens in the loss. `asked` has
+/// the facts that the question asks for: the index of each subject, with the indices of its values. `fields` are the
 /// names of the two values.
 fn ask(
     asked: &[(usize, Vec<usize>)],
@@ -154,7 +155,7 @@ fn ask(
     parts.push((format!("Question: {before}{}{after}\nAnswer:", all.join(" and ")), CONTENT));
     for (subject, values) in asked {
         parts.push((" ".to_owned(), CONTENT));
-        // Words that are made up cannot be known, so they teach nothing.
+        // Random words cannot be predicted, so learning them teaches nothing.
         let scaffold = if phrasing.is_familiar { SCAFFOLD } else { CONTENT };
         let answer = sentence(&phrasing.answer, subjects, *subject, values, fields);
         parts.extend(
@@ -164,8 +165,8 @@ fn ask(
     parts.push(("\n".to_owned(), CONTENT));
 }
 
-/// Draws names until none of `others` has the drawn one (an example has far fewer persons or things than there are
-/// names): `numbered`, if it is given, with a number; otherwise two words.
+/// Draws a name that none of `others` has: the noun `numbered` with a number, or two words if there is no such noun.
+/// The loop ends soon, since an example has far fewer persons or things than there are names.
 fn subject_name(draw: &mut Draw, numbered: Option<&str>, others: &[Subject]) -> String {
     loop {
         let name = match numbered {
@@ -178,9 +179,9 @@ fn subject_name(draw: &mut Draw, numbered: Option<&str>, others: &[Subject]) -> 
     }
 }
 
-/// Draws the facts of an answer: one or both values of one or two subjects. All are stated by documents; the list of
-/// each document has its facts, as pairs of a subject and a value. A fact that several documents state occurs several
-/// times.
+/// Draws the facts that a question asks for: one or both values of one or two subjects. `documents` lists for each
+/// document the facts that it states, as pairs of the index of a subject and the index of a value. Only stated facts
+/// are drawn. A fact that several documents state occurs several times in the result.
 fn asked_facts(draw: &mut Draw, documents: &[Vec<(usize, usize)>]) -> Vec<(usize, usize)> {
     let stated: Vec<(usize, usize)> = documents.iter().flatten().copied().collect();
     let mut asked = Vec::new();
@@ -208,9 +209,9 @@ fn by_subject(facts: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
     groups
 }
 
-/// Fills the blanks of a phrasing for the subject with the index `subject`. `{e}` becomes its name, `{v}` its values
-/// with the indices `values`, and `{a}` the names of these values, as `fields` lists them. Returns the pieces of the
-/// text, each with whether it is a value.
+/// Fills the blanks of a phrasing for the subject with the index `subject`. `{e}` becomes the name of the subject,
+/// `{v}` its values with the indices `values`, and `{a}` the names of these values in `fields`. Returns the pieces of
+/// the text, each with whether it is a value.
 fn sentence(
     phrasing: &str,
     subjects: &[Subject],
@@ -221,7 +222,7 @@ fn sentence(
     let Some(own) = subjects.get(subject) else { return Vec::new() };
     let mut pieces: Vec<(String, bool)> = Vec::new();
     let mut rest = phrasing;
-    // In each round, the blank that comes first in the rest of the phrasing.
+    // Each round fills the blank that comes first in the rest of the phrasing.
     let blanks = ["{e}", "{a}", "{v}"];
     while let Some((at, blank)) =
         blanks.iter().filter_map(|blank| rest.find(blank).map(|at| (at, *blank))).min()

@@ -1,5 +1,5 @@
-//! Generates outputs of tools, and calls whose arguments are copied from one of them each: [`tool_call_example`].
-//! [`Corpus`](super::Corpus) calls this file.
+//! Generates outputs of tools, and calls that each copy their arguments from one output: [`tool_call_example`].
+//! [`Corpus`](super::Corpus) calls this module, and `ignoring.rs` shares the forms of outputs and calls.
 
 use super::draw::Draw;
 use super::{CONTENT, Example, ExampleKind, SCAFFOLD, VALUE};
@@ -20,10 +20,10 @@ pub(super) struct Contact {
     facts: Vec<(&'static str, String)>,
 }
 
-/// Generates the outputs of several tools in different formats, each with facts about one person. Then follow [`CALLS`]
-/// requests of the user, which name one of the persons, each with a call that has all facts about this person. The
-/// parts of the example have the weight of their tokens in the loss: only the values in calls, which are copied, have
-/// the full one.
+/// Generates the outputs of several tools in different formats, each with facts about one person. [`CALLS`] requests of
+/// the user follow. Each request names one of the persons, and is followed by a call with all facts about this person.
+/// Each part of the example has the weight of its tokens in the loss: only the values in calls, which are copied, have
+/// the full weight.
 pub(super) fn tool_call_example(draw: &mut Draw) -> Example {
     let contacts: Vec<Contact> = (0..2 + draw.below(3)).map(|_| contact(draw)).collect();
     let mut outputs = String::new();
@@ -60,7 +60,7 @@ pub(super) fn contact(draw: &mut Draw) -> Contact {
     Contact { name: draw.name(), facts }
 }
 
-/// Returns the facts about a contact in the form of a tool's output: JSON, YAML, a table or a mail, which is drawn.
+/// Returns the facts about a contact as the output of a tool, in a random format: JSON, YAML, a table or a mail.
 pub(super) fn output(draw: &mut Draw, Contact { name, facts }: &Contact) -> String {
     // Returns all facts, each written by `form`, with `separator` between them.
     let line = |form: &dyn Fn(&str, &str) -> String, separator: &str| {

@@ -1,4 +1,4 @@
-//! Tests of decoded requests: ids of calls, contents, tools, settings, and what is refused by name.
+//! Tests of decoded requests: ids of calls, contents, tools, settings, and refusals that name the field.
 
 use serde_json::{Value, json};
 
@@ -71,9 +71,9 @@ fn calls_without_ids_are_counted() {
             "tool call_3 d false",
         ],
     );
-    // The beginning of a chat has the same ids.
+    // The beginning of the chat alone has the same ids.
     assert!(chat(twice.to_vec().into()).starts_with(&chat(twice[..2].to_vec().into())));
-    // Given ids, whatever the order of the outputs.
+    // The client sends ids, and the outputs are in another order than the calls.
     let given = [
         of_model(&[call(Some("a"), "read"), call(Some("b"), "read")]),
         of_tools(&[output(Some("b"), "read", "B"), output(Some("a"), "read", "A")]),
@@ -137,7 +137,7 @@ fn contents_become_messages() {
     check(json!([{"role": "user", "parts": [nested]}]), &["tool c a|<image/png a+//> false"]);
 }
 
-/// A PDF is no typed text, and nobody has typed what follows an output of a tool.
+/// A PDF does not count as typed text, and neither does what follows an output of a tool.
 #[test]
 fn files_have_their_own_source() {
     let pdf = json!({"inlineData": {"mimeType": "application/pdf", "data": "AA"}});
@@ -209,7 +209,7 @@ fn requests_for_a_number_of_tokens() {
     check(json!({"contents": contents, "tools": []}), Err("`tools` is not known"));
 }
 
-/// The operator of a gateway decides what of the unknown is dropped instead of refused.
+/// The operator of a gateway decides which unknown fields are dropped instead of refused.
 #[test]
 fn declared_parts_are_dropped() {
     let dropped = DecodeOptions {
@@ -299,13 +299,11 @@ fn unknown_fields_are_refused_by_name() {
     );
     config(
         json!({"responseMimeType": "application/json", "responseJsonSchema": {"$ref": "https://example.org"}}),
-        "`generationConfig.responseJsonSchema` has a `$ref` that does not begin with `#`: the gateway and the model's server \
-        fetch nothing",
+        "`generationConfig.responseJsonSchema` has a `$ref` or `$dynamicRef` that does not begin with `#`: nothing is fetched, so put the schema itself there",
     );
     config(
         json!({"responseMimeType": "application/json", "responseSchema": {"ref": "https://example.org"}}),
-        "`generationConfig.responseSchema` has a `$ref` that does not begin with `#`: the gateway and the model's server \
-        fetch nothing",
+        "`generationConfig.responseSchema` has a `$ref` or `$dynamicRef` that does not begin with `#`: nothing is fetched, so put the schema itself there",
     );
     config(
         json!({"thinkingConfig": {"thinkingLevel": "EXTREME"}}),

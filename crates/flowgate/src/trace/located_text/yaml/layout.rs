@@ -15,7 +15,7 @@ pub(super) struct Layout<'t> {
 
 impl<'t> Layout<'t> {
     /// Records the byte offset of every [`STRIDE`]th character of a text, since the parsing library reports positions
-    /// as numbers of characters. Of an ASCII text none is recorded: each of its characters is one byte.
+    /// as numbers of characters. For an ASCII text none is recorded, since each of its characters is one byte.
     pub(super) fn new(text: &'t str) -> Self {
         let offsets = if text.is_ascii() {
             Vec::new()
