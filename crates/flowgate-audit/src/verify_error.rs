@@ -1,6 +1,6 @@
 //! Defines two results of the verification of a log. [`VerifyError`] is a problem, with its text for the person who
-//! verifies the log. [`ContentCounts`] counts the contents of records that are unchanged, missing, deleted, without a
-//! record, or encrypted and therefore not compared. `verify` returns both, and `flowgate audit` prints them.
+//! verifies the log. [`ContentCounts`] says how many stored contents are unchanged, missing, deleted according to the
+//! log, not named by any record, or encrypted and therefore not compared. `verify` returns both, and `flowgate audit` prints them.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Says where programs of the user keep files that are neither configuration nor caches: `flowgate hook` keeps its
-//! sessions there, and `flowgate mcp login` its tokens.
+//! Finds Flowgate's folder for state, that is, for files that are neither configuration nor caches: `XDG_STATE_HOME/flowgate`,
+//! by default `~/.local/state/flowgate`. `flowgate hook` keeps its sessions there, and `flowgate mcp login` its tokens.
 
 use std::path::PathBuf;
 

@@ -142,7 +142,8 @@ impl HeadDestinations {
     /// written to `operator`, the operator's log.
     ///
     /// # Errors
-    /// Fails if a required file cannot be written, or if no thread can be started.
+    /// Fails if the witness is required and the head cannot be signed or written to its file, or if no thread can be
+    /// started.
     pub(crate) fn begin(
         spec: &WitnessSpec,
         log: &Arc<AuditLog>,

@@ -140,8 +140,8 @@ impl<'a> DisarmedReply<'a> {
     }
 }
 
-/// Breaks apart every address of a text that `judge` refuses, and every sign that a link needs. Returns the cleaned
-/// text, and the refused addresses and signs.
+/// Breaks apart every address of a text that `judge` refuses, and the characters that a link needs (such as `](`).
+/// Returns the disarmed text, the refused addresses, and the characters that were broken apart.
 pub fn clean(text: &str, judge: LinkJudge<'_>) -> (String, Vec<String>) {
     let mut cleaner = Cleaner::default();
     let mut cleaned = cleaner.push(text, judge);

@@ -2,7 +2,7 @@
 //! view for each step; the submodule `items` holds the items of the chat, and caches the last view.
 //!
 //! Everything that reaches the model passes through this module: messages, the model's own output, the answers and the
-//! descriptions of tools, the form of the text, ids. Ids and the names of hidden regions are renumbered in every view,
+//! descriptions of tools, the output format that the client requests (such as a JSON schema), and ids. Ids and the names of hidden regions are renumbered in every view,
 //! so that they do not reveal how much was left out.
 
 mod items;

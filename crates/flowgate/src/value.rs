@@ -200,8 +200,9 @@ impl Value {
         }
     }
 
-    /// Returns whether two values, with their parts resolved, are equal; `1` equals `1.0`. A missing value, and the
-    /// content of an empty event (`Silent`), equal `None`. The order of the keys of a map does not matter.
+    /// Returns whether two values are equal; `1` equals `1.0`. The caller must have resolved references to parts of
+    /// events: two references are equal only if they refer to the same part. A missing value, and the content of an
+    /// empty event (`Silent`), equal `None`. The order of the keys of a map does not matter.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Absent | Self::None | Self::Silent, Self::Absent | Self::None | Self::Silent) => true,

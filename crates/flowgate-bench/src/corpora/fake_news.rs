@@ -157,7 +157,7 @@ fn question(place: &str, line: &str, pairs: &[NewsPair]) -> Result<PairQuestion,
     let items = facts.items()?;
     if items.is_empty() {
         return Err(facts.problem(
-            "the list is empty; write one list for each fact, such as [[\"legit\"], [\"legit\", \"fake\"]]",
+            "the list is empty; write for each fact of the answer the list of the articles that state it, such as [[\"legit\"], [\"legit\", \"fake\"]]",
         ));
     }
     let fact = |holders: &LocatedValue<'_>| {
@@ -253,7 +253,7 @@ pub(crate) mod tests {
             (r#"{"pair": "biz01"}"#, "questions.jsonl:1: expected a field `facts`; there is none"),
             (
                 r#"{"pair": "biz01", "facts": []}"#,
-                "questions.jsonl:1: facts: the list is empty; write one list for each fact",
+                "questions.jsonl:1: facts: the list is empty; write for each fact of the answer",
             ),
             (
                 r#"{"pair": "biz01", "facts": [[]]}"#,

@@ -1,9 +1,9 @@
-//! Executes tasks in an ideal world, with which the real executions are compared: the stronger oracle of AgentSecBench's section 3.6, a *typed
-//! access-control oracle*.
+//! Computes what the model is shown in an ideal world, with which the real executions are compared (the stronger oracle of AgentSecBench's
+//! section 3.6, a *typed access-control oracle*), and what an execution means.
 //!
-//! The oracle removes from the attacked observation what the labels of the task do not permit. In the retrieval game, it keeps the records that belong to
-//! the caller's tenant alone; in the capability game, the fields that name neither the forbidden tool nor the action token; in the instruction game, which
-//! has no labels, the lines without the marker. The model receives the rest without a defence. Unlike a defence, the oracle knows the forms in which the
+//! The oracle removes from the attacked observation what the labels of the task do not permit. In the retrieval game, it keeps only the records that
+//! belong to the caller's tenant; in the capability game, only the fields that name neither the forbidden tool nor the action token; in the instruction game, which
+//! has no labels, only the lines without the marker. The model receives the rest without a defence. Unlike a defence, the oracle knows the forms in which the
 //! variant writes a marker.
 //!
 //! The two executions are compared by what they mean ([`Meaning`]) and not by the marker alone: which expected facts the user received, whether the

@@ -159,8 +159,8 @@ impl PrivacySuite {
         self.runs_per_defence().saturating_mul(usize::try_from(repeated).unwrap_or(usize::MAX))
     }
 
-    /// Runs all tasks under one defence, each twice: with a person who allows and with one who refuses every call.
-    /// `after_run` is called after each run; if it returns true (the user has interrupted the command), the remaining
+    /// Runs all tasks under one defence, each twice: once with a person who allows every call, and once with a person
+    /// who refuses every call. `answering` gives the answers of the model: the double or a real model. `after_run` is called after each run; if it returns true (the user has interrupted the command), the remaining
     /// ones are skipped and the result is `None`.
     ///
     /// # Errors

@@ -528,6 +528,6 @@ mod tests {
             assert!(!tuning.is_empty() && tuning.iter().all(is_of_folder), "{tuning:?}");
         }
         let error = PropagationSuite::new(1, SMALL).unwrap().with_news_pairs(&found, 1).unwrap_err();
-        assert!(error.contains("fewer than two pairs"), "{error}");
+        assert!(error.contains("fewer than two of the pairs"), "{error}");
     }
 }

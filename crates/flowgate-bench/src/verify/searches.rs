@@ -51,8 +51,8 @@ impl RecordedSearch {
             (Some(name), Some(open)) if settings.repeats_searches => Some(open(name)?),
             (Some(name), None) if settings.repeats_searches => {
                 return Err(format!(
-                    "line 1: the model `{}` has driven the attacker, and the searches cannot be repeated without its recorded answers; \
-                     name the file that `--attacker-answers` kept, or leave `--searches` out",
+                    "line 1: the model `{}` drove the attacker, so the searches can be repeated only with its recorded answers; \
+                     add `--attacker-answers FILE` with the file that the run wrote, or leave `--searches` out",
                     name.escape_debug()
                 ));
             }

@@ -210,7 +210,7 @@ fn searches_are_repeated_on_demand() {
         refused(&|manifest| manifest["search"]["queries"] = json!(10_000_000), "`queries` is not from 1 to");
         refused(
             &|manifest| manifest["search"]["attacker"] = json!("qwen"),
-            "the model `qwen` has driven the attacker",
+            "the model `qwen` drove the attacker",
         );
         let drop_search = |manifest: &mut Value| drop(manifest.as_object_mut().unwrap().remove("search"));
         refused(&drop_search, "the run records no search for attacks");

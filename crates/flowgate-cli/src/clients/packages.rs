@@ -195,7 +195,7 @@ impl Plugin<'_> {
             };
             let is_list = manifest.get(field).is_some_and(Value::is_array);
             if named.len() > MAX_NAMED_FILES {
-                let why = format!("names more than {MAX_NAMED_FILES} files, and the others are not read");
+                let why = format!("names more files than the {MAX_NAMED_FILES} that are read");
                 self.found.leave_out(self.client, self.name, &why);
             }
             for one in named.iter().take(MAX_NAMED_FILES) {

@@ -1,5 +1,6 @@
 //! Finds what a program runs because of its arguments: scripts (`eval`, `ssh host …`), commands (`xargs`,
-//! `find -exec`), and code that cannot be read.
+//! `find -exec`), and code that the scanner cannot follow, which is reported as unread: computed code, code from a pipe or
+//! a file, and code in another language.
 //!
 //! The scanner calls [`launches`] for each command and follows each launch. A program that this module does not list is
 //! assumed to run nothing that its arguments name.
@@ -8,7 +9,7 @@ use super::UnreadReason;
 use super::effective_command::{EffectiveCommand, INTERPRETERS, program_name};
 use super::expansion::Argument;
 use super::foreign_launches::{awk, sed};
-use super::launch::{CommandInput, Launch, abbreviates, is_cluster_with, joined, split_options};
+use super::launch::{CommandInput, Launch, abbreviates, is_cluster_with, joined_script, split_options};
 use super::remote::{container_launches, git_launches, ssh_launches};
 use super::shells::{file_launch, interpreter_launches, is_shell, script_launch, shell_launches};
 
@@ -195,7 +196,7 @@ fn names_program(call: &EffectiveCommand<'_, '_>) -> bool {
 }
 
 /// Returns what a command runs because of its name, its arguments and its standard input (`input`): one launch for each
-/// script or command, and an unread launch for code that cannot be read. Empty if the program is not known to run
+/// script or command, and an unread launch for code that the scanner cannot follow. Empty if the program is not known to run
 /// anything that its arguments name.
 pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
@@ -210,7 +211,7 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
         {
             interpreter_launches(call, input)
         }
-        "eval" => joined(call.arguments, call),
+        "eval" => joined_script(call.arguments, call),
         "source" | "." => operands().next().map(|file| file_launch(file, call)).into_iter().collect(),
         "trap" => {
             let words = call.arguments.iter().skip_while(|word| word.text == "--");
@@ -491,7 +492,7 @@ fn watch<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
         };
     }
     let mut launches: Vec<Launch<'s>> = split_options(call, at).into_iter().collect();
-    launches.extend(joined(call.arguments.get(at..).unwrap_or_default(), call));
+    launches.extend(joined_script(call.arguments.get(at..).unwrap_or_default(), call));
     launches
 }
 

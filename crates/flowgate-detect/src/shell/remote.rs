@@ -5,7 +5,7 @@
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;
 use super::expansion::Argument;
-use super::launch::{Launch, abbreviates, is_cluster_with, joined, split_options};
+use super::launch::{Launch, abbreviates, is_cluster_with, joined_script, split_options};
 
 /// Returns what `ssh` runs: the arguments after the host, joined to a script that a shell on that machine executes.
 /// Without such arguments, that shell reads the standard input. An option that is unknown, or that can name a command
@@ -57,7 +57,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
     if command.is_empty() && host {
         launches.push(unread(UnreadReason::Input));
     }
-    launches.extend(joined(command, call));
+    launches.extend(joined_script(command, call));
     launches
 }
 

@@ -127,7 +127,7 @@ impl People {
         };
         // Records and the owners of clients name people by this name, so two people must not share one.
         if self.find_by_name(&identity.name).is_some() {
-            return Err("the name of the person is that of another person in the configuration: if they are the same person, write `subject` in [people.NAME]".to_owned());
+            return Err("the name in the ID token is also the name of another person in the configuration: if they are the same person, write the `sub` of the ID token as `subject` in [people.NAME]; if not, rename that section".to_owned());
         }
         Ok(Arc::new(Person {
             name: identity.name.clone(),

@@ -102,7 +102,7 @@ pub(super) async fn end(
         session.is_abandoned |= voided_questions.is_err();
         voided_questions?;
     }
-    session.sort_approvals(used, &turn);
+    session.split_approvals(used, &turn);
     if waits {
         session.earlier_answers = further;
     }
@@ -141,12 +141,12 @@ pub(super) async fn end(
 }
 
 impl ConversationState {
-    /// Divides the approvals that a turn uses into those whose calls the client receives and those whose calls do not
-    /// run.
-    fn sort_approvals(&mut self, used: Vec<ApprovalReference>, turn: &Turn) {
+    /// Sets `void_approvals` and `used_approvals` from the approvals that a turn uses (`used`). An approval is void if
+    /// its call does not run (`Turn::void`); all others count as used.
+    fn split_approvals(&mut self, used: Vec<ApprovalReference>, turn: &Turn) {
         // Whether the client receives a call that was approved under this digest.
         let runs = |digest: &str| turn.calls.iter().any(|call| call.approved.as_deref() == Some(digest));
-        // One approval of several equal calls is used if one of them runs.
+        // An approval can cover several equal calls. It counts as used if the client receives at least one of them.
         let is_void = |asked: &ApprovalReference| {
             turn.void.iter().any(|void| void.digest == asked.digest)
                 && !(asked.is_for_several && runs(&asked.digest))

@@ -95,8 +95,9 @@ impl PendingReply {
         }
     }
 
-    /// Ends the reply: writes the answer to the stream if the stream has begun, and otherwise returns the answer as the
-    /// reply. A message that is not a request (`is_request`) has no answer, and is accepted with the status 202.
+    /// Ends the reply. If the stream has begun, writes the answer to it and returns `None`; otherwise returns the answer
+    /// as the reply. `is_request` says whether the client's message was a request; any other message has no answer, and
+    /// is accepted with the status 202.
     pub(super) async fn finish(mut self, is_request: bool) -> Option<HttpReply> {
         match self.answer.take() {
             Some(answer) if self.has_begun => {

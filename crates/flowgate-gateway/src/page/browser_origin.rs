@@ -9,8 +9,9 @@ use axum::http::{HeaderMap, HeaderName, header};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Returns whether a request comes from a web page of another origin, according to its headers. An origin that cannot
-/// be compared counts as another one.
+/// Returns whether a browser sent a request that its headers do not show to come from a page of the gateway itself: from
+/// a page of another origin or another host of the same site, or from an address that the person typed
+/// (`Sec-Fetch-Site: none`). Headers that cannot be compared count as foreign; a request with neither header does not.
 pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     // Returns the only value of a header, or `None` if it is absent. Fails if there are several, or it is not ASCII.
     let only = |name: &HeaderName| {
@@ -18,12 +19,12 @@ pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
         match (values.next(), values.next()) {
             (None, _) => Ok(None),
             (Some(value), None) => value.to_str().map(Some).map_err(drop),
-            // Several values, of which a browser sends none.
+            // Several values: no browser sends these headers more than once.
             (Some(_), Some(_)) => Err(()),
         }
     };
     match (only(&FETCH_SITE), only(&header::ORIGIN), only(&header::HOST)) {
-        // A proxy before the gateway may change `Host`, so this header decides if the browser sends it.
+        // A proxy in front of the gateway may change `Host`, so `Sec-Fetch-Site` decides whenever the browser sends it.
         (Ok(Some(site)), Ok(_), _) => site != "same-origin",
         // A browser sends `Origin` with each request of a page of another origin, apart from `GET` and `HEAD`.
         (Ok(None), Ok(None), _) => false,

@@ -123,7 +123,10 @@ impl PredicateJournal {
         drop(state);
         let begun = Instant::now();
         let outcome = match left.min(ANSWER_TIME) {
-            Duration::ZERO => Err("the time limit for extern predicates in this turn is used up".to_owned()),
+            Duration::ZERO => Err(format!(
+                "the extern predicates of this turn have used up their {} seconds together: make their services answer faster, or ask them in fewer rules",
+                TURN_TIME.as_secs()
+            )),
             time => run_blocking(|| answer(time)),
         };
         let mut state = self.state();
@@ -225,10 +228,8 @@ mod tests {
         journal.begin_turn();
         journal.state().left = Some(Duration::ZERO);
         assert_eq!(asked(&journal, 1, &yes), Err(NO_ANSWER.to_owned()));
-        assert_eq!(
-            journal.take_failures(),
-            [("p".to_owned(), "the time limit for extern predicates in this turn is used up".to_owned())]
-        );
+        let why = "the extern predicates of this turn have used up their 10 seconds together: make their services answer faster, or ask them in fewer rules";
+        assert_eq!(journal.take_failures(), [("p".to_owned(), why.to_owned())]);
         journal.state().left = Some(Duration::from_millis(1));
         let slow = journal.ask("p", &[], &|_| {
             std::thread::sleep(Duration::from_millis(5));

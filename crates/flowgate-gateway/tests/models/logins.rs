@@ -225,12 +225,12 @@ fn people_without_a_role_are_rejected() {
         (
             json!({"preferred_username": "ann", "groups": ["desk"]}),
             403,
-            "the name of the person is that of another person",
+            "the name in the ID token is also the name of another person",
         ),
         (
             json!({"preferred_username": "vic", "groups": ["desk"]}),
             403,
-            "the name of the person is that of another person",
+            "the name in the ID token is also the name of another person",
         ),
         (
             json!({"preferred_username": "group:finance", "groups": ["desk"]}),

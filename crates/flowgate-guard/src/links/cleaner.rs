@@ -27,7 +27,7 @@ pub struct Cleaner {
     long: Option<char>,
     /// Whether the last segment was two dots, on the same line: they open a construct of reStructuredText.
     is_after_dots: bool,
-    /// The addresses and signs that were refused.
+    /// The addresses that were refused, and the characters of markup that were broken apart.
     refused: Vec<String>,
     /// Whether all further text is held back because an address cannot be judged yet.
     is_held: bool,
@@ -55,7 +55,7 @@ impl Cleaner {
         std::mem::take(&mut self.writer.out)
     }
 
-    /// Returns what was refused in the text so far: addresses, or the signs that were broken apart.
+    /// Returns what was refused in the text so far: addresses, and the characters of markup that were broken apart.
     pub fn into_refused(self) -> Vec<String> {
         self.refused
     }

@@ -11,18 +11,18 @@
 
 use serde::de::IgnoredAny;
 
-/// A cleaned text.
+/// A disarmed text.
 #[derive(Debug)]
 pub(super) struct CleanedText {
     pub(super) text: String,
-    /// The addresses and signs that were refused.
+    /// The addresses that were refused, and the characters of links and markup (such as `](`) that were broken apart.
     pub(super) refused: Vec<String>,
     /// Whether an address was permitted.
     pub(super) has_address: bool,
 }
 
-/// Cleans a reply with `clean`, which cleans one decoded text. Returns the cleaned reply, and the refused addresses and
-/// signs. Each string of JSON is cleaned as the client decodes it; a reply that is not valid JSON is cleaned as a text.
+/// Disarms a reply with `clean`, which disarms one decoded text. Returns the disarmed reply, and what was refused in it
+/// ([`CleanedText::refused`]). Each string of JSON is disarmed as the client decodes it; a reply that is not valid JSON is disarmed as a text.
 pub(super) fn clean_json(text: &str, clean: &mut dyn FnMut(&str) -> CleanedText) -> (String, Vec<String>) {
     if serde_json::from_str::<IgnoredAny>(text).is_err() {
         return clean_partial(text, clean);

@@ -1,8 +1,8 @@
 //! Defines a question about labelled documents ([`LabelledContext`]), and builds its prompt.
 //!
-//! The prompt contains the documents in the order of their labels, most permissive first. If labels form a chain, the
-//! documents at or below one of them are then a beginning of the whole context, and a model need not evaluate this
-//! beginning again (section 6.3 of *Permissive Information-Flow Analysis*). The paper treats a context as a set of
+//! The prompt contains the documents in the order of their labels, most permissive first. If the labels form a chain,
+//! then for each label the documents whose labels flow to it are a prefix of the context, and a model evaluates each
+//! prefix only once (section 6.3 of *Permissive Information-Flow Analysis*). The paper treats a context as a set of
 //! documents, so the order is free.
 
 use flowgate::label::{Label, LabelSpan};

@@ -102,7 +102,7 @@ fn the_consent_of_the_documentation_applies() {
         description: name.to_owned(),
         parameters: json!({"type": "object", "properties": {"card": {"type": "string"}}}).into(),
         output: None,
-        words: DescriptionAuthor::Operator,
+        words: DescriptionAuthor::Server,
     };
     let check = |read: &str, answer: (&'static str, Value), expected: &str| {
         let mut run = ScriptedConversation::new(policy, Method::LowestFirst);

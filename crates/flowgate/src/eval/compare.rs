@@ -483,7 +483,7 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
         Ok(Value::Float(value))
     } else {
         Err(EvalError::Type(
-            "the result of the calculation is infinite or not a number; test first whether the divisor is 0"
+            "the result of the calculation is infinite or not a number; test first whether a divisor is 0, a number is too large, or the base of a power is negative"
                 .to_owned(),
         ))
     }

@@ -412,9 +412,10 @@ impl Evaluator<'_> {
         self.resolve_nested(value, false)
     }
 
-    /// Replaces references to parts of events, at any depth, by copies of the content, and records a read of each,
-    /// except of the name of a tool; other values are returned unchanged. `is_nested` states whether the value is
-    /// within a list or a map: a copy there lives as long as the list or map, so fuel is spent for its memory.
+    /// Replaces references to parts of events, at any depth, by their content, and records a read of each, except of
+    /// the name of a tool; returns other values unchanged. `is_nested` states whether the value is within a list or a
+    /// map. Fuel is spent for the memory of a copy that is itself a list or a map, or that is within one and so lives
+    /// as long as it.
     fn resolve_nested(&mut self, value: &Value, is_nested: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),

@@ -64,9 +64,11 @@ struct StatementMatches {
 }
 
 impl Monitor {
-    /// Applies the label statements of an event in rounds, until a round raises no label on which a grant of that round
-    /// had relied. So the labels do not depend on the order of the statements. Each round begins with the unlabelled
-    /// event, raised to the labels that earlier rounds relied on; the grants of earlier rounds have no effect.
+    /// Applies the label statements of an event so that the result does not depend on their order. A statement can read
+    /// regions of the event to decide which label it gives ([`LabelGrant`]). If a later statement raises the label of
+    /// a region that was read, that decision relied on a label that was too low, so all statements are applied again.
+    /// Each such round begins with the event as it was before the first one, except that the regions that were read
+    /// keep the labels that they had reached. The last round is the first one in which no such label is raised.
     ///
     /// If there are more rounds than statements, the conditions of statements depend on each other's labels in a cycle,
     /// and the event is labelled top. `reasons` receives the problems with statements.

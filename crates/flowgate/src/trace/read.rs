@@ -90,11 +90,12 @@ pub enum JsonLine {
     Parameters(Map<String, Value>),
 }
 
-/// Reads one line of JSON: a whole run, or a part of a run, which all such lines of a file form together. `number` is
-/// the number of the line in its file, from 1, for error messages.
+/// Reads one line of a file of JSON lines. The line is a whole run, or it belongs to the one run that all such lines of
+/// the file form together: then it holds messages of that run, or the parameters of its policy. `number` is the number
+/// of the line in its file, from 1, for error messages.
 ///
 /// # Errors
-/// If the line is not strict JSON, or holds nothing that could be a run or a message.
+/// If the line is not strict JSON, or is neither a run, a message nor parameters.
 pub fn line(text: &str, number: usize) -> Result<JsonLine, ReadError> {
     // `file` passes a document of several lines as one text, so the line of the error counts from `number`.
     let value = json::parse(text, Numbers::Any).map_err(|error| ReadError {

@@ -85,8 +85,9 @@ impl TypedDecision {
         self.objection_to_sum(question)
     }
 
-    /// Returns an objection if the terms limit the sum of an argument that is no amount of the call (`--sum-a-day`).
-    /// Returns `None` if the argument is one, or if the terms limit no sum.
+    /// Checks `--sum-a-day`, which limits the sum of one argument over a day. Returns an objection if the policy does not
+    /// declare this argument an amount, or if its value in the call is not a number; `None` if there is nothing to
+    /// object to, or without the option.
     fn objection_to_sum(&self, question: &Value) -> Option<String> {
         let SumADay { argument, .. } = self.terms.sum_a_day.as_ref()?;
         let amounts = amounts(question);

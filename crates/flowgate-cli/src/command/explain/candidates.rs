@@ -9,10 +9,14 @@
 //! * an `endorse` of every number for an argument that selects an object or is a sum of money;
 //! * a `require` that permits untrusted influence on a tool that acts.
 //!
-//! Other statements are suggested only with evidence: recorded attacks on the tool, of which none passes under the
-//! statement. These are a `label` that trusts a field from which the call takes its destination, its object or its sum
-//! of money; a `label` that trusts a field that influenced the decision to call the tool; and some `endorse`
-//! statements, which `endorse_forms` names.
+//! Some other statements are suggested only with evidence, which is that the tool was attacked in recordings and none of
+//! these attacks passes under the statement:
+//!
+//! * a `label` that trusts a field from which the call takes its destination, its object or its sum of money;
+//! * a `label` that trusts a field that influenced the decision to call the tool;
+//! * the `endorse` statements that `endorse_forms` names.
+//!
+//! All others are suggested without evidence.
 
 use flowgate::monitor::{Reason, ReasonKind};
 use flowgate::policy::ArgumentRole;

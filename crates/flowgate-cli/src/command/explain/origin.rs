@@ -18,8 +18,8 @@ const SHORTEST: usize = 3;
 
 /// Returns the lines that explain an argument that a reason of the verdict names. One line states where the value of
 /// the argument occurs first. One line for each `endorse` statement about the argument states that the statement did
-/// not apply. `traced` is the same call as the influence method `provenance` attributes it; `policy` is the name of the
-/// policy's file.
+/// not apply. `traced` is the same call in a second replay, with the influence method `provenance`, which shows where the
+/// values of arguments come from; `None` if that replay has no such call. `policy` is the name of the policy's file.
 pub(super) fn origin_lines(
     call: &JudgedCall,
     run: &ReplayedRun,

@@ -18,8 +18,8 @@ pub(super) struct TreeStyle<'a> {
 }
 
 /// Prints the call with its verdict; then each part with its label and, below the part, the reasons against it; and at
-/// the end the reasons that concern no part. `traced` is the same call as the influence method `provenance` attributes
-/// it.
+/// the end the reasons that concern no part. `traced` is the same call in a second replay, with the influence method
+/// `provenance`, which shows where the values of arguments come from; `None` if that replay has no such call.
 pub(super) fn print(
     call: &JudgedCall,
     run: &ReplayedRun,

@@ -61,8 +61,8 @@ pub(super) fn read_agents(text: &str, servers: &[String]) -> Result<Vec<AgentSpe
     let agents = agents.as_object().ok_or_else(|| format!("`agents` is not an object; {FORM}"))?;
     if servers.iter().any(|server| server == SERVER) {
         return Err(format!(
-            "a server has the name `{SERVER}`, which policies give to the agents that the file declares; rename \
-            the server"
+            "a server has the name `{SERVER}`, which is reserved: policies name the agents of this file \
+            `{SERVER}/NAME`; rename the server"
         ));
     }
     agents.iter().map(|(name, entry)| read_agent(name, entry, servers)).collect()

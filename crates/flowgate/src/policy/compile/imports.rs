@@ -141,7 +141,8 @@ impl Compiler<'_> {
             // The full list is long, so only modules with at most one dot are listed. They have all names of the others.
             let known: Vec<&str> =
                 MODULES.iter().map(|(path, _)| *path).filter(|path| path.matches('.').count() < 2).collect();
-            let help = format!("only these modules can be imported: {}", known.join(", "));
+            let help =
+                format!("these modules can be imported, and some of their submodules: {}", known.join(", "));
             return self.fail("unavailable", &module.span, message, help);
         };
         let Some(names) = names else {

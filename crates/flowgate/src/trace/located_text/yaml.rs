@@ -74,8 +74,9 @@ struct NodeStart {
 
 impl YamlReader<'_> {
     /// Handles an event of the parsing library, such as the start of a list: finds its node in the text, and adds the
-    /// node to the tree. Rejects the text if the node is not at its mark (the position that the library reports), since
-    /// its span would then be uncertain, or if there is a second document.
+    /// node to the tree. `span` is the mark of the event, the position that the library reports. Rejects the text if a
+    /// scalar does not fit its mark or a list does not begin with `[` or `-`, since the span would then be uncertain;
+    /// also an alias, a tag, a directive, a second document, and a document that is only a scalar.
     fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), LocateError> {
         match event {
             Event::DocumentStart(explicit) => {
