@@ -350,7 +350,7 @@ impl AuditLog {
     }
 
     /// Signs everything recorded so far. Returns the head, and the signed line that a witness receives for it.
-    /// `gives_up` is a loss that the operator has accepted; the line tells the witness to expect the lost lines no
+    /// `gives_up` names lines of the log that the operator has declared lost; the witness then does not expect them any
     /// longer.
     ///
     /// # Errors

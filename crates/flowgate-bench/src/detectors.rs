@@ -2,7 +2,8 @@
 //! Agents with Formal Security Guarantees* does. `flowgate bench detectors` is the command.
 //!
 //! A detector examines the text of a customer. A flow rule examines which answers of tools the agent had seen before it
-//! sent its message. The monitor computes the rule's verdicts over whole runs; no expected verdict is used.
+//! sent its message. The monitor computes the rule's verdicts on the complete runs; none is taken from the paper
+//! or written into the data.
 //!
 //! `feedback` builds the runs, `figures` computes the figures, [`report`] formats them, `manifest` identifies a run, and
 //! `resume` reads the rows of an interrupted run. [`learned`](mod@learned) is a detector with learned weights, which is

@@ -120,7 +120,7 @@ pub fn verify(lines: &[Value], settings: VerifySettings<'_>) -> Result<Verificat
         "injection-detectors" => verify_injections(manifest, lines, settings.folder),
         corpus if corpus.starts_with(CORPUS_PREFIX) => verify_corpus(manifest, lines, settings.folder),
         other => Err(format!(
-            "line 1 names the suite `{}`, whose runs this version of Flowgate cannot repeat; run its command again, and compare the files",
+            "line 1 names the suite `{}`, whose runs this version of Flowgate cannot repeat; verify the file with the version that wrote it, or record the run again and compare the two files",
             other.escape_debug()
         )),
     }
@@ -231,7 +231,7 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
     let seed = number(manifest, "seed")?;
     if text(manifest, "policy") != detectors::BUILTIN {
         return Err(format!(
-            "line 1: the run has the policy `{}`, which is a file of the user; run `flowgate bench detectors --policy` again, and compare the files",
+            "line 1: the run used the policy file `{}`, and only runs with the built-in policy can be repeated; run `flowgate bench detectors --policy FILE --format jsonl` again, and compare its output with this file",
             text(manifest, "policy").escape_debug()
         ));
     }

@@ -285,7 +285,7 @@ impl Proxy {
 
     /// Judges a request with these arguments, and sends it, asks a person about it, or refuses it. A call that was
     /// already judged in the conversation's chat, and that the chat handed over to the client to be run, is sent under
-    /// the verdict of the chat.
+    /// the verdict of the chat. `pending` is the request without its verdict.
     fn judge_request(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -293,6 +293,8 @@ impl Proxy {
         arguments: Map<String, Value>,
         pending: JudgedRequest,
     ) -> Vec<ProxyAction> {
+        // In a replay, the tape says whether the call ran under the verdict of the chat. Otherwise this is decided here,
+        // and recorded on the tape.
         let of_chat = match pending.kind == ProxyCallKind::Tool && pending.round.is_none() {
             true if self.tape.take_if(ProxyRuling::Chat) => {
                 self.take_earlier_call_of_chat(session, &pending.tool, &arguments)

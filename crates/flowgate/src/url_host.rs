@@ -3,7 +3,10 @@
 //!
 //! URL parsers disagree about unusual URLs, and attackers exploit the difference. So a URL has a host here only if all
 //! parsers read the same one: user information, backslashes, white space, control characters and non-ASCII names are
-//! rejected. The functions of policies about URLs, and the conditions that compare them with trusted text, use it.
+//! rejected.
+//!
+//! Three parts of the crate use this module: the built-in functions on URLs, the compiler of lists of permitted hosts,
+//! and the conditions that look for the host of a URL in trusted text.
 
 /// The most bytes of a URL that is compared.
 const MAX_URL: usize = 2_048;

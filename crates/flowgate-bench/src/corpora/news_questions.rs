@@ -71,8 +71,9 @@ pub fn checked_questions(pair: &NewsPair, reply: &str) -> WrittenQuestions {
     written
 }
 
-/// Checks one question, an object that the model wrote on a line, and returns its line of `questions.jsonl`. The error says
-/// why the question is refused.
+/// Checks one question about `pair` by the rule at the top of this file. `line` is the JSON object that the model wrote.
+/// Returns its line of `questions.jsonl`, which lists for each fact the articles that state it. The error says why the
+/// question is refused.
 fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
     let value: Value =
         serde_json::from_str(line.trim_end_matches(',')).map_err(|_| "a line is not valid JSON")?;

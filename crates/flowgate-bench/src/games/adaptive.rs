@@ -147,7 +147,8 @@ pub fn search_extended(
     searches.collect()
 }
 
-/// Searches like [`search_extended`] on one task: that of the pair with an index in the game, counted over all seeds.
+/// Searches like [`search_extended`] on one task of `game`. `index` counts the tasks of all seeds: first all of the first
+/// seed, then those of the next one.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.

@@ -1,8 +1,9 @@
-//! Repeats runs with a model that the program itself evaluates: the screeners of `flowgate bench screeners`, and the
-//! propagation suite with a model in a folder. [`LocalModels`] also gives the other submodules the models of the
-//! defence `attention` of the privacy suite and of the games' defences by attention blocking.
+//! Repeats, for [`verify`](super), the runs whose model is evaluated in this process and not by a server: the screeners of
+//! `flowgate bench screeners`, and the propagation suite with a model in a folder. [`LocalModels`] supplies the models.
+//! Other submodules also take models from it, for the defence `attention` of the privacy suite and for attention
+//! blocking in the games.
 //!
-//! This crate loads no weights: the program loads them, and passes its models as [`LocalModels`].
+//! This crate loads no weights: the program that calls it implements [`LocalModels`].
 
 use std::sync::Arc;
 

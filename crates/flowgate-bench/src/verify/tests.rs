@@ -236,7 +236,7 @@ fn a_run_of_detectors_repeats() {
     assert!(
         verify(&run, VerifySettings::default())
             .unwrap_err()
-            .contains("`mine.flow`, which is a file of the user")
+            .contains("the policy file `mine.flow`, and only runs with the built-in policy")
     );
 }
 

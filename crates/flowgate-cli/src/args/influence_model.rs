@@ -1,4 +1,5 @@
-//! Declares the options that name the model which some influence methods of `flowgate replay` ask. `clap` parses them.
+//! Declares the options of `flowgate replay` for influence methods that ask a model: which model, the device it runs on,
+//! and λ. `clap` parses them.
 
 /// The influence methods that ask a model, as `--influence` of `replay` takes them.
 #[cfg(any(feature = "local", feature = "run"))]

@@ -23,7 +23,7 @@ impl McpServerSpec {
         };
         if has_authorization(headers) {
             return Err(
-                "has a key in its header `Authorization`; remove the header, and log in again".to_owned()
+                "already authenticates with its header `Authorization`, so nobody logs in to it; to use a login instead, remove the header".to_owned()
             );
         }
         let server = SecureUrl::parse(url).ok_or(

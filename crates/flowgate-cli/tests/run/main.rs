@@ -567,7 +567,7 @@ fn a_login_that_cannot_begin_says_why() {
         (
             json!({"url": "https://x.example", "headers": {"Authorization": "Bearer s3cret"}}),
             2,
-            "the server `odd` has a key in its header `Authorization`; remove the header",
+            "the server `odd` already authenticates with its header `Authorization`",
         ),
         (
             json!({"url": "https://x.example", "oauth": {"issuer": "https://x.example", "clientId": "c", "clientSecret": "s3cret"}}),

@@ -84,9 +84,9 @@ async fn frozen_approvals(
     Ok((approvals.frozen_consents(client).await?, are_frozen, withdrawn))
 }
 
-/// Returns whether a lasting grant that allowed one of these calls was withdrawn since. This is checked when a turn
-/// continues that waited for a person: the approvals of its earlier calls were stored as used when it began to wait,
-/// but the calls are sent only now. `digests` are the digests of the approved calls of the conversation `name`, which
+/// Returns whether a lasting grant that allowed one of these calls has been withdrawn after it allowed the call. A turn
+/// that waited for a person checks this when it continues: the approvals of its earlier calls were stored as used when
+/// the wait began, but the calls are sent only now. `digests` are the digests of the approved calls of the conversation `name`, which
 /// has `turns` persisted turns.
 pub(super) async fn is_grant_of_calls_withdrawn(
     approvals: &ApprovalService,

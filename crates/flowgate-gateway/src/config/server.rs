@@ -34,9 +34,9 @@ impl McpServer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Some(match runtime {
             Ok(runtime) => runtime.block_on(tokens.token()).map(drop).map_err(|error| error.to_string()),
-            Err(error) => {
-                Err(format!("the threads for the request cannot be started: {error}; end other programs"))
-            }
+            Err(error) => Err(format!(
+                "no token can be requested from the issuer, since the system refuses the resources for it: {error}; raise the limit on open files (`ulimit -n`), or end other programs"
+            )),
         })
     }
 }

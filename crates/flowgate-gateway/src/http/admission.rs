@@ -270,11 +270,11 @@ impl OpenConnections {
         Ok(())
     }
 
-    /// Returns the next step towards another connection of `peer` at the time `now`. At most `limit` connections are
-    /// open in all, and at most `address_limit` unprotected ones (which have shown no valid key) of one address. The
-    /// step is one of three: a place is free, an unprotected connection has to be closed for it, or it has to wait. An
-    /// unprotected connection may be closed once the server has waited for its client for [`EVICTION_TIMEOUT`]. Those
-    /// of the address with the most places come first.
+    /// Returns what the admission of a new connection of `peer` does next at the time `now`: take a free place, close an
+    /// unprotected connection, or wait. A place is free if fewer than `limit` connections are open, the unprotected
+    /// ones have not used up their share of these, and `peer` has fewer than `address_limit` unprotected ones. A
+    /// connection may be closed once the server has waited for its client for [`EVICTION_TIMEOUT`]; one of the address
+    /// with the most places is closed first.
     fn next_step(&self, peer: IpAddr, (limit, address_limit): (usize, usize), now: Instant) -> AdmissionStep {
         let is_crowded = self.count_of_address(peer) >= address_limit;
         let has_share = self.count_unprotected() < share_of_unprotected(limit);

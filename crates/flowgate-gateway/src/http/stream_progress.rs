@@ -92,7 +92,7 @@ pub(crate) struct PacedBody {
 }
 
 impl PacedBody {
-    /// Wraps the body of the answer to `request`. Must be called in the task of its stream: the parts report their
+    /// Wraps the body of the answer to `request`. The task of its stream calls it: the parts report their
     /// progress to that task.
     pub(crate) fn new(body: Body, mut request: OpenRequest) -> Self {
         // The library asks an empty body for no part, so `poll_frame` would not note the answer.

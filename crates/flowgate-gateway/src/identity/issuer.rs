@@ -306,8 +306,9 @@ impl IssuerDescription {
         match is_protected(address) {
             true => Ok(address),
             false => Err(format!(
-                "`{name}` in the OpenID configuration of the issuer is not an address that begins with https://: \
-                correct it at the issuer"
+                "`{name}` in the OpenID configuration of the issuer in [issuers.{}] is not a protected address \
+                (`https://HOST…`, without a user name or password): correct it at the issuer",
+                self.name
             )),
         }
     }

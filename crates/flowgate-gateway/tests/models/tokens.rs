@@ -421,13 +421,13 @@ fn keys_come_from_a_file_or_from_the_issuer_alone() {
         ),
         (
             json!({"jwks_uri": "http://10.0.0.1/keys"}),
-            "`jwks_uri` in the OpenID configuration of the issuer is not an address that begins with https://: \
-            correct it at the issuer",
+            "`jwks_uri` in the OpenID configuration of the issuer in [issuers.corp] is not a protected address \
+            (`https://HOST…`, without a user name or password): correct it at the issuer",
         ),
         (
             json!({"jwks_uri": "file:///etc/passwd"}),
-            "`jwks_uri` in the OpenID configuration of the issuer is not an address that begins with https://: \
-            correct it at the issuer",
+            "`jwks_uri` in the OpenID configuration of the issuer in [issuers.corp] is not a protected address \
+            (`https://HOST…`, without a user name or password): correct it at the issuer",
         ),
     ] {
         issuer.describe_as(description);

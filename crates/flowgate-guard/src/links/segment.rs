@@ -391,8 +391,9 @@ impl SegmentReader<'_, '_> {
         }
     }
 
-    /// Handles `<`: a permitted address in angle brackets replaces them. Any other `<` that could begin an element is
-    /// replaced by a character that no renderer takes for one. Returns the index of the next token.
+    /// Handles the `<` at `index`, which is followed by the character `next`. If it begins a permitted address in angle
+    /// brackets (`<https://…>`), the address is written without the brackets. Any other `<` that could begin an element
+    /// is replaced by a character that no renderer takes for the start of one. Returns the index of the next token.
     ///
     /// # Errors
     /// If the address cannot be decided yet.

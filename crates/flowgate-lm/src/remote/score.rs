@@ -159,12 +159,12 @@ impl ScoringModel for Scorer {
 
 /// The error of a server that ignores the field `prompt_logprobs`.
 const NO_PROMPT_LOGPROBS: Error = Error::Unsupported(
-    "the server returned no `prompt_logprobs`; choose the score method that the server supports",
+    "the server returned no `prompt_logprobs`; choose an interface that the server supports",
 );
 
 /// The error of a server that ignores the fields `echo` and `logprobs`.
 const NO_LOGPROBS: Error =
-    Error::Unsupported("the server returned no `logprobs`; choose the score method that the server supports");
+    Error::Unsupported("the server returned no `logprobs`; choose an interface that the server supports");
 
 /// The error of a continuation that begins with the first token of the text. This token has no log-probability.
 const FIRST_TOKEN: Error = Error::Unsupported(
@@ -420,8 +420,8 @@ mod tests {
         check(
             by,
             &[("200 OK", cut), ("200 OK", "{}")],
-            "the model cannot answer this request: the server returned no `completion_probabilities` from \
-            `/completion`; update llama.cpp",
+            "the model cannot answer this request: the answer of the server to `/completion` has no \
+            `top_logprobs` in `completion_probabilities`; update llama.cpp",
         )
         .await;
     }

@@ -79,19 +79,20 @@ impl Evaluator<'_> {
         if deciding_count <= 0 {
             return Ok(max.is_none());
         }
-        let (undecided, failure) = self.tally(&block.ops, &mut inner, &mut |evaluator, frame| {
-            matches += 1;
-            if let Some(mut marks) = evaluator.marks.take() {
-                for variable in &block.variables {
-                    marks.extend(frame.get(variable.slot).and_then(MatchLocation::of_value));
+        let (undecided, failure) =
+            self.search_and_count_undecided(&block.ops, &mut inner, &mut |evaluator, frame| {
+                matches += 1;
+                if let Some(mut marks) = evaluator.marks.take() {
+                    for variable in &block.variables {
+                        marks.extend(frame.get(variable.slot).and_then(MatchLocation::of_value));
+                    }
+                    evaluator.marks = Some(marks);
+                    for item in &block.items {
+                        evaluator.mark(item.expression(), &mut frame.clone())?;
+                    }
                 }
-                evaluator.marks = Some(marks);
-                for item in &block.items {
-                    evaluator.mark(item.expression(), &mut frame.clone())?;
-                }
-            }
-            Ok(matches >= deciding_count)
-        })?;
+                Ok(matches >= deciding_count)
+            })?;
         let holds = min.is_none_or(|min| matches >= min) && max.is_none_or(|max| matches <= max);
         // Undecided assignments matter unless the result is the same with all and with none of them.
         let greatest_count = matches.saturating_add(i64::try_from(undecided).unwrap_or(i64::MAX));

@@ -367,6 +367,8 @@ impl Evaluator<'_> {
                 let text = self.resolve(object)?;
                 self.index(&text, index)
             }
+            // An item counted from the beginning is found without reading its siblings, so its label alone counts. The
+            // fuel pays for walking past the earlier items.
             (Value::Node(event, node), Value::Int(index)) if *index >= 0 => {
                 let index = usize::try_from(*index).unwrap_or(usize::MAX);
                 let document = self.trace.event(*event).map(|event| &event.document);
@@ -374,6 +376,7 @@ impl Evaluator<'_> {
                 self.spend(index.min(document.map_or(0, |document| document.nodes().len())))?;
                 match child {
                     Some(child) => Ok(Value::Node(*event, child)),
+                    // That there is no such item is information about the list.
                     None => {
                         self.reads.push(RegionRead { event: *event, node: *node, deep: false });
                         Ok(Value::Absent)

@@ -44,14 +44,14 @@ impl Evaluator<'_> {
         failure.map_or(Ok(false), Err)
     }
 
-    /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Unlike [`Self::solve`], does not
-    /// fail because of undecided assignments, those with a condition that cannot be evaluated, since they may not
-    /// change the result of a `count`. Returns their number, and the reason why the first of them is undecided (`None`
+    /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. An undecided assignment has a
+    /// condition that cannot be evaluated; unlike in [`Self::solve`], it is no error here, since it may not change the
+    /// result of a `count`. Returns the number of undecided assignments, and why the first of them is undecided (`None`
     /// if there are none). `frame` contains the values of variables.
     ///
     /// # Errors
     /// If the fuel is spent.
-    pub(super) fn tally(
+    pub(super) fn search_and_count_undecided(
         &mut self,
         ops: &[SearchOp],
         frame: &mut Frame,

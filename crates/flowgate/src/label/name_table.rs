@@ -69,8 +69,8 @@ impl NameTable {
         Some(names.len() - 1)
     }
 
-    /// Returns the label of a set of names in the dimension called `dimension`: the names are the elements of a set, or
-    /// the only principals who may read the text.
+    /// Returns the label that a set of names has in the dimension called `dimension`. The names are the elements of a
+    /// set, the only principals who may read the text, or the people who must all approve, by the kind of dimension.
     ///
     /// If a name cannot be represented, the label is rounded to the safe side: up for data, down for a requirement. A
     /// requirement computed from no names is bottom: an empty or absent address list is not a permission. Returns

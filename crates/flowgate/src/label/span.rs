@@ -7,12 +7,12 @@
 //! represented by the set of all given labels that flow to it, so one element flows to another one exactly if the set
 //! of the first is a subset of the set of the second.
 //!
-//! A search asks for the greatest elements below an element. [`LabelSpan::maximal_below`] finds them without
+//! A search asks for the maximal elements below an element. [`LabelSpan::maximal_below`] finds them without
 //! enumerating the lattice, as follows. A [`Label`] consists of bits and, for each time dimension, of an age; a join
 //! has the bits of both labels and the greater ages. So an element other than the greatest one lacks a bit that the
 //! greatest one has, or has a lesser age in some dimension. All given labels that lack a certain bit form an element, a
 //! *coordinate*, and so do all labels below a certain age. Every element but the greatest one is at or below a
-//! coordinate.
+//! coordinate, so the maximal elements strictly below an element are among its meets with the coordinates.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,10 +1,10 @@
-//! Computes the greatest label, up to a bound, that a view can show in the place of a hidden region. `view_label` calls
-//! it.
+//! Computes an upper bound on the label of what a view could show in the place of a hidden region. `view_label` calls it.
 //!
-//! The label of a region can depend on its form: a statement labels a part that a pattern captures in a text, or a field
-//! of what is a map in one run and a text in another. If a region that is hidden in this form contributed nothing to
-//! the label of a step, an observer could learn from a low label that nothing was there to capture. So the hidden
-//! region contributes every label that the view could show in its place (`docs/guard.md`, "Labels that float").
+//! The label of a region can depend on its content: a statement may label a part that a pattern captures, or a field that
+//! exists only if the value is a map. Suppose that a hidden region added nothing to the label of a step. Then the label
+//! would be lower when the region has no such part, and an observer who sees the label would learn this about hidden
+//! text. So a hidden region adds the join of all labels that the view could show in its place, whatever the region
+//! contains (`docs/guard.md`, "Labels that float").
 
 use super::regions::{labels_around, statement_path};
 use crate::label::{DimensionSet, Label, PartialLabel, Space};

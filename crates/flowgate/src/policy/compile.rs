@@ -224,7 +224,7 @@ impl<'a> Compiler<'a> {
                     name
                 }
                 StatementKind::Extern { name, parameters, result } => {
-                    // An error has been reported.
+                    // If it fails, it has reported the error itself.
                     let _ = self.external(name, parameters, result);
                     name
                 }

@@ -1,5 +1,5 @@
-//! Runs `flowgate approvals grants` and `withdraw`: lists what people have allowed for the rest of a conversation or from
-//! now on, and withdraws a grant. The words are those of the view of grants on the web page for people.
+//! Runs `flowgate approvals grants` and `flowgate approvals withdraw`: lists the grants of people, for the rest of a
+//! conversation or lasting, and withdraws one. The output describes a grant in the same words as the web page.
 
 use flowgate_audit::Timestamp;
 use serde_json::Value;

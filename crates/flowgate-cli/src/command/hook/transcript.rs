@@ -219,7 +219,7 @@ fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
         }
         if paths.len() > MAX_FILES {
             return Err(format!(
-                "{}: more than {MAX_FILES} transcripts; move those of ended sessions to another folder",
+                "{}: this session has more transcripts of sub-agents than the {MAX_FILES} that are read; begin a new session",
                 folder.display()
             ));
         }

@@ -108,7 +108,8 @@ fn launches(files: &mut [ScannedFile]) -> Vec<ServerLaunch> {
             let name = format!("s{}", launches.len());
             let read =
                 |variable: &dyn Fn(&str) -> Option<String>| mcp::read_entry(&name, &entry, &folder, variable);
-            // A person is shown the names of variables that are set, and not their values, which can be secrets.
+            // Each entry is read twice: with the values of its variables, to start the server, and in the form that a
+            // person is shown. There, a variable of the environment is `${NAME}`, since its value can be a secret.
             let environment = |name: &str| std::env::var(name).ok();
             let variable = |name: &str| folder_variable(&path, name).or_else(|| environment(name));
             let names = |name: &str| {

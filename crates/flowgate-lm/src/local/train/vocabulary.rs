@@ -29,7 +29,9 @@ const FIRST: &str = "<s>";
 /// therefore has no spaces. The tokenizer adds the token [`FIRST`] before each text.
 pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> {
     let untrainable = |error: &dyn fmt::Display| {
-        Error::Failed(format!("the tokenizer of the new model cannot be trained: {error}"))
+        Error::Failed(format!(
+            "the tokenizer of the new model cannot be trained: {error}; this is a defect of Flowgate; please report it"
+        ))
     };
     let failed = |error: tokenizers::Error| untrainable(&error);
     let spaces = SplitPattern::String(" ".to_owned());

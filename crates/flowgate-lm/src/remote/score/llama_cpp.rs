@@ -94,7 +94,7 @@ async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error>
         let next_token = entries.and_then(|list| list.first());
         let listed = next_token.and_then(|entry| entry.get("top_logprobs")).and_then(Value::as_array);
         let listed = listed.ok_or(Error::Unsupported(
-            "the server returned no `completion_probabilities` from `/completion`; update llama.cpp",
+            "the answer of the server to `/completion` has no `top_logprobs` in `completion_probabilities`; update llama.cpp",
         ))?;
         let entry = listed.iter().find(|token| token.get("id").and_then(Value::as_u64) == Some(id));
         if let Some(logprob) = entry.and_then(|token| token.get("logprob")).and_then(Value::as_f64) {
