@@ -52,7 +52,7 @@ fn bad_traces_are_located_or_fail_closed() {
             "same id",
             format!("[{user},{},{}]", pay(r#""{}""#), pay(r#""{}""#)),
             1,
-            "another call has the same id",
+            "another call of the session has the same id",
         ),
         (
             "two keys",
