@@ -223,7 +223,7 @@ fn tokens_come_from_the_file_of_a_login() {
     {
         write(&login, 0o644);
         let refused = home.read_with(&flowgate_guard::method::MethodRegistry::builtin()).unwrap_err();
-        assert!(refused.contains("other users can read or write it"), "{refused}");
+        assert!(refused.contains("other users can read or write the file"), "{refused}");
     }
     let mut other = login.clone();
     other["url"] = "https://other.example/mcp".into();
