@@ -117,7 +117,7 @@ fn a_driven_search_continues_and_repeats() {
     check(
         &searches,
         2,
-        "cannot be repeated without its recorded answers; name the file that `--attacker-answers`",
+        "can be repeated only with its recorded answers; add `--attacker-answers FILE`",
     );
     let with_answers = [&searches[..], &["--attacker-answers", name(&attacks)]].concat();
     let repeated = format!("this program repeats the run: {} lines", first.lines().count());

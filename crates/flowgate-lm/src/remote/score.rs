@@ -179,7 +179,7 @@ const CROSSING_TOKEN: Error = Error::Unsupported(
 
 /// The error of an answer whose tokens do not spell the continuation.
 const OTHER_TEXT: Error = Error::Unsupported(
-    "the last tokens that the server returned, joined, differ from the continuation; choose another score method",
+    "the last tokens that the server returned, joined, differ from the continuation; choose another interface",
 );
 
 /// Returns the only item of the answer's list `choices`. Fails if the list does not have exactly one item.
@@ -307,7 +307,7 @@ mod tests {
             by,
             &[("200 OK", &other)],
             "the model cannot answer this request: the last tokens that the server returned, joined, differ from \
-            the continuation; choose another score method",
+            the continuation; choose another interface",
         )
         .await;
         check(by, &[("200 OK", &listed(&token("ld", "-1")))], FIRST).await;
@@ -366,7 +366,7 @@ mod tests {
         check(
             by,
             &[("200 OK", r#"{"choices":[{}]}"#)],
-            "the model cannot answer this request: the server returned no `logprobs`; choose the score method that \
+            "the model cannot answer this request: the server returned no `logprobs`; choose an interface that \
             the server supports",
         )
         .await;
