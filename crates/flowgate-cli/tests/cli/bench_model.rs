@@ -114,11 +114,7 @@ fn a_driven_search_continues_and_repeats() {
     let verify = ["bench", "verify", name(&run)];
     check(&verify, 0, "3 lines of searches, which `--searches` repeats");
     let searches = [&verify[..], &["--searches"]].concat();
-    check(
-        &searches,
-        2,
-        "can be repeated only with its recorded answers; add `--attacker-answers FILE`",
-    );
+    check(&searches, 2, "can be repeated only with its recorded answers; add `--attacker-answers FILE`");
     let with_answers = [&searches[..], &["--attacker-answers", name(&attacks)]].concat();
     let repeated = format!("this program repeats the run: {} lines", first.lines().count());
     check(&with_answers, 0, &repeated);
