@@ -329,8 +329,8 @@ mod tests {
         check(
             by,
             &[("200 OK", none)],
-            "the model cannot answer this request: the server returned no `prompt_logprobs`; choose the score \
-            method that the server supports",
+            "the model cannot answer this request: the server returned no `prompt_logprobs`; choose an \
+            interface that the server supports",
         )
         .await;
         check(
