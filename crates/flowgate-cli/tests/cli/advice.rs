@@ -294,6 +294,7 @@ fn no_suggestion_that_was_measured_lets_an_attack_pass() {
 
 /// The advice that has seen no attack lets none of them do more than the author's own policy, without the gap, does.
 #[test]
+#[ignore = "takes minutes: .ci/nightly advice"]
 fn no_suggestion_lets_an_attack_pass_that_the_whole_policy_stops() {
     let sum = total(false);
     assert!(sum.questions >= 100 && sum.advised >= 16, "{sum:#?}");
