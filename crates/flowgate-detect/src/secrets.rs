@@ -240,9 +240,9 @@ fn is_random(text: &str) -> bool {
         && !is_identifier(body)
 }
 
-/// Returns whether a text consists of words, as `Win32_Graphics_Dxgi` does. A word is a run of uppercase
-/// letters, lowercase letters or digits; a run of lowercase letters may begin with one uppercase letter. The runs of an identifier have at least 3.5 characters
-/// on average, whereas the runs of a random text have about two.
+/// Returns whether a text consists of words, as `Win32_Graphics_Dxgi` does. A word is a run of uppercase letters,
+/// lowercase letters or digits; a run of lowercase letters may begin with one uppercase letter. The runs of an
+/// identifier have at least 3.5 characters on average, whereas the runs of a random text have about two.
 fn is_identifier(text: &str) -> bool {
     let (mut characters, mut runs) = (0, 0);
     let mut before = None;
