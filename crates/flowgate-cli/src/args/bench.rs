@@ -1,5 +1,5 @@
-//! Declares the subcommands of `flowgate bench`, which run repeatable measurements, with their help. `clap` parses
-//! them. The arguments of the larger measurements are in files of their own, such as `games` and `propagation`.
+//! Declares the subcommands of `flowgate bench`, which run repeatable measurements, with their help. `clap` parses the
+//! arguments. The arguments of the larger measurements are in files of their own, such as `games` and `propagation`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

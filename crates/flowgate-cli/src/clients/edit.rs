@@ -131,7 +131,7 @@ impl ArgumentLayout {
         };
         let before = command.and_then(|field| text.get(..field.key_span.start)).unwrap_or_default();
         let line = before.rsplit('\n').next().unwrap_or_default();
-        // A field on a line of its own is followed by a field on a line of its own.
+        // If `command` is on a line of its own, a new field after it is on a line of its own as well.
         let is_alone = before.contains('\n') && line.trim().is_empty();
         let before_field = if is_alone { format!("\n{line}") } else { " ".to_owned() };
         let lines = entry.get("args").and_then(|args| {
