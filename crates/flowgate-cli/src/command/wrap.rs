@@ -282,7 +282,7 @@ fn client_files(client: &str, home: Option<&Path>) -> Result<Vec<PathBuf>, Input
     let found = find_client(client).ok_or_else(|| {
         let known: Vec<&str> = CLIENTS.iter().map(|known| known.id).collect();
         InputError(format!(
-            "there is no client `{}`; known are: {}",
+            "there is no client `{}`; the known clients are: {}",
             escaping::excerpt(client, 40),
             known.join(", ")
         ))

@@ -1,6 +1,7 @@
 //! Writes the texts of the injections that `flowgate attack` tries. Each asks for a call, or for an address in the
-//! reply, in one of the forms of `forms`. Also chooses the arguments of the calls: of the attacker's call, where they
-//! are recognizable as the attacker's, and of the honest call before the injection. `runs` builds the runs from both.
+//! reply, in one of the forms of `forms`. Also chooses the arguments of two calls: those of the call that the attacker
+//! wants, which are recognizable as the attacker's, and those of the user's honest call before the injection. `runs`
+//! builds the runs from these texts and arguments.
 
 use flowgate::draft::{DescribedArgument, DescribedTool};
 use flowgate::policy::ArgumentRole;

@@ -82,7 +82,8 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     run_doubles((&suites, size), options, output)
 }
 
-/// Returns the questions of each seed of the options.
+/// Returns a suite of questions for each seed of the options, about generated articles or about those in the folder of
+/// `--news`.
 fn suites(options: &PropagationArgs, size: Size) -> Result<Vec<PropagationSuite>, InputError> {
     let problem = |path: &std::path::Path, problem: &dyn std::fmt::Display| {
         InputError(format!("{}: {problem}", path.display()))

@@ -147,7 +147,7 @@ pub(super) fn count_requests(
         return Ok(INTERRUPTED);
     }
     print_cost(&counter, ESTIMATED_ANSWER, output);
-    output.line("Most requests score a text and write no answer. With `--scores llama-cpp`, such a request is one for each token of the text.");
+    output.line("Most requests score a text and write no answer. With `--scores llama-cpp`, scoring a text takes one request for each token of the text.");
     Ok(0)
 }
 
