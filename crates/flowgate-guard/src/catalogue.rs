@@ -145,8 +145,8 @@ impl Catalogue {
         self.entries.iter().filter(move |entry| entry.is_visible_at(monitor, label))
     }
 
-    /// Returns what the descriptions of the tools contribute to the label of a view at `bound`: the join of the labels
-    /// of what the view shows of them.
+    /// Returns the label that a view at `bound` carries because of the tool descriptions in it: the join of the labels
+    /// of those parts of the descriptions that the view shows.
     pub(crate) fn view_label(&self, monitor: &Monitor, bound: &Label) -> Label {
         let descriptions = self.entries.iter().filter_map(|entry| entry.event);
         descriptions.fold(Label::BOTTOM, |joined, event| joined.join(&monitor.view_label(event, bound)))

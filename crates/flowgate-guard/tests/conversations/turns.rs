@@ -180,7 +180,7 @@ fn a_turn_has_only_so_many_looks() {
     let turn = run.turn("Read them.", &["list {}", look, look, look, look, look, look, look, look, "Done."]);
     // Each level counts, including the lowest, and the limit is 8.
     assert_eq!(turn.spent.looks, 7, "{}", run.log.join("\n"));
-    assert!(run.last_view().contains("there were too many looks in one turn"), "{}", run.last_view());
+    assert!(run.last_view().contains("too many looks are open at once"), "{}", run.last_view());
 }
 
 /// Several looks in one message are one look, which returns if one of them does.
