@@ -603,7 +603,10 @@ fn mistakes_change_nothing() {
         words.iter().chain(more).map(|word| (*word).to_owned()).collect()
     };
     for (arguments, part) in [
-        (of("nope", &[]), "there is no client `nope`; the known clients are: claude-code, claude-desktop, cursor"),
+        (
+            of("nope", &[]),
+            "there is no client `nope`; the known clients are: claude-code, claude-desktop, cursor",
+        ),
         (of("windsurf", &[]), "Windsurf has no configuration at "),
         (of("gemini", &[]), "settings.json: the file is not valid JSON: "),
         (of("codex", &["--server", "nope"]), "there is no server `nope`; name one of its servers: fetch"),

@@ -191,7 +191,11 @@ fn hooks_of_a_client() {
     let own = "· Claude Code has no hook of Flowgate, so nothing judges its own tools";
     check_hooks(&serde_json::json!({}), 0, &[own, "nothing is wrong"]);
     let project = "--param project=\"$CLAUDE_PROJECT_DIR\"";
-    check_hooks(&hook("PreToolUse", "*", project), 0, &["settings.json: the hook guards the client by the policy "]);
+    check_hooks(
+        &hook("PreToolUse", "*", project),
+        0,
+        &["settings.json: the hook guards the client by the policy "],
+    );
     check_hooks(
         &hook("PreToolUse", "*", ""),
         1,

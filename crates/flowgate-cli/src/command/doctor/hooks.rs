@@ -134,8 +134,10 @@ fn examine_guard(path: &Path, hook: &ConfiguredHook, findings: &mut Findings) {
     };
     // The client's shell expands this path when it runs the hook, so the file of the policy is not known here.
     if policy_path.contains('$') || policy_path.starts_with('~') {
-        return findings
-            .right(format!("{file}: the hook guards the client by the policy {}", escaping::excerpt(policy_path, 100)));
+        return findings.right(format!(
+            "{file}: the hook guards the client by the policy {}",
+            escaping::excerpt(policy_path, 100)
+        ));
     }
     let policy_file = Path::new(policy_path);
     if policy_file.is_relative() {
