@@ -76,9 +76,9 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Compiles the message of a rule to arguments by position and by name. A message `Violation(...)` has the arguments
-    /// in its parentheses, except `ranges`, since the evaluator computes the locations itself. For the name `Violation`
-    /// alone, the only argument is this name as a text. Any other message is itself the only argument.
+    /// Compiles the message of a rule to arguments by position and by name. A message `Violation(...)` has the
+    /// arguments in its parentheses, except `ranges`, since the evaluator computes the locations itself. For the name
+    /// `Violation` alone, the only argument is this name as a text. Any other message is itself the only argument.
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> CompileResult<CompiledArguments> {
         let is_violation = |expr: &Expr| match &*expr.kind {
             ExprKind::Name(name) => matches!(name.as_str(), "Violation" | "PolicyViolation"),
@@ -242,7 +242,7 @@ impl Compiler<'_> {
                 "declare a variable, such as `(call: ToolCall)`",
             )
         } else if events.is_empty() {
-            let message = "the rule declares no event, so it holds always or never".to_owned();
+            let message = "the rule declares no event, so it always holds or never does".to_owned();
             ("no-event", message, "declare a variable, such as `(call: ToolCall)`")
         } else {
             return;

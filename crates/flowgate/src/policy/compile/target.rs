@@ -75,8 +75,7 @@ impl Compiler<'_> {
         }
         let is_output = query.variables.first().is_some_and(|variable| variable.ty == Type::ToolOutput);
         if !(is_output && target.root == 0 && !query.tools.is_empty() && query.is_about_tool_only()) {
-            let message =
-                "`independent of arguments` needs a region of a tool's output, and no condition but the tool";
+            let message = "`independent of arguments` needs a region of a tool's output, and no condition except one on the tool";
             let help = "write `(out: ToolOutput) is tool:NAME` as the only condition, and a path from `out`";
             return self.fail("independence", span, message, help);
         }
