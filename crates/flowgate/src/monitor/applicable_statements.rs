@@ -60,7 +60,8 @@ pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStateme
     }
 }
 
-/// Returns the statements that label events of a kind whatever their tool: messages, descriptions of tools.
+/// Returns the statements that can label events of a kind: messages, or descriptions of tools. Patterns of tools are not
+/// compared, so a statement can be about the descriptions of other tools.
 pub(super) fn statements_for_kind(plan: &Plan, kind: Type) -> ApplicableStatements {
     let fits = |statement: &LabelStatement| first_type(&statement.query) == kind;
     let labels = plan.labels.iter().enumerate().filter(|(_, s)| fits(s)).map(|(i, _)| i).collect();

@@ -40,7 +40,8 @@ impl Monitor {
         }
     }
 
-    /// Removes the last event, a call that is not permitted; `seen` is the label of what its agent had seen before.
+    /// Removes the last event of the trace, a call that is not permitted. `seen` is the label of what the agent of the
+    /// call had seen before; it becomes the label of this agent's context again.
     pub(super) fn retract(&mut self, event: EventId, seen: &Label) {
         self.trace.retract(event, seen);
         self.rules.forget(&self.policy.plan, event);

@@ -102,9 +102,9 @@ impl Monitor {
         (id, reasons.into_iter().map(|reason| EventFinding { event: id, reason }).collect())
     }
 
-    /// Returns the source of an event: its base, its floor, and the statements that apply to its kind. `view` is the
-    /// label of the view that a model was shown for a message, and `seen` of everything that the agent had seen.
-    /// `reasons` receives the reason why an output answers no running call.
+    /// Returns the source of an event: its base, its floor, and the statements that apply to its kind. For a message
+    /// that a model wrote from a view, `view` is the label of this view; `seen` is the label of everything that the
+    /// agent had seen. If the event is an output that answers no running call, `reasons` receives the reason.
     fn source_of(
         &mut self,
         body: &EventBody,
@@ -169,9 +169,8 @@ impl Monitor {
     fn answered_call(&mut self, call_id: &str) -> Result<EventId, &'static str> {
         let calls: Vec<EventId> = self.trace.calls_with_id(call_id).collect();
         match calls.as_slice() {
-            [] => {
-                Err("no call of the trace has the id that the output answers, so the output is labelled top")
-            }
+            [] => Err("no call of the session has the id that the output names, so the output is labelled \
+                top; send the output with the id of its call"),
             [only] if self.trace.event(*only).is_none_or(|e| e.status != Status::Done) => {
                 Err("the call that the output answers was not running, so the output is labelled top")
             }
@@ -183,7 +182,8 @@ impl Monitor {
                 Err("the call that the output answers was not permitted, so the output is labelled top")
             }
             [only] => Ok(*only),
-            _ => Err("several calls have the id that the output answers, so the output is labelled top"),
+            _ => Err("several calls have the id that the output names, so the output is labelled top; give \
+                each call its own id"),
         }
     }
 
@@ -201,9 +201,10 @@ impl Monitor {
         // The outcome of a failed call depends on what any answer of its tool would depend on. The caller's floor
         // includes this label, but also covers the content of a possible answer; `origin.raised` records only this label.
         let of_any_answer = tool.filter(|_| is_failure).map(|tool| self.output_floor(tool));
-        // The least label of a part that does not depend on some arguments of the call.
+        // The call, if a part of its output may be independent of arguments.
         let is_independent = tool.is_some_and(|tool| self.has_independent_output(tool));
         let called = source.call.filter(|_| is_independent).and_then(|call| self.trace.event(call)).cloned();
+        // The floor of a part that does not depend on `arguments`.
         let floor_without = |arguments: ArgumentSet| {
             let floor = match &called {
                 Some(called) if arguments != ArgumentSet::NONE => {

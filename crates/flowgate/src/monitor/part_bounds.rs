@@ -1,4 +1,5 @@
-//! Computes an upper bound on the label of what a view could show in the place of a hidden region. `view_label` calls it.
+//! Computes an upper bound on the label of what a view could show in the place of a hidden region. `view_label` calls
+//! this module.
 //!
 //! The label of a region can depend on its content: a statement may label a part that a pattern captures, or a field that
 //! exists only if the value is a map. Suppose that a hidden region added nothing to the label of a step. Then the label
@@ -13,9 +14,10 @@ use crate::trace::Path;
 
 /// The label that a statement, or the default of the policy, gives to regions at one depth.
 struct PossibleGrant {
-    /// The number of regions around those that are labelled: 0 for the default. `None` is unknown.
+    /// How many regions contain a region that gets this label: 0 for the default, which labels the whole event. `None`
+    /// if this is unknown.
     depth: Option<usize>,
-    /// Whether it labels a region that contains the hidden one, or the hidden one itself.
+    /// Whether the labelled region is the hidden one or contains it. Otherwise it is a part of the hidden region.
     covers: bool,
     /// The label, in the dimensions that the statement names. A computed element is the bound.
     label: Label,
@@ -70,7 +72,7 @@ pub(super) fn greatest_part_label(plan: &Plan, statements: &[usize], path: &Path
     let mut grants = vec![PossibleGrant::of_default(plan, bound)];
     grants.extend(around.map(|statement| PossibleGrant::of_statement(space, statement, path, bound)));
     let dimensions = || 0..space.dimensions().len();
-    // Whether the label of `grant` counts in the dimension `kept`.
+    // Whether the label of `grant` counts in the dimension `kept`: the two conditions of the documentation.
     let counts = |grant: &PossibleGrant, kept: usize| {
         let is_named_inside = |inner: &PossibleGrant| {
             let is_known = inner.depth.is_some() && grant.depth.is_some();

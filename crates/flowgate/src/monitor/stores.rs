@@ -77,10 +77,11 @@ impl StoreLabels {
         })
     }
 
-    /// Returns the stores that a tool writes and reads. A tool that no `store` statement mentions reads the store of
-    /// its server, and writes to it unless the tool is harmless.
+    /// Returns the stores that a tool writes and reads. A tool that no `store` statement mentions reads the store that
+    /// the undeclared tools of its server share, and also writes to this store unless the tool is harmless.
     ///
-    /// A pattern that has become ambiguous adds stores, but removes no tool from the store of its server.
+    /// A tool that only ambiguous patterns match accesses the declared stores of these patterns as well as the store of
+    /// its server.
     pub(super) fn access(
         &mut self,
         plan: &Plan,

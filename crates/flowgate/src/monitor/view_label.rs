@@ -69,7 +69,7 @@ impl Monitor {
 
     /// Returns the label that a hidden region contributes to a view at `bound`: the labels of what decided that the
     /// region is hidden, or the greatest label of what could be shown in its place. `node` is the outermost hidden node.
-    /// The result flows to `bound`; it is `bound` itself if what decided does not flow to it, or cannot be told.
+    /// The result flows to `bound`. It is `bound` itself if what decided is unknown or has a label above `bound`.
     fn hidden_label(&self, event: &Event, node: NodeId, bound: &Label) -> Label {
         let plan = &self.policy.plan;
         let document = &event.document;
