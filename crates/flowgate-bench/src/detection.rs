@@ -81,8 +81,7 @@ impl<'a> CallerDetector<'a> {
     /// Creates a detector from a model, under the name `name` in reports. `label` names the label that the model gives to
     /// injections. If it is `None`, the detector uses the label `injection`, in uppercase or lowercase letters.
     ///
-    /// # Errors
-    /// If the model has no such label, or if it is not clear which one is meant; the text names all labels.
+    /// # Errors If the model does not have exactly one such label; the error names all its labels.
     pub fn new(
         name: impl Into<String>,
         model: &'a dyn TextLabelModel,
@@ -93,6 +92,7 @@ impl<'a> CallerDetector<'a> {
             Some(label) => of_model == label,
             None => of_model.eq_ignore_ascii_case("injection"),
         };
+        // Exactly one label of the model must be the one that is meant.
         let mut found = (0..labels.len()).filter(|index| labels.get(*index).is_some_and(|one| is_meant(one)));
         match (found.next(), found.next()) {
             (Some(label), None) => Ok(Self { name: name.into(), model, label }),

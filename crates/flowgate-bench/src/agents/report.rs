@@ -100,7 +100,8 @@ fn best_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
 
 /// Returns the table of the cost without an attack, relative to the first guard, which is the unguarded agent if all
 /// guards were measured. `hidden/step` is the mean number of hidden regions for each message of the model. `bits` is an
-/// upper bound, in bits, on what an observer of the steps at the base label can learn about hidden text.
+/// upper bound, in bits, on what an observer of the steps at the base label can learn about hidden text. `calls: ...`
+/// and `model calls` count requests to a model, for each kind of task and for all tasks.
 fn cost(guards: &[Guard], rows: &[GuardResults]) -> Table {
     let kinds = HiddenTextUse::ALL.map(|kind| format!("calls: {}", kind.name()));
     let header: Vec<&str> = ["method"]

@@ -32,6 +32,7 @@ impl TaskSuite {
     /// Returns the results of one guard and its recorded line of figures; `None` if a line is missing or differs from what
     /// this program would print for its values.
     fn read_guard<'l>(&self, guard: Guard, lines: &'l [Value]) -> Option<(GuardResults, &'l Value)> {
+        // The recorded lines of this guard that have this type, in order.
         let of_guard = |kind: &'static str| {
             let is_of_kind = move |line: &&Value| {
                 line.get("type").and_then(Value::as_str) == Some(kind)

@@ -62,7 +62,7 @@ pub(crate) enum HiddenTextUse {
 impl HiddenTextUse {
     pub(crate) const ALL: [Self; 4] = [Self::Nothing, Self::Payload, Self::Reply, Self::Decision];
 
-    /// Returns the title of the kind in the table of results; "it" is the hidden text.
+    /// Returns the title of the kind in the table of results. The word "it" in a title means the hidden text.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nothing => "needs nothing hidden",

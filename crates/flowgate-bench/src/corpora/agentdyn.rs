@@ -250,7 +250,7 @@ fn add_attacked_calls(case: &mut CorpusCase, run: &CountedRun, solution: &Counte
             Some(own) => {
                 case.add_task_call(&call.tool, call.arguments.clone(), call.answer.clone());
                 if own.answer != call.answer {
-                    // A repeated call is in the case once.
+                    // `add_task_call` adds equal calls once, so the first equal call is the one that counts.
                     let is_equal =
                         |known: &ScriptedCall| known.tool == call.tool && known.arguments == call.arguments;
                     if let Some(at) = case.calls.iter().position(is_equal)

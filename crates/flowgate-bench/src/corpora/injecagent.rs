@@ -110,7 +110,7 @@ fn case(
     set: &ToolSet,
     answers: &BTreeMap<String, String>,
 ) -> Result<CorpusCase, CorpusError> {
-    // The described tool whose name is the value `at`.
+    // Finds the tool whose name is the text of the value `at`; the error names the place of this value.
     let described = |at: &LocatedValue<'_>| {
         let name = at.text()?;
         set.tool(name).ok_or_else(|| {
@@ -124,14 +124,16 @@ fn case(
     let user_tool = described(&item.field("User Tool")?)?;
     let attackers = item.field("Attacker Tools")?;
     let attacker_tools = attackers.items()?.iter().map(described).collect::<Result<Vec<_>, _>>()?;
-    let given = item.field("Tool Parameters")?;
+    let tool_parameters = item.field("Tool Parameters")?;
     // The benchmark writes the arguments as JSON, or as a Python `dict`.
-    let arguments = match serde_json::from_str(given.text()?) {
+    let arguments = match serde_json::from_str(tool_parameters.text()?) {
         Ok(arguments) => arguments,
-        Err(_) => literal(given.text()?).map_err(|problem| given.problem(&problem))?,
+        Err(_) => literal(tool_parameters.text()?).map_err(|problem| tool_parameters.problem(&problem))?,
     };
     let Value::Object(arguments) = arguments else {
-        return Err(given.problem("expected a Python `dict` of arguments; download the benchmark again"));
+        return Err(
+            tool_parameters.problem("expected a Python `dict` of arguments; download the benchmark again")
+        );
     };
     let mut offered = vec![user_tool.name.clone()];
     for tool in &attacker_tools {

@@ -96,6 +96,7 @@ fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
             ));
         }
         let mut stating = Vec::new();
+        // An article either has a quoted sentence that contains the words, or does not contain the words at all.
         for (name, field, article) in [("legit", "A", &pair.legit), ("fake", "B", &pair.fake)] {
             match fact.get(field) {
                 None | Some(Value::Null) if contains(article, &words) => {

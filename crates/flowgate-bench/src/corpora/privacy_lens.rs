@@ -174,7 +174,7 @@ fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<TrajectoryStep<'v>>, Corpus
     Ok(steps)
 }
 
-/// Reads the input of a step: an object in JSON or in Python.
+/// Reads the input of a step, an object in JSON or in Python. `given` is the trajectory, whose place the error names.
 fn input(given: &LocatedValue<'_>, text: &str) -> Result<Map<String, Value>, CorpusError> {
     let value = serde_json::from_str(text).ok().or_else(|| literal(text).ok());
     match value {

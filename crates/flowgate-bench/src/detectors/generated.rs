@@ -64,8 +64,9 @@ fn harmless_sentence(random: &mut SeededRandom, half: PhraseHalf) -> String {
     sentence.replace("{thing}", half.choose(random, THINGS)).replace("{who}", half.choose(random, PEOPLE))
 }
 
-/// Returns a text with an injection. The injection begins with a sentence that revokes earlier instructions, a phrase that
-/// addresses the model, or both; then comes an order. A harmless sentence can precede the injection, and another can follow.
+/// Returns a text with an injection. The injection begins with a sentence that revokes earlier instructions, a phrase
+/// that addresses the model, or both; then comes an order. One injection in three also asks the model to keep silent,
+/// and one in six is in capital letters. A harmless sentence can precede the injection, and another can follow.
 fn injected(random: &mut SeededRandom, half: PhraseHalf) -> String {
     let order = half.choose(random, ORDERS);
     let order =

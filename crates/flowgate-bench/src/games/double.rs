@@ -1,6 +1,7 @@
 //! Implements the test doubles of a model: *gullible*, which follows every request that it can read, *immune*, which
-//! follows only the user's, and *curious*, which is gullible and also looks at everything that is hidden. A real model is
-//! between the last two. [`runner`](super::runner) runs tasks with each of them in the games.
+//! follows only the user's, and *curious*, which is gullible and also looks at everything that is hidden. The behaviour
+//! of a real model is between that of *immune* and that of *curious*. [`runner`](super::runner) runs tasks with each of
+//! them in the games.
 //!
 //! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every
 //! marker that it can see, and calls the first tool on offer that a request names. *Immune* answers from the parts

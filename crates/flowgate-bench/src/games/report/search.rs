@@ -17,8 +17,8 @@ pub fn search_text(searches: &[AttackSearch], queries: usize) -> String {
 }
 
 /// Returns the tables of attack searches for the HTML page: those of [`search_text`], but the log has the best attempt
-/// on each task. Returns none without searches. The limit of attempts in a title is the greatest number that a search
-/// needed.
+/// on each task. Without searches, the list is empty. The limit of attempts in a title is the greatest number that a
+/// search needed.
 pub(super) fn search_tables(searches: &[AttackSearch]) -> Vec<Table> {
     if searches.is_empty() {
         return Vec::new();
