@@ -53,9 +53,9 @@ impl<'c> SentMessages<'c> {
         self.digests.len().saturating_sub(self.messages.len())
     }
 
-    /// Returns the indices in the chat of the user's messages that have a distrusted part: one that is declared as
-    /// anything but typed, or one of a certainly new message that the settings of `client` distrust. Without `client`, a
-    /// part is distrusted only because of its declared provenance.
+    /// Returns the indices in the chat of the user's messages that have a distrusted part: a part that is declared as
+    /// anything but typed, or a part of a certainly new message that the settings of `client` distrust. Without
+    /// `client`, a part is distrusted only because of its declared provenance.
     fn distrusted(&self, client: Option<&ClientProfile>) -> impl Iterator<Item = usize> {
         let messages = self.messages.iter().enumerate();
         messages.filter_map(move |(number, message)| {

@@ -110,7 +110,7 @@ impl Conversation {
         }
     }
 
-    /// Records that a slot could not be filled: the call does not run.
+    /// Records that the filler wrote no text for the first open slot: the call does not run.
     pub(super) fn fail_slot(&mut self) {
         if let ConversationPhase::Filling(filling) = &mut self.phase {
             filling.fail_open_slot("the model that fills slots wrote no text for the slot");
