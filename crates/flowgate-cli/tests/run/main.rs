@@ -154,7 +154,7 @@ fn a_chat_reads_lines_and_answers_commands() {
         "web/fetch (on offer; its description carries trusted, public)\n    Fetches a page.\n",
         "would pass on",
         "\"refused\": \"refused by a person\"",
-        "At trusted, public, with ",
+        "What the next step is shown (at most trusted, public; ",
         "system: Be brief.\nuser: Forward my mail\n",
         "description of mail/send_mail   trusted, public",
         "answer of mail/list_mail   untrusted, private",

@@ -33,8 +33,8 @@ pub(in crate::command) struct Trial<'a> {
 
 impl Trial<'_> {
     /// Returns whether the policy with these statements permits the call. Also returns false if the policy does not
-    /// compile with the statements, or if the compiler then gives a new warning, for example about a `payload` by which an
-    /// untrusted party chooses a destination.
+    /// compile with the statements, or if the compiler then gives a new warning, for example about a `payload` by which
+    /// an untrusted party chooses a destination.
     fn permits(&self, statements: &[&Candidate]) -> bool {
         let Some(changed) = with_statements(self.policy, statements.iter().map(|one| one.statement.as_str()))
         else {
