@@ -38,6 +38,7 @@ impl Evaluator<'_> {
                 Ok(self.child(*event, *node, name))
             }
             Value::Event(event) => self.event_member(*event, name),
+            // The `function` of a call, as OpenAI's format nests the name of the tool and the arguments.
             Value::Function(event) => match name {
                 // In a rule, the result is a reference, so that a finding can name the location.
                 "name" if self.missing == MissingValueMode::IsNone => Ok(Value::ToolName(*event)),
@@ -303,7 +304,8 @@ impl Evaluator<'_> {
         event.tool().or_else(|| self.trace.event(self.answered_call(id)?)?.tool())
     }
 
-    /// Returns the call that an output answers; for rules also a call that another output has answered before.
+    /// Returns the call that an output answers. In a rule, this can also be a call that another output has answered
+    /// before (`claimed`): such an output has no call by which statements could label it.
     fn answered_call(&self, id: EventId) -> Option<EventId> {
         let event = self.trace.event(id)?;
         event.call.or_else(|| event.claimed.filter(|_| self.missing == MissingValueMode::IsNone))

@@ -240,8 +240,8 @@ impl<'s> SchemaNode<'s> {
         }
     }
 
-    /// Returns the schema of the items of a list; `None` if the schema may describe other values than lists, or does
-    /// not describe all items alike.
+    /// Returns the schema of the items of a list. `None` if the schema does not describe a list, or does not describe
+    /// all items of the list alike.
     fn items(&self) -> Option<Self> {
         let fields = self.resolved().as_object()?;
         let items = fields.get("items").filter(|items| items.is_object());
