@@ -1,7 +1,7 @@
-//! Regenerates answers on the agent conversations: a model answers again at the label that a search found, from the
-//! documents alone whose labels flow to this label. The module compares these answers with those of the data set (Table
-//! 4 of Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections 6.1 and
-//! 6.2). `suite.rs` calls it for each double, and `model_run.rs` for a model.
+//! Regenerates answers on the agent conversations: a model answers again at the label that a search found, which means
+//! only from the documents whose labels flow to this label. The module compares these answers with those of the data
+//! set (Table 4 of Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections
+//! 6.1 and 6.2). `suite.rs` calls it for each double, and `model_run.rs` for a model.
 
 use flowgate::label::Label;
 use flowgate_guard::propagation::{

@@ -85,9 +85,9 @@ pub(super) struct FigureRange<'a> {
     pub(super) seeds: usize,
     /// The mean over these seeds.
     pub(super) mean: f64,
-    /// The value with the seed that gives the lowest.
+    /// The lowest value over these seeds.
     pub(super) lowest: f64,
-    /// The value with the seed that gives the highest.
+    /// The highest value over these seeds.
     pub(super) highest: f64,
 }
 

@@ -221,7 +221,8 @@ pub(super) fn grid_table(runs: &Runs<'_>) -> Table {
         for (set, point) in seed.grids {
             let lambda = point.lambda.to_string();
             let first = [seed.name, set.name(), point.method.name(), &lambda].map(Cell::name);
-            // The column of a threshold, after the one without pruning. Settings that differ in it alone are one row.
+            // The column of the setting: after the names, one column without pruning, and then one for each threshold.
+            // Settings that differ only in the threshold share a row.
             let tried = |threshold: f64| THRESHOLDS.iter().position(|other| *other == threshold);
             let column = first.len() + point.threshold.and_then(tried).map_or(0, |place| place + 1);
             if rows.last().is_none_or(|row| row.get(..first.len()) != Some(first.as_slice())) {

@@ -159,6 +159,8 @@ pub(super) fn de_tax_id(text: &str) -> bool {
     let (body, check) = split(&digits, 1);
     let count = |n: u32| body.iter().filter(|digit| **digit == n).count();
     let repeated: Vec<usize> = (0..10).map(count).filter(|n| *n > 1).collect();
+    // ISO 7064, MOD 11,10: each digit is added to the product so far modulo 10, where 0 counts as 10, and the sum is
+    // doubled modulo 11.
     let product = body.iter().fold(10, |product, digit| {
         let sum = (digit + product) % 10;
         (if sum == 0 { 10 } else { sum }) * 2 % 11
