@@ -50,6 +50,7 @@ impl Proxy {
     /// the generated request IDs in that conversation.
     pub fn begin_earlier_input(&mut self, rulings: &[ProxyRuling], id_word: &str) {
         if self.own_id_word.is_none() {
+            // The first input: the word of the present conversation is kept until `end_earlier_conversation`.
             self.own_id_word = Some(self.settings.id_word.take());
         } else if self.settings.id_word.as_deref() != Some(id_word) {
             // The inputs of a conversation that was itself carried over: what was open at its beginning ended there.
@@ -108,6 +109,7 @@ impl Proxy {
             },
             ProxyRuling::Ask => CallRuling::Ask(AskedCall::Earlier(Box::new(entry))),
             ProxyRuling::No => CallRuling::No(self.earlier_refusal(monitor)),
+            // A ruling of another kind: the record does not fit this input.
             _ => {
                 self.tape.note_divergence();
                 CallRuling::No(self.earlier_refusal(monitor))

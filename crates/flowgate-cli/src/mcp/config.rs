@@ -220,7 +220,7 @@ impl ServerFields<'_> {
                 });
                 if !is_web {
                     return Err(
-                        "its `url` is not a URL of HTTP without a user name; write http:// or https:// with a host, \
+                        "its `url` is not an address of HTTP, or has a user name; write http:// or https:// with a host, \
                         and keys in `headers`"
                             .to_owned(),
                     );
@@ -499,13 +499,13 @@ mod tests {
             (r#"{"command": "${X"}"#, "its `command` has a `${` without `}`; close it".to_owned()),
             (
                 r#"{"url": "x.org"}"#,
-                "its `url` is not a URL of HTTP without a user name; write http:// or https:// with a host, and keys \
+                "its `url` is not an address of HTTP, or has a user name; write http:// or https:// with a host, and keys \
                 in `headers`"
                     .to_owned(),
             ),
             (
                 r#"{"url": "https://me:pw@x.org"}"#,
-                "its `url` is not a URL of HTTP without a user name; write http:// or https:// with a host, and keys \
+                "its `url` is not an address of HTTP, or has a user name; write http:// or https:// with a host, and keys \
                 in `headers`"
                     .to_owned(),
             ),

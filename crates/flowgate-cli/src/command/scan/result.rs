@@ -136,14 +136,14 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
         };
         let unlisted = servers().filter(|found| !matches!(found.tools, ServerTools::Listed(_))).count();
         output.line(&format!(
-            "{counted}: {guarded} guarded; {} did not list tools; {} may do more than its name says",
+            "{counted}: {guarded} guarded; {} did not list tools; {} may do more than the name says",
             plural(unlisted, "server"),
             plural(servers().map(tools).sum::<usize>(), "tool")
         ));
     } else {
         let unknown = servers().filter(|found| is_unknown(&found.traits)).count();
         output.line(&format!(
-            "{counted}: {guarded} guarded; {} may do anything, since its name suggests nothing",
+            "{counted}: {guarded} guarded; {} may do anything, since the name suggests nothing",
             plural(unknown, "server")
         ));
     }
