@@ -261,11 +261,11 @@ impl Evaluator<'_> {
         Ok(self.child(call, 0, "arguments"))
     }
 
-    /// Checks that the content of an event is unambiguous.
+    /// Checks that conditions can read the content of an event. A condition must not be decided without content that
+    /// the tool or the model may act on.
     ///
     /// # Errors
-    /// If the arguments of a call are not JSON that every parser reads alike, or the event is too large to decompose:
-    /// the tool may act on content that rules cannot read.
+    /// If the arguments of a call are not JSON that every parser reads alike, or the event is too large to decompose.
     pub(super) fn check_readable(&self, id: EventId) -> Result<()> {
         let Some(event) = self.trace.event(id) else { return Ok(()) };
         if event.document.is_oversize {

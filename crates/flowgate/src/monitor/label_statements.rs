@@ -409,6 +409,7 @@ impl Monitor {
         // may name the same part.
         grants.sort_by_key(|grant| grant.node);
         let name = grants.iter().find_map(|grant| grant.capture.as_ref()).map(|(name, _)| name.clone());
+        // The region that each grant labels: the captured part that was created in its node, or the node itself.
         let nodes: Vec<NodeId> = match name {
             Some(name) => {
                 let mut parts: Vec<_> =

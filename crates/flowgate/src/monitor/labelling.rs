@@ -132,6 +132,7 @@ impl Monitor {
                     view.map_or(PossibleInfluence::All, |view| PossibleInfluence::View(view, Vec::new()));
             }
             EventBody::Output(output) => match self.answered_call(&output.call_id) {
+                // Anybody can have written an output that answers no running call, so it is top.
                 Err(problem) => {
                     let top = self.policy.plan.space.top();
                     source.is_unsolicited = true;
@@ -145,6 +146,7 @@ impl Monitor {
                         source.read_stores.clone_from(&access.reads);
                     }
                     let called = self.trace.event(call);
+                    // The labels of the call and of its verdict: that there is an output reveals that the call ran.
                     let of_call = called.map_or(Label::BOTTOM, |event| event.label.join(&event.decided));
                     source.floor = of_call.join(&source.read_label);
                     source.influence = PossibleInfluence::Of(vec![call]);

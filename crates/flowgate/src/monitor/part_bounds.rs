@@ -62,9 +62,10 @@ impl PossibleGrant {
 /// and depends on nothing but the policy.
 ///
 /// A region has in each dimension the label of the innermost statement that names the dimension. So the label that a
-/// statement grants in a dimension counts only if a region can have this label and be shown. First, no statement for a
-/// region further inside names the dimension and covers the hidden region. Second, wherever the granted label exceeds
-/// the bound in another dimension, a statement further inside can replace it there.
+/// statement grants in a dimension counts only if a region can have this label and be shown. There are two conditions.
+/// First, no statement for a region further inside names the dimension and covers the hidden region: its label would
+/// always replace the granted one. Second, wherever the granted label exceeds the bound in another dimension, a
+/// statement further inside can replace it there: otherwise no region with the granted label is shown.
 pub(super) fn greatest_part_label(plan: &Plan, statements: &[usize], path: &Path, bound: &Label) -> Label {
     let space = &plan.space;
     let around = statements.iter().filter_map(|index| plan.labels.get(*index));

@@ -138,10 +138,12 @@ impl Monitor {
         let space = &self.policy.plan.space;
         let tool = event.call.and_then(|call| self.trace.event(call)).and_then(|call| call.tool());
         let failure = tool.map_or(*bound, |tool| self.greatest_output_label(tool, space.top()));
+        // A report above the bound is not shown in place of the event, so it adds nothing.
         let failure = if failure.flows_to(bound) { failure } else { Label::BOTTOM };
         let content = Path(vec![PathStep::Key("content".into())]);
         let is_part =
             |statement: &LabelStatement| statement_path(statement).is_none_or(|steps| steps.len() > 1);
+        // The statements about parts of an answer that are not in its content, so in its structured form.
         let of_structured =
             statements.iter().filter(|statement| is_part(statement) && !labels_around(statement, &content));
         of_structured.fold(failure, |joined, statement| {

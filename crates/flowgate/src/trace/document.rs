@@ -170,6 +170,7 @@ impl Document {
 
     /// Returns the path from the root to a node; empty for the root.
     pub fn path(&self, id: NodeId) -> Path {
+        // The node and the nodes above it, without the root, to which no step leads.
         let up = std::iter::successors(Some(id).filter(|id| *id != 0), |id| {
             self.nodes.get(*id).map(|node| node.parent).filter(|parent| *parent != 0)
         });
