@@ -152,8 +152,8 @@ impl Proxy {
     }
 
     /// Returns the refusal of a call that did not run under an earlier policy. The reasons of that policy may depend on
-    /// everything in the session. So an event is added that raises the client's label to the label of everything,
-    /// unless the client's label is as high already.
+    /// everything in the session, and the client learns of the refusal. So an event is added that raises the client's
+    /// label to the join of all labels in the session, unless the client's label is as high already.
     pub(super) fn earlier_refusal(&mut self, monitor: &mut Monitor) -> Value {
         let label = label_of_everything(monitor);
         let entry = TraceEntry::assistant(Value::from(EARLIER));
@@ -170,7 +170,8 @@ impl Proxy {
     }
 }
 
-/// Returns the join of the labels of everything in the session.
+/// Returns the join of the labels of everything in the session: of each event, of the fact that the event exists, and
+/// of what rules read to decide about it.
 fn label_of_everything(monitor: &Monitor) -> Label {
     let trace = monitor.trace();
     let labels =

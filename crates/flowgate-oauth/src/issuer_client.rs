@@ -49,7 +49,7 @@ pub(crate) struct IssuerClient {
     /// Whether requests may be sent to this machine without TLS: only if the configured address is on this machine as
     /// well. A remote server must not choose a service of this machine that receives requests.
     allows_this_machine: bool,
-    /// Why the last failed request has failed.
+    /// Why the last failed request has failed, until [`take_failure`](Self::take_failure) removes it.
     failure: Arc<Mutex<Option<TokenFailure>>>,
 }
 
@@ -160,6 +160,7 @@ fn is_tls_error(error: &(dyn Error + Send + Sync + 'static)) -> bool {
 }
 
 impl OAuthHttpClient for IssuerClient {
+    /// Sends a request of `rmcp` on a thread on which it may block.
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         let client = self.clone();
         Box::pin(

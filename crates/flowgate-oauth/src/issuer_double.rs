@@ -33,6 +33,7 @@ pub(crate) struct Deviation {
     pub(crate) expires_in: Option<u64>,
 }
 
+/// What the double has issued.
 #[derive(Default)]
 struct Issued {
     /// The parameters of the login that a code belongs to.
@@ -45,8 +46,9 @@ struct Issued {
 
 /// A running double.
 pub(crate) struct IssuerDouble {
-    /// The issuer.
+    /// The address of the issuer; the MCP server is at `/mcp` below it.
     pub(crate) url: String,
+    /// What the double does other than a correct issuer; tests change it while the double runs.
     pub(crate) deviation: Arc<Mutex<Deviation>>,
     issued: Arc<Mutex<Issued>>,
     /// The requests: method, path without the query, and body.
@@ -54,6 +56,7 @@ pub(crate) struct IssuerDouble {
 }
 
 impl IssuerDouble {
+    /// Starts a double on a free port, with a thread that answers requests until the process ends.
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -114,6 +117,8 @@ impl IssuerDouble {
         let _ = stream.write_all(reply.as_bytes());
     }
 
+    /// Returns the answer to a request: a head, which begins with the HTTP status, and a body. `request` is the method
+    /// and the path without the query.
     fn answer(&self, request: &str, query: &str, body: &str) -> (String, String) {
         let (url, deviation) = (&self.url, self.deviation.lock().unwrap());
         let json = |value: Value| ("200 OK".to_owned(), value.to_string());
