@@ -207,7 +207,8 @@ impl Evaluator<'_> {
         ty: Type,
         frame: &mut Frame,
     ) -> Result<Vec<Value>> {
-        // The parts of an event have the type already; the list of them is not one of them.
+        // `Parts` has selected the parts of an event by their type already, and its result is a list. If the type is
+        // `list`, `select` would also take this list for one of the values.
         let has_type_already = matches!(domain, CompiledExpr::Parts(..));
         let domain = self.evaluate(domain, frame)?;
         // A statement may be evaluated twice, the second time so that missing values restrict (`doubt_restricts`). It

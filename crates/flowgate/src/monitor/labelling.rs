@@ -158,6 +158,7 @@ impl Monitor {
                 }
             },
             EventBody::Tool(_) => source.applicable = Arc::clone(&self.tools),
+            // Any other message keeps the values above. A call does not occur here, since it is judged, not pushed.
             EventBody::Message(_) | EventBody::Call(_) => {}
         }
         source
@@ -231,7 +232,7 @@ impl Monitor {
 fn unlabelled_document(body: &EventBody, source: &EventSource, reasons: &mut Vec<Reason>) -> Document {
     let mut document = Document::new(body, source.base);
     if source.applicable.captures_content {
-        // A statement captures parts of a text, so a text in JSON stays one text in place of its fields.
+        // A statement captures parts of the content by a pattern, so the content stays one text even if it is JSON.
         document.keep_content_undivided();
     }
     let mut report = |kind, message: &'static str| reasons.push(Reason::new(kind, Action::Log, message));

@@ -14,8 +14,8 @@ use crate::trace::Path;
 
 /// The label that a statement, or the default of the policy, gives to regions at one depth.
 struct PossibleGrant {
-    /// How many regions contain a region that gets this label: 0 for the default, which labels the whole event. `None`
-    /// if this is unknown.
+    /// How deep in the event the labelled region is: 0 for the default of the policy, 1 for the whole event, 2 for one
+    /// of its fields. `None` if this is unknown.
     depth: Option<usize>,
     /// Whether the labelled region is the hidden one or contains it. Otherwise it is a part of the hidden region.
     covers: bool,
@@ -43,6 +43,7 @@ impl PossibleGrant {
         // A captured part lies in the text to which the steps lead.
         let captures = statement.target.capture.is_some();
         Self {
+            // The default has the depth 0, so a statement about the whole event has the depth 1.
             depth: steps.map(|steps| 1 + steps + usize::from(captures)),
             covers: !captures && steps.is_some_and(|steps| steps <= path.0.len()),
             label: fixed.label.join(&computed),

@@ -60,6 +60,8 @@ impl Monitor {
                 "the question belongs to another session; approve it in the session that asked it",
             ));
         }
+        // Writes of this session count for every store that the call touches; writes of other sessions count only for
+        // the stores to whose state the call refers.
         if !self.stores.is_unchanged(&question.stores)
             || !self.stores.is_unchanged_by_others(&question.referred)
         {

@@ -166,6 +166,7 @@ impl Rejudgement<'_> {
         let new_view = view.map(|view| self.view(view, event.0));
         let monitor = &self.session.monitor;
         let new_floors = match (&entry.body, is_failure) {
+            // The label of a failed call's outcome follows from the policy, so the new policy determines it.
             (EventBody::Output(output), true) => Floors::from(monitor.failure_label(&output.call_id)),
             _ => {
                 // A floor within `rule_floor` follows from the rules of the recorded session's policy alone. It is

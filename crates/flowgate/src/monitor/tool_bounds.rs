@@ -151,7 +151,7 @@ impl Monitor {
         let consents = applicable.iter().filter_map(|index| plan.consents.get(*index));
         let mut names: Vec<String> = consents
             .filter(|consent| self.ambiguity_reason(plan, &consent.query, Some(tool)).is_none())
-            // Of a consent for a whole argument, `arguments.NAME`, the name.
+            // The name of the argument, if the consent is for a whole argument: `arguments.NAME`.
             .filter_map(|consent| match consent.target.steps.as_slice() {
                 [TargetStep::Key(first), TargetStep::Key(name)] if **first == *"arguments" => {
                     Some(name.to_string())

@@ -36,7 +36,7 @@ impl Monitor {
         let Some(event) = self.trace.event(id) else { return Label::BOTTOM };
         let document = &event.document;
         if !document.frame_label().flows_to(bound) {
-            // This covers the captured parts that the placeholder shows.
+            // The whole event (node 0) is hidden. Its placeholder may show captured parts, which `hidden_label` covers.
             return self.hidden_label(event, 0, bound);
         }
         let mut label = document.frame_label();
@@ -106,7 +106,8 @@ impl Monitor {
             return *bound;
         }
         let region = if is_answer { &content } else { &path };
-        // A statement labels parts of the region, so its label depends on the form of the hidden content.
+        // If a statement labels parts of the region, the label depends on the form of the hidden content. `parts` is then
+        // the greatest label of what could be shown in the place of the region; `None` if no statement does so.
         let parts = if statements().any(|statement| labels_parts_of(statement, region)) {
             // The policy alone gives no bound in three cases: statements about descriptions may be about other tools,
             // the caller set floors for single blocks, or a condition can read the region and label other regions.

@@ -11,6 +11,8 @@ impl Trace {
     /// not exist.
     pub fn sees(&self, later: EventId, earlier: EventId) -> bool {
         let (Some(b), Some(a)) = (self.event(later), self.event(earlier)) else { return false };
+        // `sequence` numbers the events of one agent. An entry of `clock` is the number of events of another agent that
+        // were seen.
         if a.agent == b.agent {
             a.sequence < b.sequence
         } else {
