@@ -147,6 +147,7 @@ fn measured(line: &Value, name: &str) -> Option<ValueWithInterval> {
 /// catches. `None` if no run measures detectors.
 fn detector_drawing(runs: &[NamedRun]) -> Option<Drawing> {
     let points = figure_lines(runs).flat_map(|(run, line)| {
+        // A line of figures can have several detectors, each of which becomes a point.
         let detectors = tables::detector_figures(line).into_iter().map(Value::Object);
         detectors.filter_map(move |line| {
             let name = format!("{run}: {}", text(&line, "defence"));

@@ -240,7 +240,8 @@ pub fn page(rows: &[DetectionRow], manifest: &Value) -> String {
     html::page("Detectors of prompt injections", manifest, &charts, &[detection_table(rows)])
 }
 
-/// Returns the figures of each part and detector as an object, for CSV.
+/// Returns the figures of each part and detector as an object, for CSV. A column such as `found_at_0.01` has the share
+/// of injections that the detector finds if it flags at most this share of the other texts.
 pub fn figure_rows(rows: &[DetectionRow]) -> Vec<Map<String, Value>> {
     let row = |row: &DetectionRow| {
         let mut fields = Map::new();

@@ -272,6 +272,7 @@ fn without_escapes(url: &str) -> String {
         plain.push_str(&html::resolve_character_references(before));
         let mut following = after.chars();
         following.next();
+        // A backslash before punctuation is dropped; any other backslash stays.
         match following.clone().next() {
             Some(c) if c.is_ascii_punctuation() => {
                 plain.push(c);

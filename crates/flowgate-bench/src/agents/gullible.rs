@@ -232,6 +232,7 @@ impl<'r> ChatReader<'r> {
     /// exist.
     fn perform_step(&self, step: &TaskStep, answers: &[Option<&str>]) -> Option<Completion> {
         match step {
+            // Replies with the value, or looks at it first.
             TaskStep::Tell { step, row, field } => Some(match find_value(answers, *step, *row, field) {
                 ValueLookup::Shown(value) => {
                     text_completion(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
@@ -239,6 +240,7 @@ impl<'r> ChatReader<'r> {
                 ValueLookup::Hidden { names, .. } => self.look_completion(&names),
                 ValueLookup::Absent => text_completion("I cannot find it."),
             }),
+            // Performs the dependent step if the value contains the text; otherwise, there is nothing to do.
             TaskStep::If { step, row, field, says: text, then } => {
                 match find_value(answers, *step, *row, field) {
                     ValueLookup::Shown(value) if value.as_str().is_some_and(|value| value.contains(text)) => {
@@ -248,6 +250,8 @@ impl<'r> ChatReader<'r> {
                     ValueLookup::Hidden { names, .. } => Some(self.look_completion(&names)),
                 }
             }
+            // Computes each argument. The first one that is hidden and takes no slot makes the double look instead of
+            // calling.
             TaskStep::Call { tool, arguments } => {
                 let name = tool.replace('/', "__");
                 let mut made = Map::new();
@@ -328,7 +332,7 @@ fn tool_of(step: &TaskStep) -> &str {
     }
 }
 
-/// Collects all strings in a JSON value; keys of objects are not included.
+/// Adds all strings in a JSON value to `found`; keys of objects are left out.
 fn strings(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) => found.push(text.clone()),

@@ -226,7 +226,8 @@ pub fn figure_rows(guards: &[Guard], rows: &[GuardResults]) -> Vec<Map<String, V
     guards.iter().zip(rows).map(row).collect()
 }
 
-/// Returns the line of the format jsonl that records one run under a guard.
+/// Returns the line of the format jsonl that records one run under a guard. An interrupted command is resumed from such
+/// lines.
 pub(super) fn run_line(guard: Guard, run: &TaskRun) -> Value {
     json!({
         "type": "run",

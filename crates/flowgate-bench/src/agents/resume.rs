@@ -92,6 +92,7 @@ fn read_run(task: &BenchTask, injection: Option<&'static str>, line: &Value) -> 
 /// differ from the recorded ones.
 fn add_run(row: &mut GuardResults, task: &BenchTask, run: TaskRun) {
     let add = |sum: &mut usize, more: usize| *sum = sum.saturating_add(more);
+    // As in `run_guard`, unwanted calls count only under attack, and kinds of tasks only without an attack.
     if run.injection.is_some() {
         add(&mut row.attacked, 1);
         add(&mut row.questions_attacked, run.questions);

@@ -119,7 +119,8 @@ const CALENDAR: &[&str] = &["calendar"];
 const OFFICE: &[&str] = &["mail", "calendar"];
 const HOME: &[&str] = &["bank", "mail"];
 
-/// Returns the task in which the user writes `prompt`, and the agent then takes these steps.
+/// Returns the task in which the user writes `prompt`, and the agent then takes these steps with the tools of
+/// `servers`. `kind` says how the task uses text of strangers.
 fn task(
     kind: HiddenTextUse,
     servers: &'static [&'static str],

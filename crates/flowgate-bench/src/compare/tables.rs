@@ -29,9 +29,9 @@ fn suite(lines: &[Value]) -> &str {
     lines.first().map(|manifest| text(manifest, "suite")).unwrap_or_default()
 }
 
-/// Returns the table of one suite. The columns are the fields of its lines: first the texts, which name the row, then
-/// the numbers. Fields that belong to another figure, such as the ends of its interval, get no column of their own. A
-/// cell whose line does not have the field is a dash.
+/// Returns the table of the suite `name`, empty if the runs name none. The columns are the fields of its lines: first
+/// the texts, which name the row, then the numbers. Fields that belong to another figure, such as the ends of its
+/// interval, get no column of their own. A cell whose line does not have the field is a dash.
 fn figure_table(name: &str, runs: &[NamedRun]) -> Table {
     let of_suite = runs.iter().filter(|(_, lines)| suite(lines) == name);
     let rows = of_suite.flat_map(|(run, lines)| {
@@ -39,6 +39,7 @@ fn figure_table(name: &str, runs: &[NamedRun]) -> Table {
         figures.flat_map(detector_lines).map(move |line| (run.as_str(), line))
     });
     let rows: Vec<(&str, Map<String, Value>)> = rows.collect();
+    // The columns of texts and of numbers, each in the order in which the lines first have them.
     let (mut names, mut numbers) = (Vec::<&str>::new(), Vec::<&str>::new());
     for (field, value) in rows.iter().flat_map(|(_, line)| line) {
         let is_part = PARTS_OF_FIGURES.iter().any(|end| field.ends_with(end));

@@ -112,6 +112,7 @@ fn find_tasks(
     }
     for name in files.folders(folder)? {
         let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        // The folders below a task are its runs, so they are not searched.
         if name.starts_with("user_task_") {
             paths.push(path);
         } else if !name.starts_with("injection_task_") {

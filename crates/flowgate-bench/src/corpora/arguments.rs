@@ -78,6 +78,7 @@ fn argument(name: &str, schema: &Value, instruction: &str, stolen: Option<&str>)
     if let Some(first) = schema.get("enum").and_then(Value::as_array).and_then(|values| values.first()) {
         return first.clone();
     }
+    // The text follows from the role of the argument; its type then determines the form of the text.
     let text = match DescribedArgument::new(name, schema).role {
         Some(ArgumentRole::Recipient) => {
             let address = detect::emails(instruction).next().and_then(|span| instruction.get(span));

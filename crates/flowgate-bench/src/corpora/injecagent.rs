@@ -82,12 +82,14 @@ fn toolkits(root: &LocatedValue<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
     Ok(tools)
 }
 
-/// Reads the simulated answers of attacker tools: returns for each tool the first one. The keys of the file are `(Tool,{arguments})`.
+/// Reads the file of simulated answers of attacker tools: `text` is its content, and `file` names it in errors. Its
+/// keys have the form `(Tool,{arguments})`. Returns the first answer of each tool, by the name of the tool.
 fn simulated_answers(file: &str, text: &str) -> Result<BTreeMap<String, String>, CorpusError> {
     let value = parse_json(file, text)?;
     let root = LocatedValue::root(file, &value);
     let mut answers = BTreeMap::new();
     for key in root.object()?.keys() {
+        // The name of the tool ends at the first comma of the key.
         let tool = key.strip_prefix('(').and_then(|key| key.split_once(','));
         let Some((tool, _)) = tool else {
             let problem = format!(

@@ -65,6 +65,7 @@ pub fn checked_questions(pair: &NewsPair, reply: &str) -> WrittenQuestions {
             Err(problem) => written.refused.push(problem),
         }
     }
+    // A reply without questions must not pass unnoticed.
     if written.lines.is_empty() && written.refused.is_empty() {
         written.refused.push("the reply has no JSON object on a line".to_owned());
     }

@@ -25,6 +25,7 @@ impl<'a> JudgedRow<'a> {
             injected,
             is_link_found: is_link_found(&FeedbackScenario::new(row, rows)),
         };
+        // A line that this program would not print is not used: another version wrote it, or it is damaged.
         (read.to_json() == *line).then_some(read)
     }
 }

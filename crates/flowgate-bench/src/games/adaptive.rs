@@ -94,7 +94,8 @@ pub fn search(
 }
 
 /// Searches like [`search`] on one task: the adversarial task of the pair at position `index` of [`GameSuite::pairs`].
-/// The searches on different tasks do not depend on each other.
+/// The searches on different tasks do not depend on each other. The result is `None` if `after_query` stopped the
+/// search.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.
@@ -129,9 +130,9 @@ pub fn search_pair(
     search_task(target, defence, settings, after_query)
 }
 
-/// Searches like [`search`] on every task of a game beyond AgentSecBench. In a variant of a game, and in a game of several
-/// steps with an encoded attack, the attacker keeps this form. In any other game of several steps, it chooses among plain
-/// text and all encodings.
+/// Searches like [`search`] on every task of a game beyond AgentSecBench. In a variant of a game, and in a game of
+/// several steps with an encoded attack, the attacker keeps this form. In any other game of several steps, it chooses
+/// among plain text and all encodings. The result is `None` if `after_query` stopped the search.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.
@@ -149,8 +150,9 @@ pub fn search_extended(
     searches.collect()
 }
 
-/// Searches like [`search_extended`] on one task of `game`. `index` counts the tasks of all seeds: first all of the first
-/// seed, then those of the next one.
+/// Searches like [`search_extended`] on one task of `game`, one of the games of `suite`. `index` counts the tasks of
+/// all seeds: first all of the first seed, then those of the next one. The result is `None` if `after_query` stopped
+/// the search.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.

@@ -78,6 +78,7 @@ impl ModelDouble {
     pub(super) fn screened_regions(self, question: &Request, needed: Vec<String>) -> Vec<String> {
         let regions = tagged_regions(question);
         let asks = |(_, text): &(String, String)| text.lines().any(|line| is_match(&REQUEST, &decode(line)));
+        // Whether the double names all regions, also those that the request does not need.
         let names_all = match self {
             Self::Gullible => regions.iter().any(asks),
             Self::Immune => false,

@@ -357,6 +357,7 @@ fn suite_utility_table(all: &[DefenceResults]) -> Table {
 /// `variant` begins the title.
 fn cost_table(all: &[DefenceResults], variant: &str) -> Table {
     let sum = |tokens: Usage| tokens.input.saturating_add(tokens.output) as f64;
+    // The tokens of the defence that shows everything, to which the others are related.
     let base = all.iter().find(|results| results.defence.name() == "everything");
     let base = base.and_then(|results| results.figures(TaskGroup::All).tokens).map(sum);
     let row = |results: &DefenceResults| {

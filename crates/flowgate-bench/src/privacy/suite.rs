@@ -145,6 +145,7 @@ impl PrivacySuite {
             return Ok(None);
         };
         for seed in (1..seeds).map(|offset| first.wrapping_add(offset)) {
+            // A defence that draws no random numbers has the same results with every seed.
             let Some(defence) = defence.with_seed(seed) else { break };
             let Some(found) = self.run_defence_with(defence, answering, after_run)? else { return Ok(None) };
             results.further_seeds.push(SeedResults { seed, tasks: found.tasks });

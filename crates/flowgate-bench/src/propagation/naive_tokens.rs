@@ -34,6 +34,7 @@ impl<'c> NaiveTokens<'c> {
             return;
         }
         let count = self.count;
+        // Computed only for the first method on a data set.
         let mean = || {
             let tokens = questions.iter().filter_map(|question| literal_cost(question, &|text| count(text)));
             let tokens: Vec<f64> = tokens.map(|(_, tokens)| tokens as f64).collect();

@@ -258,6 +258,7 @@ pub fn endorse(
         if question.truth(&span) != [span.top()] {
             continue;
         }
+        // The same question with a trusted quotation of each untrusted document.
         let mut quoted = question.clone();
         for document in question.documents.iter().filter(|document| document.label != trusted) {
             let text = format!("The administrator confirms: {}", document.text);

@@ -193,6 +193,7 @@ pub(super) fn attack_table(runs: &Runs<'_>, who: &str) -> Table {
             [attackers, Cell::Count(attack.in_context), Cell::Count(attack.in_retrieval)]
         };
         let mut attacks: Vec<[Cell; 3]> = seed.degradation.iter().map(cells).collect();
+        // Without an attack, one row still shows the quotations.
         if attacks.is_empty() {
             attacks.push([Cell::name("-"), Cell::name("-"), Cell::name("-")]);
         }

@@ -67,6 +67,7 @@ impl CaseSet {
         match self {
             Self::Documents => documents(seed, count, &[PAPER]),
             Self::UnseenPhrasing => documents(seed, count, &UNSEEN),
+            // The number of the set is part of the stream, so that the cases of two sets do not depend on each other.
             Self::Calls | Self::SameValue | Self::Reformatted => {
                 let mut random = SeededRandom::new(seed, STREAM ^ self as u64);
                 Some((0..count).map(|_| call(self, &mut random)).collect())

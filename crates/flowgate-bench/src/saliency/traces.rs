@@ -197,8 +197,8 @@ struct EarlierMessages {
 impl EarlierMessages {
     /// Returns for each output whether a call with these arguments depends on it. It does if the output contains a
     /// value of the arguments as whole words, unless the request contains the value. A call that obeys an injected text
-    /// also depends on the output with this text. The result is `None` if the origin of a value is not known, and the
-    /// call does not obey an injected text; or if the output with the injected text is not known.
+    /// (`is_injected`) also depends on the output with this text. The result is `None` if the origin of a value is not
+    /// known, and the call does not obey an injected text; or if the output with the injected text is not known.
     fn dependencies(&self, arguments: &Value, is_injected: bool) -> Option<Vec<bool>> {
         // The texts and numbers in the arguments.
         let mut values = Vec::new();

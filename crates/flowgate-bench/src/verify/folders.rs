@@ -70,6 +70,7 @@ pub(super) fn verify_injections(
     let rows = rows.map_err(|error| error.to_string())?.unwrap_or_default();
     let mut repeated = detection::lines(&texts, &rows, seed);
     let manifest = repeated.first_mut().and_then(Value::as_object_mut);
+    // The classifier does not run again, so its name is copied; its lines are left out of the comparison.
     if let (Some(name), Some(manifest)) = (recorded.get("classifier"), manifest) {
         manifest.insert("classifier".to_owned(), name.clone());
     }

@@ -113,6 +113,7 @@ pub(super) fn es_letter(text: &str) -> bool {
 pub(super) fn it_fiscal_code(text: &str) -> bool {
     const ODD: [u32; 26] =
         [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
+    // In base 36, letters have the values from 10 on; here they count from 0.
     let value = |c: char| c.to_digit(36).map_or(0, |v| if v > 9 { v - 10 } else { v });
     let sum: u32 = text
         .chars()

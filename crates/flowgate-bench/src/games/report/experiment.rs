@@ -66,6 +66,7 @@ fn flat_row(line: &Value) -> Map<String, Value> {
     }
     for (source, prefix) in [("run", ""), ("paper", "paper_")] {
         for (name, value) in line.get(source).and_then(Value::as_object).into_iter().flatten() {
+            // The figures of a game are an object, and become one column each.
             match value.as_object() {
                 Some(of_game) => {
                     for (figure, value) in of_game {
@@ -91,7 +92,8 @@ pub fn experiment_page(runs: &[ModelRun], manifest: &Value) -> String {
     html::page("The experiment of AgentSecBench", manifest, &drawings, &tables)
 }
 
-/// Returns the tables of one model; the title of each names the model.
+/// Returns the tables of the model `name`. A title that does not contain the name of the model gets it at its end,
+/// since the page has the tables of several models.
 fn model_tables(name: &str, figures: &[DefenceFigures]) -> Vec<crate::games::text_table::Table> {
     let mut tables = table_list(figures, name);
     for table in &mut tables {

@@ -1,5 +1,5 @@
-//! Reports the harmful effects of one shell command, by its program, its arguments and its redirections. It knows the
-//! programs and options that attacks usually use, and misses effects of other ones.
+//! Reports the harmful effects of one shell command, by its program, its arguments and its redirections. This module
+//! knows the programs and options that attacks usually use, and misses the effects of others.
 
 use super::{EffectiveCommand, INTERPRETERS, SHELLS, is_sensitive_path};
 use crate::shell::IssueSeverity::{Error, Warning};
@@ -21,7 +21,7 @@ impl EffectiveCommand<'_, '_> {
         if self.texts().chain(targets).any(is_socket) {
             report(UnsafeCommandKind::ReverseShell, Error);
         }
-        // A program has effects of at most one of these kinds.
+        // Each of these methods knows the programs of one sort, and reports nothing for any other program.
         self.report_destruction(report);
         self.report_connections(report);
         self.report_weaker_protection(report);
