@@ -553,7 +553,8 @@ mod tests {
     use super::super::remembered_texts::normalized_texts;
     use super::*;
 
-    /// `expected` has the normal forms of the text: letters and digits, other symbols, and what invisible characters encode.
+    /// `expected` has the normal forms of the text: letters and digits, other symbols, and what invisible characters
+    /// encode.
     #[test]
     fn texts_that_read_alike_are_alike() {
         let check = |text: &str, expected: [&str; 3]| {

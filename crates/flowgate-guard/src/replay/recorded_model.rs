@@ -129,7 +129,7 @@ impl<'r> ReplayDouble<'r> {
         self.levels = 0;
     }
 
-    /// Returns the text of the next slot.
+    /// Returns the recorded text of the next slot of the last call; empty if no slot is left.
     pub(super) fn next_fill(&mut self) -> String {
         self.fills.pop_front().unwrap_or_default()
     }
@@ -337,6 +337,7 @@ fn missing_region(
 ) -> MissingRegions {
     let unavailable = MissingRegions { names: Vec::new(), is_unavailable: true };
     let Some(document) = trace.event(event).map(|event| &event.document) else { return unavailable };
+    // Whether the region is the node `outer` or a part of it.
     let covers =
         |outer: NodeId| document.node(outer).is_some_and(|outer_node| outer <= node && node < outer_node.end);
     // A view shows the captured parts of a hidden text that flow to its bound.
