@@ -1,10 +1,11 @@
 //! Connects values of the evaluator with the locations in the trace that they come from. The evaluator, the built-in
-//! functions and the [`analysis`](crate::analysis) use this module. It
+//! functions and the [`analysis`](crate::analysis) use this module for three purposes:
 //!
-//! * lists the texts in a value, each with its location, for the functions that examine text;
-//! * lists the values of a type in an event or a list, over which a typed variable ranges;
-//! * records the locations that a match of a rule concerns, such as the bytes that a detector found, so that findings
-//!   can name them.
+//! * [`Evaluator::pieces`] lists the texts in a value, each with its location, for the functions that examine text.
+//! * [`Evaluator::select`] and [`Evaluator::parts`] list the values of a type in an event or a list, over which a typed
+//!   variable ranges.
+//! * [`Evaluator::mark`], [`Evaluator::mark_bytes`] and [`Evaluator::mark_occurrences`] record the locations that a match
+//!   of a rule concerns, such as the bytes that a detector found, so that findings can name them.
 
 use std::ops::Range;
 use std::sync::Arc;

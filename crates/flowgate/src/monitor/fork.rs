@@ -1,5 +1,5 @@
 //! Judges hypothetical calls, and labels hypothetical events, on a copy of the monitor, which leaves the session
-//! unchanged. `flowgate-guard`, `flowgate-mcp` and the watch mode of the gateway use it:
+//! unchanged. `flowgate-guard`, `flowgate-mcp` and the watch mode of the gateway use these methods:
 //!
 //! * [`Monitor::would_permit`] decides whether calls would be permitted, without adding them to the trace. The guard
 //!   uses it to judge a draft that it may discard.

@@ -1,5 +1,6 @@
-//! Applies the label statements of a policy to an event: in rounds, until no statement raises a label on which another
-//! one had relied. [`Monitor::label_and_append`] calls [`Monitor::apply_statements`] once for each event.
+//! Applies the `label` statements of a policy to an event. A statement can read text of the event to decide which label
+//! it gives, and another statement can then raise the label of this text. So the statements are applied in rounds, until
+//! no such label is raised. [`Monitor::label_and_append`] calls [`Monitor::apply_statements`] once for each event.
 
 use super::computed_label::{compute_label, greatest_label};
 use super::regions::{event_frame, region_nodes, unstructured_texts};

@@ -1,7 +1,7 @@
-//! Labels events: with the labels that the policy declares, joined with the labels of the sources of the event, such as
-//! the call that an output answers (Algorithm 4 of the paper RTBAS). The monitor calls [`Monitor::label_and_append`]
-//! for each event that is pushed; `label_statements` applies the statements of the policy, and `call_labels` labels
-//! calls.
+//! Labels events. The parts of an event carry the labels that the policy declares, joined with the labels of what the
+//! event depends on, such as the call that an output answers (Algorithm 4 of the paper RTBAS). The monitor calls
+//! [`Monitor::label_and_append`] for each event that is pushed. `label_statements` applies the statements of the policy,
+//! and `call_labels` labels calls.
 
 use std::sync::Arc;
 
