@@ -4,11 +4,20 @@
 //! [`Permit`]. The program that drives an agent calls the monitor for every event. The monitor reads no clock and no
 //! file and draws no random number: the same policy and events give the same verdicts, live or in a replay.
 //!
-//! This file defines the state of a session and the settings before its first call. Of the submodules, `pushed_events`
-//! and `labelling` append and label events. `permits` judges, approves and redeems calls; for each, `call_examination`
-//! checks the call, with `endorsement`, `requirement` and `grants`. `verdict` defines the result. `stores` and
-//! `external_state` keep the labels of external state. `tool_bounds` computes what the policy says about a tool before
-//! any call.
+//! This file defines the state of a session and the settings before its first call. The main submodules are:
+//!
+//! * `pushed_events` appends events, `labelling` and `label_statements` label them, `floors` defines lower bounds on
+//!   their labels, and `failure` records failed calls.
+//! * `permits` judges, approves and redeems calls. For each call, `call_examination` computes the judgement, with
+//!   `call_labels`, `endorsement`, `requirement`, `reasons` (of rules) and `grants`. `verdict` defines the result, and
+//!   `attribution` defines what a call depends on.
+//! * `question_summary` and `question_evidence` write the texts for the person who is asked about a call, and `approvers`
+//!   determines who must approve.
+//! * `stores`, `external_state` and `referenced_state` keep the labels of external state.
+//! * `tool_bounds` computes what the policy says about a tool before any call, and `view_label` the label of a step that
+//!   is shown a view.
+//! * `fork` judges hypothetical calls, `recorded_calls` judges calls that ran already, and `rejudge` judges a whole
+//!   session again under another policy.
 
 mod ambiguous_patterns;
 mod applicable_statements;

@@ -4,6 +4,9 @@
 //! list the tools and arguments that exist, before anything has run: a name that no description contains is an error.
 //! Where a schema does not restrict the names in a value, nothing is reported. `flowgate check --tools` prints the
 //! diagnostics.
+//!
+//! `read` reads lists of tools, and `schema` determines which keys and values a schema permits at a path. `name_check`
+//! reports the names that no schema has, and `value_check` the constants that an argument can never equal.
 
 mod name_check;
 pub(crate) mod read;

@@ -6,9 +6,9 @@
 //! a trace; rules and influence methods read it.
 //!
 //! Of the submodules, `event` defines the events as a client reports them, `document` the labelled tree of an event,
-//! and `origin` the position of an event in a client's list of messages. `located_text` reads the data in a text with
-//! the location of each part, `reachability` decides which events may have influenced another event, and `read` reads
-//! recorded runs.
+//! `origin` the position of an event in a client's list of messages, `path` the path of a region in an event, and
+//! `argument_set` sets of arguments of a call. `located_text` reads the data in a text with the location of each part,
+//! `reachability` decides which events may have influenced another event, and `read` reads recorded runs.
 
 mod argument_set;
 pub mod document;
