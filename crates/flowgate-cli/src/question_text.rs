@@ -162,6 +162,7 @@ pub(crate) fn answers(question: &Value) -> String {
     if may("you_may_grant") {
         answers.push("allow equal calls of the conversation".to_owned());
     }
+    // A lasting grant lasts for at most the time `longest`, which is a text of the gateway such as `always`.
     if let Some(longest) = question.get("you_may_grant_for").and_then(Value::as_str) {
         let longest = escaping::line(longest);
         let sum = match amounts(question) {

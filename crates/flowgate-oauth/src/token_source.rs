@@ -194,6 +194,7 @@ impl SharedSource {
         let client = IssuerClient::new(self.agent.clone(), issuer.is_local());
         let metadata = metadata_of(issuer, &client).await?;
         let methods = listed(&metadata, "token_endpoint_auth_methods_supported");
+        // Without the list, an issuer supports `client_secret_basic` (RFC 8414).
         let is_supported = methods.is_none_or(|methods| {
             methods.contains(&"client_secret_post") || methods.contains(&"client_secret_basic")
         });

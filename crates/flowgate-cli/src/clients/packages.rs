@@ -130,6 +130,7 @@ fn folders_of(entries: Option<&Value>, project: &Path) -> Vec<(PathBuf, FileScop
     for entry in entries.iter().take(MAX_NAMED_FILES) {
         let text = |key: &str| entry.get(key).and_then(Value::as_str);
         let Some(folder) = text("installPath").map(PathBuf::from) else { continue };
+        // The same folder can be written in several ways, such as with a symbolic link.
         let of_other =
             text("projectPath").is_some_and(|path| canonical(Path::new(path)) != canonical(project));
         let scope = match text("scope") {
@@ -166,6 +167,7 @@ impl Plugin<'_> {
             match read_json(&manifest) {
                 Ok(content) => {
                     self.add_named(&content);
+                    // The manifest itself can contain the servers or hooks.
                     if is_inline(&content) {
                         self.add_file(".claude-plugin/plugin.json");
                     }

@@ -66,6 +66,8 @@ impl LabelEstimator for CountingEstimator {
         self.estimator.doc()
     }
 
+    /// Returns the labels of the inner estimator, and counts the request. A failure is counted too, and the text of the
+    /// first one is kept for the message at the end.
     fn labels(&self, asked: &EstimatedCall<'_>) -> Result<Vec<SpanElement>, Error> {
         self.asked.asked.fetch_add(1, Ordering::Relaxed);
         self.estimator.labels(asked).inspect_err(|error| {

@@ -582,12 +582,12 @@ fn a_login_that_cannot_begin_says_why() {
         (
             json!({"url": "http://127.0.0.1:1/mcp"}),
             1,
-            "nobody is logged in to odd: the server http://127.0.0.1:1/mcp does not say who its issuer is: no connection can be established; check its `url`",
+            "the login to odd failed: the server http://127.0.0.1:1/mcp does not say who its issuer is: no connection can be established; check its `url`",
         ),
         (
             json!({"url": "https://x.example", "oauth": {"issuer": "http://127.0.0.1:1", "clientId": "c"}}),
             1,
-            "nobody is logged in to odd: the issuer http://127.0.0.1:1 gives no token: no connection can be established",
+            "the login to odd failed: the issuer http://127.0.0.1:1 gives no token: no connection can be established",
         ),
     ] {
         let config = file(&folder, "servers.json", &json!({"mcpServers": {"odd": entry}}).to_string());

@@ -117,6 +117,7 @@ impl AttackResults {
         let orders = self.by_form.iter().filter(|(form, _)| form.kind == FormKind::Order).count();
         let differing: Vec<_> = self.form_dependent().collect();
         match differing.first() {
+            // A single form that asks for a call cannot be compared with another one.
             _ if orders < 2 => {}
             None => sentences.push(format!(
                 "the wording decides nothing: all {} that ask for a call have the same verdict, whatever they say",

@@ -147,7 +147,7 @@ fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence
 }
 
 /// Prints the results, and the defences that were not measured (`unmeasured`), in the format of the options.
-/// `manifest` says what the results were made with.
+/// `manifest` says what the results were made with, and `is_interrupted` that some defences are missing.
 fn print(
     options: &PrivacyArgs,
     suite: &PrivacySuite,

@@ -71,7 +71,7 @@ fn log_in(options: &McpServerArgs, opens_browser: bool, output: &mut Console) ->
     let runtime = start_runtime()?;
     let begun = runtime.spawn(Login::begin(settings, agent(TlsConfig::default())));
     let failed = |output: &mut Console, why: &str| {
-        output.error(&format!("nobody is logged in to {}: {why}", escaping::excerpt(&options.name, 40)));
+        output.error(&format!("the login to {} failed: {why}", escaping::excerpt(&options.name, 40)));
         Ok(1)
     };
     let login = match begun.wait(BEGIN_TIMEOUT, &|| false) {

@@ -82,6 +82,7 @@ fn rows_of(found: &ScannedServer) -> Vec<Vec<String>> {
     let name = format!("  {}", escaping::excerpt(&found.server.name, 40));
     let mut rows = vec![row(name, program(&found.server), &found.traits, guarded)];
     if let ServerTools::Listed(tools) = &found.tools {
+        // The row of a tool has the effect of the tool where the row of a server has the program.
         rows.extend(tools.iter().take(MAX_TOOLS).map(|tool| {
             row(
                 format!("    {}", escaping::excerpt(&tool.name, 60)),

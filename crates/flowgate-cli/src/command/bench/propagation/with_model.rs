@@ -168,6 +168,8 @@ fn run_models(
         progress.step();
         progress.is_interrupted()
     };
+    // `run_model` returns `Ok(None)` after an interrupt, which ends the iteration: then there are fewer results than
+    // suites.
     let runs = suites.iter().map_while(|suite| suite.run_model(models, name, step).transpose());
     let results: Result<Vec<ModelResults>, _> = runs.collect();
     progress.finish(output);
