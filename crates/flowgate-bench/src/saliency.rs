@@ -208,9 +208,10 @@ pub fn steps(cases: usize) -> usize {
 }
 
 /// Measures every screener on every set, with `cases` cases each. The network is trained, and the thresholds are
-/// chosen, on other cases of all sets except unseen phrasings. RTBAS's Figure 2 has the regions of all reported cases,
-/// and its Figure 3 has `cases` calls that follow the user and as many that follow an attacker. `step` is called after
-/// each case; if it returns true (the user has interrupted the command), the result is `None`.
+/// chosen, on further cases that are not reported, from all sets but the one with unseen phrasings. RTBAS's Figure 2
+/// has the regions of all reported cases, and its Figure 3 has `cases` calls that follow the user and as many that
+/// follow an attacker. `step` is called after each case; if it returns true (the user has interrupted the command), the
+/// result is `None`.
 ///
 /// # Errors
 /// If the model or the network fails, or the cases cannot be built from the seed.
@@ -279,7 +280,7 @@ pub fn run_traces(
 ) -> Result<Option<ScreenerResults>, ScreenerError> {
     let suites = traces.suites();
     if suites.len() < 2 {
-        let problem = "the traces have calls of fewer than two suites, and a screener learns from other suites than the one on which it is measured; record a second suite";
+        let problem = "the traces have calls of fewer than two suites, but a screener is trained on suites other than the one on which it is measured; record a second suite";
         return Err(ScreenerError::Cases(problem.to_owned()));
     }
     if let Some(unknown) = suite.filter(|suite| !suites.iter().any(|known| known == suite)) {

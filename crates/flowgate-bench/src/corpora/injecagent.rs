@@ -164,7 +164,7 @@ fn case(
         }
         other => {
             let problem = format!(
-                "expected one attacker tool, or two to read and to send, found {}; download the benchmark again",
+                "expected one attacker tool, or two, of which the first reads and the second sends, found {}; download the benchmark again",
                 other.len()
             );
             return Err(attackers.problem(&problem));
@@ -320,7 +320,7 @@ mod tests {
             cases,
             "[\"HouseUnlockDoor\"]",
             "[]",
-            "data/test_cases_dh_base.json: [0].Attacker Tools: expected one attacker tool, or two to read and to send, found 0; download the benchmark again",
+            "data/test_cases_dh_base.json: [0].Attacker Tools: expected one attacker tool, or two, of which the first reads and the second sends, found 0; download the benchmark again",
         );
         check(
             "data/tools.json",

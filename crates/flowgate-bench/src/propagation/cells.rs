@@ -38,7 +38,7 @@ impl Cell {
         Self::Figure(Some(number as f64), 0)
     }
 
-    /// Returns the text of the cell if there is one seed.
+    /// Returns the text that the cell has in a run with a single seed.
     fn text(&self) -> String {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         match self {

@@ -161,6 +161,7 @@ impl<'a, 'm> DegradationAttack<'a, 'm> {
     ) -> Result<Self, Error> {
         let mut improvable = Vec::new();
         for question in questions {
+            // The label can be improved if a label below the join of all labels suffices for the answer.
             let Some(span) = question.span().filter(|span| question.truth(span) != [span.top()]) else {
                 continue;
             };

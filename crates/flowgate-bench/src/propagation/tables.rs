@@ -13,7 +13,7 @@ use crate::games::text_table::{Table, table};
 /// The results of each double or model with each seed.
 pub(super) type Runs<'a> = [Vec<SeedResults<'a>>];
 
-/// Returns a table with the rows that `rows` returns for the results of one seed.
+/// Returns a table of the measurement: `rows` returns the rows of one seed, and those of several seeds are merged.
 fn table_of(
     title: &str,
     header: &[&str],

@@ -104,7 +104,7 @@ impl TraceCases {
                         )?;
                         let (name, arguments) = (text(function, "name")?, text(function, "arguments")?);
                         let arguments: Value = serde_json::from_str(&arguments).map_err(|error| {
-                            format!("the arguments of a call are no JSON: {error}; give a file that examples/agentdojo/traces.py wrote")
+                            format!("the arguments of a call are not JSON: {error}; give a file that examples/agentdojo/traces.py wrote")
                         })?;
                         // The output before the first call of the attacker's task contains the injected text.
                         if is_injected && earlier.carrier.is_none() {
@@ -465,6 +465,6 @@ mod tests {
         check(&json!({"suite": "x", "user_task_id": "y"}), "`messages` is not a list");
         let broken =
             json!({"role": "assistant", "tool_calls": [{"function": {"name": "pay", "arguments": "{"}}]});
-        check(&run("x", &[broken]), "the arguments of a call are no JSON");
+        check(&run("x", &[broken]), "the arguments of a call are not JSON");
     }
 }
