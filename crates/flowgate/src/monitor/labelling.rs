@@ -175,14 +175,17 @@ impl Monitor {
             [] => Err("no call of the session has the id that the output names, so the output is labelled \
                 top; send the output with the id of its call"),
             [only] if self.trace.event(*only).is_none_or(|e| e.status != Status::Done) => {
-                Err("the call that the output answers was not running, so the output is labelled top")
+                Err("the call that the output answers was not running, so the output is labelled top; send \
+                    outputs only of calls that ran")
             }
             // `insert` returns false if the call has an output already.
             [only] if !self.answered.insert(*only) => {
-                Err("the call that the output answers already has an output, so this one is labelled top")
+                Err("the call that the output answers already has an output, so this one is labelled top; \
+                    send one output for each call")
             }
             [only] if self.unpermitted.contains(only) => {
-                Err("the call that the output answers was not permitted, so the output is labelled top")
+                Err("the call that the output answers was not permitted, so the output is labelled top; run \
+                    only calls that are permitted")
             }
             [only] => Ok(*only),
             _ => Err("several calls have the id that the output names, so the output is labelled top; give \
@@ -239,8 +242,8 @@ fn unlabelled_document(body: &EventBody, source: &EventSource, reasons: &mut Vec
     if document.defect.is_some() {
         report(
             ReasonKind::Malformed,
-            "the output looks like JSON or YAML, but parsers could read it differently; its parts are not \
-            labelled separately",
+            "the output looks like JSON or YAML, but parsers could read it differently, so its parts are not \
+            labelled separately; change the tool so that it answers in strict JSON",
         );
     }
     if document.is_oversize {
@@ -254,7 +257,7 @@ fn unlabelled_document(body: &EventBody, source: &EventSource, reasons: &mut Vec
         report(
             ReasonKind::Malformed,
             "the text and the `structuredContent` of the answer differ, so its parts are not labelled \
-            separately",
+            separately; change the tool so that both have the same value",
         );
     }
     document

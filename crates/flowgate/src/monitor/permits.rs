@@ -132,7 +132,9 @@ impl Monitor {
         self.run(event);
         // Always a call, since only calls get permits.
         let EventBody::Call(call) = permit.entry.body.clone() else {
-            return Err(self.stale_denial(permit.judgement.clone(), "the permitted event is not a call"));
+            let message =
+                "the permitted event is not a call, which is a defect of Flowgate; please report it";
+            return Err(self.stale_denial(permit.judgement.clone(), message));
         };
         self.record_input(|| MonitorInput::Ran { call: call.id.clone(), event });
         Ok(AuthorizedCall { call, event, is_harmless: permit.judgement.is_harmless })
