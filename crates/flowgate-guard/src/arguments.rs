@@ -1,11 +1,11 @@
 //! Rejects argument names that another parser could confuse with declared names.
 //!
-//! A policy reads `to`. A tool whose JSON parser ignores case (Go, .NET, Jackson if configured so) also accepts `To`,
-//! and uses whichever comes last; a Protobuf JSON parser accepts `userId` for `user_id`. The call that runs would
-//! differ from the call that was judged. Therefore a name that is not in the tool's schema, but differs from a name
-//! there only in case, separators, normalisation or invisible characters, is refused. Two undeclared names in one
-//! object are refused if they differ only in case, normalisation or invisible characters. [`crate::conversation`] and
-//! the MCP proxy check the arguments of every call before the call is judged.
+//! For example, a policy reads the argument `to` of a call. A tool whose JSON parser ignores case (Go, .NET, Jackson if
+//! configured so) also accepts `To`, and uses the last of the two; a Protobuf JSON parser accepts `userId` for
+//! `user_id`. The call that runs would then differ from the call that was judged. Therefore a name that is not in the
+//! tool's schema is refused if it differs from a name there only in case, separators, normalisation or invisible
+//! characters. Two undeclared names in one object are refused if they differ only in case, normalisation or invisible
+//! characters. [`crate::conversation`] and the MCP proxy check the arguments of every call before the call is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -262,7 +262,8 @@ impl Conversation {
                 // No answer was passed in. The tool may have had any effect, so an error is recorded as its answer.
                 ConversationPhase::Running { index, event } => {
                     self.turn.void_approval("the tool gave no answer");
-                    self.record_answer_event(index, event, ToolAnswer::error("the tool gave no answer"));
+                    let error = ToolAnswer::error("the tool gave no answer; its call may have had an effect");
+                    self.record_answer_event(index, event, error);
                     None
                 }
             };
@@ -312,8 +313,8 @@ impl Conversation {
     }
 }
 
-/// Returns the messages of the rules that forbid an event of the trace. If there are any, the text of the event must
-/// not be shown. Rules that only log are left out.
+/// Returns the messages of the rules that forbid an event of the trace; `findings` is everything that rules say about
+/// the event. If there is a message, the text of the event must not be shown. Rules that only log are left out.
 fn blocking_messages(findings: Vec<EventFinding>) -> Vec<String> {
     // A rule that cannot be evaluated stops a text like a rule that matches.
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];

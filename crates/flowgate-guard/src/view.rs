@@ -344,7 +344,7 @@ impl ViewBuilder<'_> {
                 if decided.flows_to(label) {
                     return (text(UNANSWERED), true);
                 }
-                // The fact that the call was permitted is hidden, so the call looks like a refused one.
+                // The fact that the call was permitted is hidden, so its outcome looks like a hidden refusal.
                 let schema = call.and_then(|call| call.tool()).and_then(|tool| self.schema(label, tool));
                 let hidden = HiddenContent::Text(UNANSWERED.to_owned());
                 (text(&names.hide(decided, decided, hidden, schema, || UNANSWERED.to_owned())), false)

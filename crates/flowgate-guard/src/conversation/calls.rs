@@ -368,8 +368,8 @@ impl Conversation {
         }
     }
 
-    /// Refuses a call that was judged, and reports to the model why, and which arguments it may write as slots.
-    /// `verdict` is the word by which the refusal names the outcome.
+    /// Refuses the call with this index in the last step, which was judged. Reports to the model the reasons, and which
+    /// arguments it may write as slots. `verdict` is the word by which the refusal names the outcome.
     fn refuse(&mut self, index: usize, judgement: &Judgement, verdict: &str) {
         self.turn.outcome.spent.refused += 1;
         let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
@@ -384,8 +384,8 @@ impl Conversation {
         self.set_outcome(index, CallOutcome::Refused { text, label, tool, stopped: None });
     }
 
-    /// Refuses a call that needed a person's approval and has none. `decision` says why there is none. A decision that
-    /// permits the call is never passed here, and would count as no answer.
+    /// Refuses the call with this index in the last step, which needed a person's approval and has none. `decision`
+    /// says why there is none. A decision that permits the call is never passed here, and would count as no answer.
     pub(super) fn refuse_unapproved(&mut self, index: usize, question: &Question, decision: Decision) {
         let verdict = match decision {
             Decision::Deny => "refused by a person",
@@ -419,7 +419,7 @@ impl Conversation {
         let is_granted = decision == Decision::AllowForConversation && question.is_grantable();
         let approved = match (is_granted, decision) {
             (true, _) => self.monitor.approve_for_session(*question),
-            // The approver vouches that everybody has approved whom the question names.
+            // The approver guarantees that all people whom the question names have approved.
             (false, Decision::AllowByAll) => {
                 let approvers = question.approvers();
                 self.monitor.approve_by(*question, &approvers)
@@ -487,8 +487,8 @@ impl Conversation {
         let call = self.monitor.trace().event(event).and_then(|event| event.call);
         let call = call.and_then(|call| self.monitor.trace().event(call));
         let tool = call.and_then(|call| call.tool()).cloned();
-        let text =
-            refusal::malformed_refusal("a rule of the policy denies the answer of the tool", "do without it");
+        let problem = "a rule of the policy denies the answer of the tool";
+        let text = refusal::malformed_refusal(problem, "do without the answer");
         self.turn.rule_messages.extend(objections);
         CallOutcome::Refused { text, label, tool, stopped: Some(event) }
     }

@@ -37,7 +37,7 @@ impl Conversation {
         history: &mut History,
         texts: &[String],
     ) -> Result<EmbeddedTexts, PushError> {
-        // The texts may quote what the memory has forgotten.
+        // If the memory has forgotten texts, the new texts may quote these, so they are labelled top.
         let is_incomplete = client.quotations.has_forgotten();
         let mut memory = QuotationLookup::live(client);
         let quoted = match is_incomplete {

@@ -42,6 +42,7 @@ impl Conversation {
             self.end_level(Some(TurnEnd::Clearance));
             return None;
         }
+        // Once a turn, a method may have a model select the tools on offer.
         if let Some(selector) =
             self.settings.method.tool_selector().filter(|_| self.turn.selected_tools.is_none())
         {
@@ -82,6 +83,7 @@ impl Conversation {
         if let Some(label) = self.labels.take_chosen() {
             return Some(self.show_screened(label));
         }
+        // A message above the base label is a draft, if the method judges drafts.
         self.step.set_draft(self.drafts.is_some() && label != *self.labels.base());
         Some(self.show(label))
     }

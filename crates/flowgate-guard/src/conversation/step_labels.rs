@@ -108,9 +108,10 @@ impl StepLabels {
         self.floor
     }
 
-    /// Records that a view with this bound and this label is shown to the model. If the bound is the base label, the
-    /// stores that such steps could write to may have to be raised: returns the label up to which they are raised
-    /// already, and the label that they need. Returns `None` if no store has to be raised here.
+    /// Records that a view with this bound and this label is shown to the model. A step at the base label may need
+    /// higher labels of the stores that it could write to: returns the label to which these stores are raised already,
+    /// and the label to which they have to be raised. Returns `None` if no store has to be raised, or if the bound is
+    /// not the base label: other functions raise the stores for such a step.
     pub(super) fn record_step(&mut self, bound: &Label, label: &Label) -> Option<(Label, Label)> {
         self.has_steps = true;
         if *bound != self.base {

@@ -248,8 +248,8 @@ type DecodedEscape = (Vec<(u32, usize, usize)>, usize);
 
 /// Decodes the escape at the beginning of `rest`, after any number of backslashes: quoting a text repeatedly multiplies
 /// them. Every escape of a control character (`\n`, `\t`) decodes to a newline, since the normal form drops control
-/// characters. `None` if it is no escape. Returns the code points, each with the range of characters of `rest` that
-/// spell it, and the length of the escape in characters.
+/// characters. Returns the code points, each with the range of characters of `rest` that spell it, and the length of
+/// the escape in characters. Returns `None` if no known escape begins there.
 fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
     let slashes = rest.iter().take_while(|char| char.c == '\\').count();
     let following = rest.get(slashes..)?;

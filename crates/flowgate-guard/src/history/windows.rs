@@ -187,6 +187,7 @@ impl MarkedWindows {
     pub(super) fn retain(&mut self, stays: impl Fn(&WindowMark) -> bool) {
         let old = std::mem::take(&mut self.marks);
         self.numbers.clear();
+        // The new number of each set, by its old number; `None` for a set without a remaining mark.
         let new: Vec<Option<u16>> = old
             .into_iter()
             .map(|mut marks| {

@@ -148,6 +148,7 @@ impl SegmentText<'_> {
 
     /// Returns whether `www` precedes a dot, as a separate word to some renderer.
     pub(super) fn is_after_www(&self, dot: usize) -> bool {
+        // Finds three letters `w` before the dot, apart from marks between them that some renderer drops.
         let (mut start, mut count) = (dot, 0);
         while count < 3
             && let Some(c) = self.char_before(start)

@@ -183,8 +183,8 @@ impl HittingSet {
 }
 
 impl LabelSearch for HittingSet {
-    /// Returns what to test next: a smaller element, while a similar one is being shrunk; otherwise at most `most`
-    /// elements of the frontier, but one if `most` is 0. The result is empty at the end of the search.
+    /// Returns what to test next. While a similar element is being shrunk, this is one smaller element; otherwise these
+    /// are elements of the frontier, at most `most`, but at least one. The result is empty at the end of the search.
     fn need(&mut self, most: usize) -> Vec<SpanElement> {
         loop {
             if let Some(shrinking) = self.shrinking.take() {

@@ -87,7 +87,7 @@ impl PlainChat {
         text
     }
 
-    /// Returns the chat with `draft` after it.
+    /// Returns the chat with `draft` after it, divided where the scored text of the draft begins.
     pub fn with_draft(&self, draft: &Completion) -> DraftText {
         let (begin, continuation) = if draft.calls.is_empty() {
             (ANSWER, format!(" {}", draft.text))
