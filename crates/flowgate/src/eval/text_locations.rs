@@ -170,6 +170,7 @@ impl Evaluator<'_> {
                 (NodeContent::Scalar(serde_json::Value::String(text)), None) => Some(text.as_str().into()),
                 _ => None,
             };
+            // The `type` of a text block (such as `text`) is no text of its own.
             let is_block_type = matches!(&node.step, PathStep::Key(key) if **key == *"type")
                 && document.key(node.parent, "text").is_some();
             if let (Some(text), false) = (text, is_block_type) {

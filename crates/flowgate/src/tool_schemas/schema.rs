@@ -191,7 +191,8 @@ impl<'s> SchemaNode<'s> {
                 Some(_) => None,
                 None => only_alternative(fields),
             };
-            // Another keyword next to a reference or an alternative restricts the value further.
+            // Another keyword next to a reference or a list of alternatives restricts the value
+            // further, so only one that stands alone is followed.
             let is_alone = fields.keys().all(|key| {
                 BESIDE_REFERENCES.contains(&key.as_str())
                     || matches!(key.as_str(), "$ref" | "anyOf" | "oneOf" | "allOf")
