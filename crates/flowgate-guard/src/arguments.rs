@@ -44,8 +44,8 @@ const DUPLICATE: AmbiguousArgumentsError = AmbiguousArgumentsError {
     advice: "send only one of them",
 };
 const TOO_LARGE: AmbiguousArgumentsError = AmbiguousArgumentsError {
-    message: "the arguments and the schema of the tool have too many names to be compared",
-    advice: "call the tool with fewer arguments",
+    message: "the arguments and the schema of the tool have too many names and list items to be compared",
+    advice: "call the tool with fewer arguments or shorter lists",
 };
 
 /// Checks that every parser finds the same values under the names that a tool declares, in nested objects as well.

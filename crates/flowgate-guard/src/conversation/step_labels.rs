@@ -111,7 +111,7 @@ impl StepLabels {
     /// Records that a view with this bound and this label is shown to the model. A step at the base label may need
     /// higher labels of the stores that it could write to: returns the label to which these stores are raised already,
     /// and the label to which they have to be raised. Returns `None` if no store has to be raised, or if the bound is
-    /// not the base label: other functions raise the stores for such a step.
+    /// not the base label: if the method hides text, other functions raise the stores for such a step.
     pub(super) fn record_step(&mut self, bound: &Label, label: &Label) -> Option<(Label, Label)> {
         self.has_steps = true;
         if *bound != self.base {
