@@ -201,8 +201,8 @@ pub(crate) fn describe(error: &regex::Error) -> String {
 
 /// Returns whether a pattern seems to have look-around, back-references or atomic groups. This is a search for their
 /// spellings: it is wrongly true for an escaped backslash before a digit, and for `(?=` within a class. That is
-/// harmless, since the caller asks only about a pattern that cannot become an automaton, and compiles it for
-/// backtracking then.
+/// harmless, since the caller asks only about a pattern that cannot become an automaton, and then tries to compile it
+/// for backtracking.
 fn needs_backtracking(source: &str) -> bool {
     let has_group = ["(?=", "(?!", "(?<=", "(?<!", "(?P=", "(?>"].iter().any(|group| source.contains(group));
     let reference = |pair: &[u8]| matches!(pair, [b'\\', b'1'..=b'9']);

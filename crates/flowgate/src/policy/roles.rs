@@ -1,7 +1,7 @@
-//! Warns about misspelled roles of messages in a policy, such as `"asistant"`; [`Policy::load`](super::Policy::load)
-//! calls [`misspelled_roles`]. Also finds the texts that a policy compares a field with ([`compared_literals`]), for
-//! this warning and for the checks of names in `occurrence` and `tool_schemas`. (The roles of arguments are in
-//! `argument_role`.)
+//! Lists the usual roles of messages ([`ROLES`]), and warns about misspelled ones in a policy, such as `"asistant"`;
+//! [`Policy::load`](super::Policy::load) calls [`misspelled_roles`]. Also finds the texts that a policy compares a
+//! field with ([`compared_literals`]), for this warning and for the checks of names in `occurrence` and `tool_schemas`.
+//! (The roles of arguments are in `argument_role`.)
 
 use std::collections::HashMap;
 
