@@ -207,7 +207,7 @@ fn print_list(title: &str, items: Option<&Value>, output: &mut Console) {
 }
 
 /// Prints the arguments of a call: each name with its value below it. If `arguments` is a text, it says that the person
-/// may not read the arguments, and is printed alone. Any other value that is no object is printed as JSON.
+/// may not read the arguments, and is printed alone. Any other value that is not an object is printed as JSON.
 pub(crate) fn print_arguments(arguments: &Value, output: &mut Console) {
     let Value::Object(arguments) = arguments else {
         let shown = arguments.as_str().map_or_else(|| escaping::json(arguments), escaping::line);

@@ -81,6 +81,7 @@ impl IssuerClient {
         if !self.may_send_to(request.uri()) {
             return Err(TokenFailure::Insecure);
         }
+        // An empty body is not sent at all: a GET request has none.
         let answer = match request.body().is_empty() {
             true => self.agent.run(request.map(|_| ())),
             false => self.agent.run(request),
@@ -102,7 +103,7 @@ impl IssuerClient {
         &self,
         request: http::Request<Vec<u8>>,
     ) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
-        // `rmcp` looks for metadata at several addresses with GET, so an error status at one of them is no failure.
+        // `rmcp` looks for metadata at several addresses with GET, so an error status at one of them is not a failure.
         let is_lookup = request.method() == http::Method::GET;
         let sent = self.send(request);
         let failure = match &sent {

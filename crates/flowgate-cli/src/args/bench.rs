@@ -354,7 +354,7 @@ Examples:
 
 Exit codes:
   0    the page is written
-  2    a file cannot be read or is no run";
+  2    a file cannot be read or is not a run";
 
 const AGENTS_HELP: &str = "\
 Examples:

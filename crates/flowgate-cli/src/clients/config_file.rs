@@ -168,7 +168,7 @@ fn extension_server(root: &Value) -> Option<ConfiguredServer> {
 }
 
 /// Returns whether a file has nothing but servers, each with a command or an address: the form that the `.mcp.json` of a
-/// plug-in of Claude Code may have. In settings, the type `command` marks a program that is no server, such as that of
+/// plug-in of Claude Code may have. In settings, the type `command` marks a program that is not a server, such as that of
 /// `statusLine`.
 fn is_bare_list(root: &Value) -> bool {
     let is_server = |entry: &Value| {

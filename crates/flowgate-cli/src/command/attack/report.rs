@@ -344,7 +344,7 @@ pub(super) fn trace_json(escape: &Escape) -> Value {
             }
             Some(json!({"role": "assistant", "content": null, "tool_calls": [proposed]}))
         }
-        // A description of a tool is no message, so it is left out.
+        // A description of a tool is not a message, so it is left out.
         EventBody::Tool(_) => None,
     });
     messages.collect()

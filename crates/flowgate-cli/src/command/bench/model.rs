@@ -208,7 +208,7 @@ struct PacedModel {
 }
 
 impl PacedModel {
-    /// Limits the requests to a model to `per_minute` in a minute, at least one; `None` is no limit.
+    /// Limits the requests to a model to `per_minute` in a minute, at least one; `None` means no limit.
     fn new(model: Box<dyn ChatModel>, per_minute: Option<u32>) -> Self {
         let pace = per_minute.map(|rate| (Duration::from_secs(60) / rate.max(1), Mutex::new(Instant::now())));
         Self { model, pace }

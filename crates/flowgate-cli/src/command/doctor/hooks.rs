@@ -68,7 +68,7 @@ impl FoundHooks {
         for (path, hook, effect) in effects {
             match effect {
                 HookEffect::Guards => examine_guard(path, hook, findings),
-                // If another hook judges the calls, a hook for another event is no gap: it judges prompts or outputs.
+                // If another hook judges the calls, a hook for another event is not a gap: it judges prompts or outputs.
                 HookEffect::Gap(HookGap::OtherEvent(_)) if guards => {}
                 HookEffect::Gap(gap) => {
                     let problem = format!(

@@ -454,7 +454,7 @@ send: allow this call once? [y/N/?] ";
         check(ASKING, &[&[ANN, BOB, EVE]], &["y", "a"], (2, 3));
         check(ASKING, &[&[ANN, BOB, EVE]], &["y", "d"], (2, 1));
         check(ASKING, &[&[ANN, BOB, EVE]], &["n", "", "y"], (3, 1));
-        // Where it is not offered, it is no answer.
+        // Where it is not offered, it does not count as an answer.
         check(ASKING, &[&[ANN]], &["a"], (1, 0));
         check(ASKING, &[&[ANN, BOB]], &["all", "a"], (2, 0));
         // A call whose question has another reason than the one that was shown is asked about.
