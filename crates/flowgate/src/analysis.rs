@@ -219,9 +219,9 @@ pub fn analyze_naively(
     Ok(report.finish())
 }
 
-/// Evaluates the rules after each event of a growing trace, as a monitor does. Returns one analysis for each event.
-/// Each analysis lists the matches that its event completes, and those that arise because a `count` or `forall` counts
-/// the event.
+/// Evaluates the rules after each event of a growing trace, as a monitor does. Returns one analysis for each event: the
+/// matches that the event completes, and those that arise because a `count` or `forall` counts the event. Tests compare
+/// the result with that of [`analyze_steps_naively`].
 ///
 /// # Errors
 /// If an event cannot have a position in the trace; see [`EventPositionError`].

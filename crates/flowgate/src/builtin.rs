@@ -45,7 +45,7 @@ pub(crate) static FUNCTIONS: Functions = Functions {
 };
 
 /// Creates an evaluator for conditions of `plan` over `trace` that can call the built-in functions. It subtracts each
-/// evaluation step from `fuel`; `missing` decides what a missing value means to a comparison.
+/// evaluation step from `fuel`; `missing` decides how it treats a missing value.
 pub(crate) fn evaluator<'a>(
     plan: &'a Plan,
     trace: &'a Trace,
@@ -121,9 +121,9 @@ fn type_error<T>(message: String) -> Result<T> {
     Err(EvalError::Type(message))
 }
 
-/// Creates the row of a function that is called by its name, such as `len(x)`. `arguments` are the fewest and the most
-/// arguments; `doc` is the sentence of the reference page. The row has no names of parameters, so a policy can give the
-/// arguments only by position.
+/// Creates the row of a function that is called by its name, such as `len(x)`. `arguments` are the least and the
+/// greatest number of arguments, `doc` is the sentence of the reference page, and `run` the implementation. The row has
+/// no names of parameters, so a policy can give the arguments only by position.
 const fn row(
     name: &'static str,
     arguments: (usize, usize),

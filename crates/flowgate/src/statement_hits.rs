@@ -142,6 +142,7 @@ impl HitCounter {
         exceeded.dedup();
         for start in exceeded {
             self.count(start, |hits| match hits.kind {
+                // A reason that names a consent says that the consent covers an excess of the call.
                 StatementHitKind::Consent => hits.applied += 1,
                 _ => hits.objected += 1,
             });

@@ -427,10 +427,11 @@ impl Trace {
         self.calls.get(&output.call_id)?.iter().rev().copied().find(is_live)
     }
 
-    /// Returns the event of the message that proposes the call `entry`. A message of the client's list is read as the
-    /// event of its text, followed by its calls. So the result is `previous`, the event before the call, or, if that
-    /// is another call from the same message, the message of that call. `None` if `entry` is no call, if its message
-    /// had no text, or if the index of the message is unknown (`origin`).
+    /// Returns the event of the message that proposes the call `entry`. One message of the client's list becomes
+    /// several events: that of its text, and then one for each call. So the message is `previous`, the event before the
+    /// call, if that is a text from the same message; if it is a call from the same message, its message is the result.
+    /// `None` if `entry` is not a call, if its message had no text, or if it was not read from a list of messages
+    /// (`origin`).
     fn proposing_message(&self, entry: &TraceEntry, previous: Option<EventId>) -> Option<EventId> {
         let EventBody::Call(_) = &entry.body else { return None };
         let previous = previous?;

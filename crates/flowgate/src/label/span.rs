@@ -188,7 +188,7 @@ impl LabelSpan {
     }
 
     /// Returns all elements of the span; `None` if there are more than `limit`. The search begins at the top, and
-    /// continues with the lower covers of each element.
+    /// continues with the maximal elements strictly below each element that it finds.
     #[must_use]
     pub fn elements(&self, limit: usize) -> Option<Vec<SpanElement>> {
         let mut found = BTreeSet::from([self.top]);

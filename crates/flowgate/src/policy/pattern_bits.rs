@@ -45,7 +45,7 @@ fn bits_of(hir: &Hir) -> Option<f64> {
     }
 }
 
-/// Returns the number of characters in a class.
+/// Returns the number of characters in a class, as a floating-point number for its logarithm.
 fn class_size(class: &Class) -> f64 {
     match class {
         Class::Unicode(class) => class

@@ -102,8 +102,8 @@ impl PolicySource {
         (file, text, shifted(span.start)..shifted(span.end))
     }
 
-    /// Returns the file that contains a byte of the text of all files: its path (`None` for the policy's own file), its
-    /// text, and the byte at which it starts.
+    /// Returns the file that contains the byte `at` of the text of all files: its path (`None` for the policy's own
+    /// file), its text, and the byte at which it starts.
     fn file_at(&self, at: usize) -> (Option<&str>, &str, usize) {
         let after = self.files.partition_point(|file| file.range.start <= at);
         let Some(file) = after.checked_sub(1).and_then(|index| self.files.get(index)) else {

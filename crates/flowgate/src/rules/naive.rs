@@ -146,7 +146,7 @@ fn bind_definitions(
         if let QueryItem::Let(slot, ex) = item
             && ex.required_slots() & !bound == 0
         {
-            // An error becomes the value: it matters only if no condition rules the assignment out.
+            // An error becomes the value, since it does not matter if a condition excludes the assignment.
             let value = match evaluator.evaluate(ex, frame) {
                 Ok(value) => value,
                 Err(EvalError::Fuel) => return Err(EvalError::Fuel),
@@ -159,8 +159,8 @@ fn bind_definitions(
     Ok(bound)
 }
 
-/// Returns whether all conditions hold. A condition that cannot be evaluated is an error only if no other one
-/// rules the assignment out.
+/// Returns whether all conditions hold for the values in `frame`. A value or a condition whose evaluation fails is an
+/// error only if no condition is false.
 fn satisfies(
     evaluator: &mut Evaluator<'_>,
     items: &[QueryItem],

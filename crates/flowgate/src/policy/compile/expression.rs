@@ -9,7 +9,7 @@ use super::super::plan::{ArgumentShape, CompiledExpr, ListedForm, QuantifierKind
 use super::super::regex::{MatchExtent, Pattern, is_pattern};
 use super::super::syntax::{Comparison, Expr, ExprKind, FormatPart, Name, ToolRef};
 use super::body::Scope;
-use super::{CompileResult, Compiler};
+use super::{CompileResult, Compiler, MAX_PARTS};
 use crate::builtin::{self, FUNCTIONS};
 use crate::value::Value;
 
@@ -154,8 +154,9 @@ impl Compiler<'_> {
         })
     }
 
-    /// Subtracts a number of parts of expressions from `parts_left`, and reports an error if fewer are left: constants
-    /// that use each other can expand a short policy exponentially.
+    /// Subtracts a number of parts of expressions from `parts_left`, the number that the policy may still have, and
+    /// reports an error if fewer are left. The limit is needed because constants that use each other can expand a short
+    /// policy exponentially.
     fn charge(&mut self, parts: usize, span: &Span) -> CompileResult<()> {
         match self.parts_left.checked_sub(parts) {
             Some(left) => {
@@ -165,8 +166,9 @@ impl Compiler<'_> {
             None => self.fail(
                 "too-large",
                 span,
-                "the expressions of the policy exceed the size limit after constants were replaced by their \
-                definitions",
+                format!(
+                    "with constants replaced by their definitions, the expressions of the policy have more than {MAX_PARTS} parts"
+                ),
                 "use predicates instead of constants",
             ),
         }

@@ -74,7 +74,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `grant conversation`, `grant 30 days` or `grant always`, with an optional `by class`. Without `grant`, an
+    /// Parses the optional clause `grant conversation`, `grant 30 days` or `grant always`, with an optional `by class`:
+    /// the approval may then also cover other values of the class that an endorsement describes. Without `grant`, an
     /// approval covers one call only.
     pub(super) fn grant(&mut self) -> ParseResult<GrantClause> {
         if !self.eat_word("grant") {

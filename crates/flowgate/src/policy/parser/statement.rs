@@ -172,9 +172,9 @@ impl Parser<'_> {
     }
 
     /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant SCOPE [by class]] [else deny] if:`. Returns
-    /// one requirement for each argument, or one on the whole call. `decided by everything` makes it strict: the
-    /// decision counts as one that depends on everything that the agent has seen. With `else deny`, a call that
-    /// violates it is denied, not presented to a person for approval.
+    /// one requirement for each argument, or one on the whole call. `decided by everything` makes a requirement strict:
+    /// the decision to call counts as one that depends on everything that the agent has seen. With `else deny`, a call
+    /// that exceeds the requirement is denied, and no person is asked for an approval.
     fn require(&mut self) -> ParseResult<Vec<StatementKind>> {
         self.advance();
         let label = self.label_expression()?;
