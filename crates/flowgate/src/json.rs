@@ -1,10 +1,10 @@
 //! Parses JSON strictly: [`parse`] rejects input that two parsers could read differently.
 //!
 //! For example, one parser reads the recipient `bob` from `{"to":"bob","to":"mallory"}`, and another one reads
-//! `mallory`. So the monitor could judge another call than the tool executes. Therefore, duplicate keys are an error.
-//! Numbers that some parsers round (outside I-JSON, RFC 7493) are an error as well where numbers must reach the tool
-//! unchanged. Call arguments, recorded runs, lists of tools, messages of MCP and most other JSON from outside are
-//! parsed in this way.
+//! `mallory`. So the call that the tool executes could differ from the call that was judged. Therefore, duplicate keys
+//! are an error. Numbers that some parsers round (outside I-JSON, RFC 7493) are an error as well where numbers must
+//! reach the tool unchanged. Call arguments, recorded runs, lists of tools, messages of MCP and most other JSON from
+//! outside are parsed in this way.
 
 use std::fmt;
 

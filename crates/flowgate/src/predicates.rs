@@ -3,8 +3,8 @@
 //! uses it.
 //!
 //! The core does not depend on where an answer comes from. Each answer is recorded, and the same question gets the same
-//! answer for the whole session, so a replay that is given the record needs no function. If a question has no answer,
-//! or an answer of the wrong type, a rule fails, and a statement that grants something grants nothing.
+//! answer for the whole session; a replay that has the record asks no predicate again. If a question has no answer, or
+//! an answer of the wrong type, a rule fails, and a statement that grants something grants nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

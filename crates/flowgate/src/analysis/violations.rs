@@ -69,7 +69,7 @@ impl<'a> ViolationCollector<'a> {
 
     /// Returns the key of a match of the rule with this index, and counts it in `keys`. A client that analyses a
     /// growing trace repeatedly recognises the match by its key. The key consists of the index of the rule and the
-    /// values of its variables, which `frame` contains. In the dialect of invariant-ai, it has the form of that
+    /// values of its variables, which `frame` contains. In the dialect of invariant-ai, the key has the format of that
     /// analyzer.
     fn violation_key(
         &mut self,

@@ -1,8 +1,8 @@
 //! Resolves `import` and `from ... import` statements, and calls of functions in imported modules. Policies for
 //! invariant-ai, the policy analyzer of *AI Agents with Formal Security Guarantees*, import functions from its modules.
-//! `MODULES` lists these modules with their names, and `UNAVAILABLE` the functions that Flowgate does not have; the
-//! others are built into Flowgate. The compiler calls this module for each `import` statement, and for each call of an
-//! imported or unknown function.
+//! `MODULES` lists these modules with the functions and types in them, and `UNAVAILABLE` the functions that Flowgate
+//! does not have; all other functions are built into Flowgate. The compiler calls this module for each `import`
+//! statement, and for each call of an imported or unknown function.
 //!
 //! All functions are available without an import; an import only adds another name. A policy cannot import code,
 //! whereas invariant-ai imports any Python module. Imports of files (`import "PATH"`) are resolved by the loader.

@@ -1,5 +1,5 @@
 //! Parses the body of a statement: the lines of its conditions, definitions of names, and blocks such as `forall:`.
-//! [`super::statement`] calls it after the head of a statement.
+//! [`super::statement`] calls [`Parser::body`] after the head of a statement.
 
 use super::super::diagnostic::Diagnostic;
 use super::super::lexer::Token;
