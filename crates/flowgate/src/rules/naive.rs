@@ -101,7 +101,7 @@ fn assign(
 ) -> Result<(), EvalError> {
     evaluator.spend(1)?;
     let bound = bind_definitions(evaluator, items, bound, frame)?;
-    // If there is no such variable, all variables have a value.
+    // The first variable whose domain can be evaluated. If there is none, all variables have a value.
     let next =
         variables.iter().position(|v| v.domain.as_ref().is_none_or(|ex| ex.required_slots() & !bound == 0));
     let Some(index) = next else { return found(evaluator, frame) };

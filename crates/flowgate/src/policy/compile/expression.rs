@@ -397,9 +397,9 @@ impl Compiler<'_> {
         })
     }
 
-    /// Warns about a misspelled field of an event, as in `call.argumnets`: one that events of this type do not have,
-    /// but that resembles one that they have. Other unknown fields cause no warning, since a client may add fields to
-    /// an event. `object` is the expression before the field, and `name` the field.
+    /// Warns about a misspelled field of an event, such as `call.argument`: one that events of this type do not have,
+    /// but that resembles one that they have (`arguments`). Other unknown fields cause no warning, since a client may
+    /// add fields to an event. `object` is the expression before the field, and `name` the field.
     fn check_field(&mut self, object: &Expr, name: &Name, scope: &Scope) {
         let ExprKind::Name(variable) = &*object.kind else { return };
         let Some(variable) = scope.slot(variable).and_then(|slot| self.variable(scope, slot)) else { return };
