@@ -259,7 +259,8 @@ pub fn figure_rows(rows: &[DetectionRow]) -> Vec<Map<String, Value>> {
     rows.iter().map(row).collect()
 }
 
-/// Returns the table of the rows. The last two columns are the found injections if at most 0.1 % and 1 % of the other texts are flagged.
+/// Returns the table of the rows. The last two columns are the share of injections that the detector finds at thresholds at which it flags
+/// at most 0.1 % and 1 % of the other texts.
 fn detection_table(rows: &[DetectionRow]) -> Table {
     let header = [
         "split",

@@ -74,7 +74,7 @@ pub fn load_news_pairs(folder: &dyn CorpusFolder) -> Result<NewsPairs, CorpusErr
     let mut files = CorpusFiles::new(folder);
     let (root, pairs) = articles(&mut files)?;
     let inner = format!("{root}{QUESTIONS}");
-    let what = "questions about the pairs, one JSON object a line with pair, question, answer and facts";
+    let what = "questions about the pairs: on each line one JSON object with `pair`, `question`, `answer` and `facts`";
     let (place, text) = files.first_of(&[QUESTIONS, &inner], what)?;
     let mut questions = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

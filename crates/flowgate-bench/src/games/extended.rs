@@ -146,6 +146,7 @@ impl ExtendedSuite {
                     tasks.flat_map(Task::texts).collect()
                 }
                 ExtendedGame::Journey(game, encoding) => {
+                    // The variant `Paper` is plain text.
                     let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
                     let pairs = generate_journeys(game, seed, self.instances, variant);
                     pairs.iter().flat_map(JourneyPair::texts).collect()
@@ -187,6 +188,7 @@ impl ExtendedSuite {
                     }
                 }
                 ExtendedGame::Journey(game, encoding) => {
+                    // The variant `Paper` is plain text.
                     let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
                     for pair in generate_journeys(game, seed, self.instances, variant) {
                         for side in Side::ALL {

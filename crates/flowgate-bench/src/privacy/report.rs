@@ -385,6 +385,7 @@ fn cost_bars(all: &[DefenceResults]) -> Option<Drawing> {
     let bar = |results: &DefenceResults| {
         let tokens = results.figures(TaskGroup::All).tokens?;
         let value = tokens.input.saturating_add(tokens.output) as f64;
+        // The tokens are counted, not estimated, so the interval has no width.
         Some(Bar { name: name(results), value: ValueWithInterval { value, low: value, high: value } })
     };
     let bars: Vec<Bar> = all.iter().filter_map(bar).collect();

@@ -153,8 +153,8 @@ pub(super) fn fr_nir(text: &str) -> bool {
     digits.len() == 15 && 97 - number(body) % 97 == key
 }
 
-/// Checks a German tax number: exactly one digit occurs twice or thrice among the first ten, and the check digit of ISO
-/// 7064.
+/// Checks a German tax number. Among its first ten digits, exactly one digit occurs more than once, namely two or three
+/// times. The last digit is the check digit of ISO 7064.
 pub(super) fn de_tax_id(text: &str) -> bool {
     let digits = digits(text);
     let (body, check) = split(&digits, 1);
