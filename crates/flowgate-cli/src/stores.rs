@@ -308,6 +308,7 @@ require top if:
         );
     }
 
+    /// Checks whether the labels of the stores in a conversation are `stores`; `expected` is the answer.
     fn second_carries(conversation: &Conversation, stores: &Value, expected: bool) {
         assert_eq!(
             conversation.monitor().external_state_record()["stores"] == *stores,

@@ -205,6 +205,7 @@ pub(super) fn error(id: Option<&RequestId>, code: i64, message: &str, data: Opti
 mod tests {
     use super::*;
 
+    /// Reads a message, and compares its kind and fields, or the error, with `expected`.
     fn check(text: &str, expected: &str) {
         let shown = match read(text.as_bytes(), Numbers::Exact) {
             Ok((McpMessage::Request { id, method, .. }, line)) => format!("request {} {method} {line}", id.0),

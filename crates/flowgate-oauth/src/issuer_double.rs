@@ -230,7 +230,7 @@ pub(crate) fn parsed(text: &str) -> BTreeMap<String, String> {
     form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }
 
-/// Sets the members of an object; `null` removes one.
+/// Copies the members of `more` into `object`; a `null` removes the member of this name.
 fn merge(object: &mut Value, more: &Value) {
     for (name, value) in more.as_object().into_iter().flatten() {
         match value {

@@ -231,6 +231,7 @@ fn remove_empty_args(value: &mut Value, depth: usize) {
 mod tests {
     use super::*;
 
+    /// Returns settings without options.
     fn wrapping() -> WrapSettings {
         WrapSettings {
             flowgate: "/bin/flowgate".to_owned(),
@@ -251,6 +252,7 @@ mod tests {
         with_commands(text, &config, &changes.collect::<Vec<_>>()).unwrap()
     }
 
+    /// Unwraps all servers of a text, and returns the new text.
     fn unwrapped(text: &str, is_toml: bool) -> String {
         let config = ConfigText::read(text, is_toml).unwrap();
         let changes = config.servers().into_iter().filter_map(|server| match unwrap_change(&server) {

@@ -379,10 +379,12 @@ impl ServerFields<'_> {
 mod tests {
     use super::*;
 
+    /// Returns the value of a variable in an environment that has only `TOKEN`.
     fn environment(name: &str) -> Option<String> {
         (name == "TOKEN").then(|| "s3cret".to_owned())
     }
 
+    /// Reads the servers of a configuration, and compares them in a short form, or the error, with `expected`.
     fn check(text: &str, expected: &str) {
         let shown = match read(text, Path::new("/etc/flowgate"), &environment) {
             Ok(specs) => specs

@@ -368,6 +368,7 @@ mod tests {
             "counting"
         }
 
+        /// Counts the request, and returns an empty answer.
         fn complete<'a>(
             &'a self,
             _: &'a Request,

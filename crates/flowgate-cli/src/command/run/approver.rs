@@ -282,6 +282,7 @@ ask \"calls of send\" if:
     }
 
     impl io::Write for TerminalDouble {
+        /// Records the bytes. After a prompt, which ends with the keys of the answers, types the next line.
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.shown.lock().unwrap().extend_from_slice(bytes);
             if bytes.ends_with(b"/N/?] ")
