@@ -294,6 +294,8 @@ impl ApprovalService {
         let may_grant = ask.is_grantable() && origin.turns().is_some();
         // `shown` is for the audit log. `content` is for the database, which also needs what people are not shown.
         let (shown, mut content) = (shown_content(ask), stored_content(ask, may_grant));
+        // The offer has the lasting grants that a person may give with the answer. It is stored with the question, among
+        // the content that people are not shown.
         let offer = GrantOffer::new(client, ask);
         if let (Some(offer), Some(Value::Object(hidden))) = (&offer, content.get_mut(HIDDEN_MEMBER)) {
             hidden.insert(OFFER.to_owned(), json!(offer));

@@ -216,7 +216,7 @@ impl ModelRoutes {
         } = config;
         let audited = audit.as_ref().map(|spec| (spec, store.encryption.audit_content_cipher()));
         let recorder = Recorder::open(audited, &clients, keys, &database, &log).await?;
-        // Only now: `Recorder::open` has compared the database with the audit log, if there is one.
+        // Later starts expect this database from now on. Not before `Recorder::open` has compared it with the audit log.
         database.accept_database()?;
         remark_open_files(&store.address, audit.as_ref(), &log);
         if database.is_partly_encrypted() {

@@ -517,6 +517,7 @@ impl ConfigReader<'_> {
     fn encryption_keys(&self, variable: Option<&str>, file: Option<&Path>) -> Result<EncryptionKeys, String> {
         const FROM: &str = "encryption-key-from";
         const FILE: &str = "encryption-key-file";
+        // The setting that the section has, for errors.
         let setting = if variable.is_some() { FROM } else { FILE };
         if let Some(name) = variable.filter(|name| (self.environment)(name).is_none()) {
             return Err(format!(

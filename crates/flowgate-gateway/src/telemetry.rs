@@ -1,5 +1,5 @@
-//! Records what the gateway does as spans of OpenTelemetry, and exports them to the collector of the operator. Off
-//! unless the configuration has a section `[telemetry]`.
+//! Records what the gateway does as spans of OpenTelemetry, and exports them to the collector of the operator. Without a
+//! section `[telemetry]` in the configuration, nothing is recorded.
 //!
 //! A span has no content: only numbers, constants of this program, and names that the operator has written
 //! ([`shown_names`]). It has verdicts, which may depend on hidden text, so the collector is trusted like the operator.

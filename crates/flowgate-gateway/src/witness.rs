@@ -202,8 +202,8 @@ impl HeadDestinations {
     }
 
     /// Returns the name of the first destination that is so far behind that no turn may begin; always `None` if the
-    /// witness is not required. A destination is so far behind if its deliveries fail, it lacks lines, and it lacks too
-    /// many (`lines`) or its deliveries have failed for too long (`time`).
+    /// witness is not required. That far behind is a destination that lacks lines and whose deliveries fail, if it lacks
+    /// more than `lines` lines or its deliveries have failed for longer than `time`.
     pub(crate) fn overdue_destination(&self) -> Option<&'static str> {
         let DeliveryRequirement { lines, time } = self.required?;
         let is_too_late = |destination: &&Arc<HeadDestination>| {
@@ -379,7 +379,8 @@ fn http_client(authorities: &Authorities) -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         // `post` checks the status itself, to report it.
         .http_status_as_error(false)
-        // The operator chose neither the target of a redirect nor a proxy.
+        // Heads are sent only to the address that the operator wrote: not to the target of a redirect, and not through a
+        // proxy that the environment names.
         .max_redirects(0)
         .proxy(None)
         .tls_config(tls_config(authorities))

@@ -58,8 +58,9 @@ impl LoginSettings {
     /// Checks that a client is consistent with logins. `people` are those of the configuration.
     ///
     /// # Errors
-    /// If the owner of the client could decide its questions under the name of a login, or if the ID token of a login
-    /// would authenticate the client. The message is for the operator.
+    /// If the owner of the client could log in as a member of a group and decide the client's questions, since without
+    /// a `subject` the login is not recognised as the owner's; or if the ID token of a login would authenticate the
+    /// client. The message is for the operator.
     pub(super) fn check_client(&self, client: &ClientSettings, people: &[Person]) -> Result<(), String> {
         let of_owner = |person: &&Person| Some(&person.name) == client.owner.as_ref();
         if let Some(owner) = people.iter().find(of_owner).filter(|owner| owner.subject.is_none())

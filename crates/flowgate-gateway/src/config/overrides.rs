@@ -85,6 +85,7 @@ impl Overrides {
     /// The first error in the file, with its line; or in a variable, with its name.
     pub(super) fn apply_to(&self, text: &str) -> Result<EffectiveFile, ConfigError> {
         let table = toml::from_str::<Table>(text);
+        // Without variables, the settings are read from the text, not from the table, so that an error has its line.
         if self.variables.is_empty() {
             let file = toml::from_str(text).map_err(|error| at_line(text, &error))?;
             return Ok(EffectiveFile { file, table: table.unwrap_or_default(), overridden: Vec::new() });
@@ -278,6 +279,7 @@ fn read_value(text: &str, schema: &Value) -> Result<toml::Value, String> {
     } else {
         // A value that is not TOML is a text, which `check` refuses.
         let read = toml::from_str::<Table>(&format!("value = {}", text.trim()));
+        // Further fields would come from further lines of the value.
         let read = read.ok().filter(|table| table.len() == 1);
         read.and_then(|mut table| table.remove("value")).unwrap_or_else(|| toml::Value::String(String::new()))
     };

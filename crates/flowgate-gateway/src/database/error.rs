@@ -40,7 +40,7 @@ pub enum DatabaseError {
     ConversationHeld,
     /// The system refuses a thread or a file handle.
     Runtime(std::io::Error),
-    /// The audit log cannot be written.
+    /// The audit log cannot be opened, read or written, or a required witness cannot be used at the start.
     Audit(String),
     /// The watch log cannot be opened.
     WatchLog(String),
@@ -157,7 +157,7 @@ impl fmt::Display for DatabaseError {
                 )
             }
             Self::Audit(error) => {
-                write!(f, "the audit log cannot be written, so nothing is done that it must record: {error}")
+                write!(f, "the audit log cannot be used, so nothing is done that it must record: {error}")
             }
             Self::WatchLog(error) => {
                 write!(f, "the watch log cannot be opened: {error}; correct `file` in [watch]")
