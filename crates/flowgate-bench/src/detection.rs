@@ -81,7 +81,8 @@ impl<'a> CallerDetector<'a> {
     /// Creates a detector from a model, under the name `name` in reports. `label` names the label that the model gives to
     /// injections. If it is `None`, the detector uses the label `injection`, in uppercase or lowercase letters.
     ///
-    /// # Errors If the model does not have exactly one such label; the error names all its labels.
+    /// # Errors
+    /// If the model does not have exactly one such label; the error names all its labels.
     pub fn new(
         name: impl Into<String>,
         model: &'a dyn TextLabelModel,

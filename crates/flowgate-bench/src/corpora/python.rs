@@ -72,7 +72,8 @@ impl<'t> PythonFile<'t> {
 
     /// Returns the lists that the file assigns to names, outside functions and classes: the names, and the values.
     ///
-    /// # Errors If a list contains code that is not a literal.
+    /// # Errors
+    /// If a list contains code that is not a literal.
     pub(super) fn lists(&self) -> Result<Vec<(&str, Value)>, CorpusError> {
         let lists = self.body.iter().filter_map(assignment).filter(|(_, value)| value.is_list_expr());
         lists.map(|(name, value)| Ok((name, self.value(value)?))).collect()
