@@ -103,7 +103,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns the field `name` of a content block (`text`, `type`) or of a tool parameter (`name`, `required`, or a
-    /// key of its schema). `part` states which of the two the node is.
+    /// key of its schema). `part` states which of the two the node is. Records a read of the regions on which the
+    /// result depends.
     fn part_member(&mut self, part: RegionKind, event: EventId, node: NodeId, name: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
         let is_sole = self.is_sole_block(event, node);

@@ -76,6 +76,7 @@ impl Monitor {
         let document = unlabelled_document(&entry.body, &source, &mut reasons);
         let ambiguous = self.ambiguous_dimensions(plan, &source.applicable, source.tool.as_ref());
         // The event is appended before the statements apply, since their conditions read it in the trace.
+        // The influence is moved out of `source`, where nobody reads it any more.
         let influence = std::mem::replace(&mut source.influence, PossibleInfluence::All);
         let id = self.trace.append(entry, position, document, Status::Done, source.call, influence);
         self.trace.record_store_read(id, &source.read_stores);

@@ -307,6 +307,7 @@ impl Document {
 fn undivided_text(output: &Output) -> String {
     let content = sole_text(&output.content).unwrap_or(&output.content);
     let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
+    // Whether the text says the same as `twin`, the structured form: equal, or JSON that spells an equal value.
     let is_spelled = |twin: &Value| {
         content == twin || serde_json::from_str::<Value>(&text).is_ok_and(|spelled| spelled == *twin)
     };
