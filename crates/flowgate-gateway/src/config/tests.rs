@@ -416,7 +416,7 @@ fn problems_of_issuers_are_named() {
     );
     check(
         &with_issuer("jwks-file = \"p.flow\""),
-        "issuers.corp: jwks-file: DIR/p.flow: it is not JSON with each key once: correct the JWKS, or check its address",
+        "issuers.corp: jwks-file: DIR/p.flow: it is not JSON, or an object in it has a field twice: correct the JWKS, or check its address",
     );
     check(
         &with_issuer("[issuers.other]\nissuer = \"https://login.example\""),

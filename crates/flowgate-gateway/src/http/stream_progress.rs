@@ -132,7 +132,8 @@ impl HttpBody for PacedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
-        // The library has sent the head: the client has not cancelled the request before.
+        // The library asks for the body after it has sent the head, so the answer has begun before the client could
+        // cancel the request.
         this.request.mark_answered();
         let part = this.poll_part(cx);
         if let Some(progress) = &this.progress {

@@ -78,6 +78,7 @@ impl RequestFindings {
         if call.outcome == Outcome::Permit {
             return;
         }
+        // A reason with the action `log` has not objected: its rule only notes the call.
         for reason in call.reasons.iter().filter(|reason| reason.action != Action::Log) {
             let Some(kind) = FindingKind::of(reason.kind) else { continue };
             let place = reason.statement.as_ref().map(|span| policy.locate(span).line_name());
@@ -95,7 +96,7 @@ impl RequestFindings {
         self.by_kind
     }
 
-    /// Counts a finding once more.
+    /// Counts a finding once more: always by its kind, and among the distinguished findings if there is room for it.
     fn count(&mut self, kind: FindingKind, tool: &str, place: String) {
         let known = FindingKind::ALL.iter().position(|listed| *listed == kind);
         if let Some(count) = known.and_then(|index| self.by_kind.get_mut(index)) {

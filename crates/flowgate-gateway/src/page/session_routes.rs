@@ -1,8 +1,8 @@
 //! Serves the routes by which people log in to the page and out of it, and by which the page learns who is logged in.
 //! `http::service` calls it; the other routes for people call [`ApprovalService::authenticate`].
 //!
-//! A person logs in in one of three ways: with the key of the configuration, in the same header as for the other
-//! routes (the page sends it once and does not store it); with a login link; or at an issuer.
+//! There are three ways to log in: with the key of the configuration, in the same header as for the other routes (the
+//! page sends it once and does not store it); with a login link; or at an issuer.
 
 use std::net::IpAddr;
 use std::sync::Arc;

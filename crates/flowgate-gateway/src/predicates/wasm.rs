@@ -196,8 +196,8 @@ impl std::fmt::Display for WasmCallError {
                     write!(f, "the module exceeded the limit of {FUEL} instructions for one answer: change the module so that it computes less")
                 }
                 Some(Trap::Interrupt) => f.write_str("the module did not answer within the time limit: change the module so that it computes less"),
-                Some(trap) => write!(f, "the module stopped: {trap}"),
-                None => write!(f, "the module cannot be run: {}", error.root_cause()),
+                Some(trap) => write!(f, "the module stopped: {trap}; correct the module"),
+                None => write!(f, "the module cannot be run: {}; correct the module", error.root_cause()),
             },
         }
     }
@@ -273,7 +273,10 @@ mod tests {
                 "the answer of the module is longer than 65536 bytes: change the module so that it returns less",
             ),
         );
-        check("unreachable", &no("the module stopped: wasm trap: wasm `unreachable` instruction executed"));
+        check(
+            "unreachable",
+            &no("the module stopped: wasm trap: wasm `unreachable` instruction executed; correct the module"),
+        );
     }
 
     #[test]
@@ -309,7 +312,10 @@ mod tests {
             judged(slow, Duration::from_millis(10)),
             no("the module did not answer within the time limit: change the module so that it computes less")
         );
-        check("local.get 0 local.get 1 call $p", &no("the module stopped: wasm trap: call stack exhausted"));
+        check(
+            "local.get 0 local.get 1 call $p",
+            &no("the module stopped: wasm trap: call stack exhausted; correct the module"),
+        );
         // A request for memory beyond the limit fails.
         check(
             "i32.const 2000 memory.grow i32.const -1 i32.eq if (result i64) i64.const 4 else unreachable end",

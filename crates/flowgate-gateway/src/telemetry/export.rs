@@ -40,7 +40,7 @@ impl Exporter {
     pub(super) fn new(spec: &TelemetrySpec, resource: &Resource) -> Result<Self, String> {
         let exporter = SpanExporter::builder()
             .with_http()
-            // The exporter does not limit the time of a request that a client of ours sends, so the client does.
+            // The exporter sets no time limit on requests that this client sends for it, so the client sets one itself.
             .with_http_client(CollectorClient::new(spec))
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&spec.endpoint)

@@ -10,7 +10,7 @@ use crate::http::reply::HttpReply;
 impl GatewayService {
     /// Answers a request for a path that is no route: under `/v1/` in the error format of the provider.
     pub(super) async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
-        // The other routes of a provider are requested by programs that expect its format of errors.
+        // A program that requests another route of a provider expects errors in the format of the provider.
         if path.starts_with("/v1/") || form_of_prefix(path).is_some() {
             let answers = ROUTES
                 .iter()
@@ -54,9 +54,10 @@ fn form_of_prefix(path: &str) -> Option<Api> {
     Api::ALL.into_iter().find(|api| api.form().own_prefix.is_some_and(|prefix| path.starts_with(prefix)))
 }
 
-/// Returns the API in whose form a request is answered, if the route does not determine it. The beginning of the path
-/// decides; if several APIs share it, the header with the key does, since some APIs have a header of their own for it.
-/// Clients with the header `Authorization`, or without a key, count as clients of Chat Completions.
+/// Returns the API in whose form a request is answered, for a request whose route several APIs share or that has no
+/// route. A beginning of the path that only one API has decides. Otherwise the header in which the client sends its key
+/// decides, if it is a header of one API, such as `x-api-key`. Clients with the header `Authorization`, or without a
+/// key, count as clients of Chat Completions.
 pub(super) fn implied_api(headers: &HeaderMap, path: &str) -> Api {
     let sends_key = |api: &Api| {
         let header = api.form().key_header;
