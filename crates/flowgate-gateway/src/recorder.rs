@@ -107,7 +107,8 @@ impl Recorder {
         let options = AuditOptions { content: retention, ..AuditOptions::default() };
         let anchors = store.anchors().await?;
         let witnessed = read_configured_witness(witness.as_ref())?;
-        // Returns the lines that the database or the witness has recorded and the log does not have.
+        // Returns the loss, if there is one: lines that the database or the witness has recorded and the log does not
+        // have.
         let check = |past: &mut UnopenedLog<'_>| {
             // A database in memory has no record of earlier logs. The loss against the database is reported first.
             let loss = if store.is_memory() { None } else { anchors.loss(past)? };
@@ -354,8 +355,8 @@ fn delivery_to_database_error(undelivered: DeliveryError) -> DatabaseError {
     DatabaseError::Audit(undelivered.to_string())
 }
 
-/// Returns the text of `content` in which it is stored: without the keys of the configuration (`keys`), the client's
-/// own key (`key`) and all virtual keys.
+/// Returns the text that is stored for `content`: without the keys of the configuration (`keys`), the client's own key
+/// (`key`) and all virtual keys.
 fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
     let hide = |text: &str| {
         // Removes the virtual keys.

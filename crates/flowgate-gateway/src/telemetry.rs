@@ -97,7 +97,8 @@ impl Telemetry {
         self.0.is_some()
     }
 
-    /// Reads the span of the client to which a request belongs from its headers, if spans are recorded.
+    /// Reads the headers of a request, and returns the client's span to which the request belongs. `None` if the
+    /// headers name no span, or spans are not recorded.
     pub(crate) fn read_parent(&self, headers: &HeaderMap) -> Option<SpanContext> {
         self.0.as_ref().and_then(|_| trace_parent::read(headers))
     }

@@ -202,8 +202,8 @@ impl HeadDestinations {
     }
 
     /// Returns the name of the first destination that is so far behind that no turn may begin; always `None` if the
-    /// witness is not required. That far behind is a destination that lacks lines and whose deliveries fail, if it lacks
-    /// more than `lines` lines or its deliveries have failed for longer than `time`.
+    /// witness is not required. A destination is that far behind if its deliveries fail, lines are undelivered, and
+    /// either more than `lines` lines are undelivered or the deliveries have failed for longer than `time`.
     pub(crate) fn overdue_destination(&self) -> Option<&'static str> {
         let DeliveryRequirement { lines, time } = self.required?;
         let is_too_late = |destination: &&Arc<HeadDestination>| {
@@ -285,11 +285,11 @@ impl HeadDestination {
     /// several failures, and the first success after them, to the operator's log. Does nothing after the audit log was
     /// released.
     fn deliver(&self) -> Result<(), DeliveryError> {
-        // Held until the end of this function, so that one delivery follows the other.
+        // Held until the end of this function: only one delivery to this destination runs at a time.
         let _delivering = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
         let signed = {
-            // This block ends, and with it the lock, before the line is sent: `drop` waits for the lock, and must not
-            // wait for a server.
+            // The log is locked only in this block, and not while the line is sent: the drop of `HeadDestinations`
+            // waits for this lock, and must not wait for a server.
             let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(log) = log.upgrade() else { return Ok(()) };
             // `None`: the line does not record an accepted loss.

@@ -155,7 +155,8 @@ impl DatabaseCache {
         }
     }
 
-    /// Forgets by which chat prefix a conversation is found, since it was deleted.
+    /// Forgets the chat prefix by which the conversation `name` of a client is found, since the conversation was
+    /// deleted.
     pub(super) fn forget_chat(&self, client: &str, name: &str) {
         self.lock().chats.forget(client, name);
     }

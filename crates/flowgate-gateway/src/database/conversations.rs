@@ -276,8 +276,8 @@ impl Database {
         }
     }
 
-    /// Renews the leases that this gateway holds. A failure does not prevent the renewal of the others; it is returned
-    /// at the end.
+    /// Renews the leases that this gateway holds. If the renewal of one lease fails, the others are renewed
+    /// nevertheless, and the failure is returned at the end.
     pub(crate) async fn renew_leases(&self) -> Result<(), DatabaseError> {
         let held: Vec<(String, String)> = {
             let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,7 +314,7 @@ impl Database {
         let (client, newest) = (client.to_owned(), newest.to_owned());
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
-                // SQLite requires a limit before an offset: this one is no limit.
+                // SQLite requires a limit before an offset: this one is the greatest number, so it limits nothing.
                 let sql = "SELECT name FROM (SELECT name, used FROM conversations WHERE client = ?1 AND name <> ?2 \
                            AND held_until < {now} ORDER BY used DESC LIMIT 9223372036854775807 OFFSET ?3) AS surplus \
                            ORDER BY used LIMIT 1000";
@@ -332,8 +332,9 @@ impl Database {
         let (cache, client, name) = (Arc::clone(&self.cache), client.to_owned(), name.to_owned());
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // In the transaction, so that no turn that was persisted before it is still cached. Before the
-                // deletion: if its outcome remains unknown, the cache must not contradict the database.
+                // The cache forgets the conversation within the transaction: a turn that was persisted earlier can no
+                // longer add the conversation to the cache. The cache forgets it before the deletion: if the outcome of
+                // the deletion remains unknown, the cache must not name a conversation that may be gone.
                 cache.forget_chat(&client, &name);
                 delete_named(tx, &client, &name).await
             })

@@ -85,7 +85,7 @@ pub enum DatabaseError {
 impl fmt::Display for DatabaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // A database's error message may quote the row.
+            // The message of the server is left out, since it may quote the row.
             Self::Postgres(sqlx_core::Error::Database(error)) => match error.code() {
                 Some(code) => {
                     write!(f, "PostgreSQL reports an error (SQLSTATE {code}): its server log has the message")

@@ -296,7 +296,8 @@ impl TurnWrite {
     /// since the conversation was opened.
     async fn persist(self, tx: &mut DynTransaction<'_>) -> Result<(), DatabaseError> {
         let PersistedTurn { client, name, conversation, prefixes, carried, .. } = &self.turn;
-        // Before the write: if its outcome remains unknown, the cache must not contradict the database.
+        // The cache forgets the prefixes before the write: if the outcome of the write remains unknown, the cache must
+        // not contradict the database.
         self.cache.forget_prefixes(client, name, prefixes);
         self.renew_use(tx).await?;
         if let Some(carried) = carried {

@@ -105,8 +105,9 @@ pub(crate) enum RequestPlaceError {
 }
 
 impl Admission {
-    /// Admits `most` connections, but at least one, and of one address at most `most_of_address` unprotected ones
-    /// (whose client has shown no valid key); 0 for the latter means no bound.
+    /// Creates the admission of connections. At most `most` connections (but at least one) are open at the same time,
+    /// and at most `most_of_address` unprotected ones of one address; 0 for the latter means no bound. A connection is
+    /// unprotected until its client has shown a valid key.
     pub(crate) fn new(most: usize, most_of_address: usize) -> Arc<Self> {
         let most_of_address = if most_of_address == 0 { usize::MAX } else { most_of_address };
         Arc::new(Self { most: most.max(1), most_of_address, open: Mutex::default(), changed: Notify::new() })
@@ -396,17 +397,17 @@ impl ConnectionPlace {
         Ok(RequestPlace(Arc::clone(self)))
     }
 
-    /// Notes that the client has completed a step: the time for which the server waits for it is measured from zero
-    /// again. Has no effect on a protected connection, for which this time is not measured.
+    /// Notes that the client has completed a step, so that the server does not wait for it now. Has no effect on a
+    /// protected connection, for which waits are not measured.
     pub(crate) fn mark_active(&self) {
         if let Some(connection) = self.admission.connections().unprotected.get_mut(&self.number) {
             connection.waiting = None;
         }
     }
 
-    /// Notes that the server waits for the client, from now on or since an earlier call: an unprotected connection may
-    /// be closed for another one only after its client has made the server wait. Has no effect on a protected
-    /// connection.
+    /// Notes that the server waits for the client. A wait is measured from the first of these calls since the client
+    /// last completed a step ([`Self::mark_active`]); after a long enough wait, an unprotected connection may be closed
+    /// for another one. Has no effect on a protected connection.
     pub(crate) fn mark_waiting(&self) {
         let mut open = self.admission.connections();
         if let Some(connection) = open.unprotected.get_mut(&self.number)
@@ -414,7 +415,7 @@ impl ConnectionPlace {
         {
             connection.waiting = Some(Instant::now());
             drop(open);
-            // From now on, the time is known from which the connection may be closed.
+            // Wakes the tasks that wait for a place: the time from which this connection may be closed is known now.
             self.admission.changed.notify_waiters();
         }
     }

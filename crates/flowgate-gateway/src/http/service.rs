@@ -459,8 +459,8 @@ impl GatewayService {
         self.run_on_worker(move || answer(&api, &read.bytes)).await
     }
 
-    /// Computes an answer on a worker thread within the time limit. Rejects the request if the queue is full or the
-    /// time is over.
+    /// Computes an answer on a worker thread within the time limit. Returns the rejection if the queue is full, the
+    /// time is over, or the computation panics or cannot be started.
     async fn run_on_worker(
         &self,
         answer: impl FnOnce() -> HttpReply + Send + 'static,

@@ -85,9 +85,9 @@ impl LoginSecrets {
 }
 
 impl PendingLogins {
-    /// Begins a login between `party`, the issuer and the gateway's name there. Returns the value of the cookie, and
-    /// the secrets. At the limit, drops the oldest login that is not complete. Completed logins are not dropped:
-    /// anybody can begin logins, and must not be able to end those of authenticated people.
+    /// Begins a login at the issuer of `party`. Returns the value of the cookie by which the browser is recognised, and
+    /// the secrets of the login. At the limit, drops the oldest login that is not complete. Completed logins are not
+    /// dropped: anybody can begin logins, and must not be able to end those of authenticated people.
     ///
     /// # Errors
     /// If the system returned no random bytes.

@@ -173,7 +173,7 @@ impl<'t> UnverifiedToken<'t> {
         keys: &KeySet,
         required: &TokenRequirements<'_>,
     ) -> Result<TokenClaims, TokenRefusal> {
-        // `jsonwebtoken` verifies by a library that has to be installed once; a second call has no effect.
+        // `jsonwebtoken` verifies signatures by the provider that is installed here; a second call has no effect.
         signature::install();
         if !required.algorithms.contains(&self.algorithm) {
             return Err(TokenRefusal::Algorithm);

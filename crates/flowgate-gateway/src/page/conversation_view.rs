@@ -126,8 +126,9 @@ impl ModelRoutes {
     }
 }
 
-/// Returns the version of a conversation, by what it depends on: its turns, which are never changed under the same
-/// settings, and the settings of its client. `id` is its number in the database.
+/// Returns the version of a conversation. It changes whenever the view of the conversation can change: with the number
+/// of its turns, which are never changed under the same settings, and with the settings of its client. `id` is the
+/// number of the conversation in the database.
 fn version(id: i64, turns: i64, client: &ClientState) -> String {
     format!("{id}.{turns}.{}", client.generation)
 }

@@ -49,7 +49,8 @@ impl FindingKind {
         }
     }
 
-    /// Returns the kind of a reason of a verdict; `None` for a reason that speaks for the call.
+    /// Returns the kind of finding that a reason of a verdict is; `None` for a reason that speaks for the call, which
+    /// is no finding.
     fn of(reason: ReasonKind) -> Option<Self> {
         match reason {
             ReasonKind::Requirement | ReasonKind::Undeclared => Some(Self::Requirement),
@@ -120,7 +121,8 @@ pub(crate) struct FindingTable {
 }
 
 impl FindingTable {
-    /// Adds the findings of a request of a client, which ended `at` that time, in milliseconds since 1970.
+    /// Adds the findings of one request of a client. `at` is the time at which the request ended, in milliseconds since
+    /// 1970.
     pub(crate) fn add(&mut self, client: &str, findings: &RequestFindings, at: u64) {
         for (finding, count) in &findings.counts {
             let key = (client.to_owned(), finding.clone());

@@ -55,7 +55,7 @@ impl WasmPredicateSource {
     }
 
     /// Compiles a module, checks that it imports nothing and has the exports that a predicate needs, and starts the
-    /// thread that measures the time of its answers.
+    /// thread whose ticks stop an answer at its deadline.
     fn compile(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let mut config = Config::new();
         config.consume_fuel(true).epoch_interruption(true);
@@ -112,8 +112,8 @@ impl WasmPredicateSource {
         Ok(Self { module, name: name.to_owned() })
     }
 
-    /// Calls the module in a fresh instance with the arguments in JSON, and returns the bytes of its answer. The call
-    /// is stopped after `time`, or when it exceeds its fuel or memory.
+    /// Calls the module in a fresh instance with the question (the arguments of the predicate, in JSON), and returns
+    /// the bytes of the module's answer. The call is stopped after `time`, or when it exceeds its fuel or memory.
     fn ask(&self, question: &str, time: Duration) -> Result<Vec<u8>, WasmCallError> {
         // Bounds what the host allocates for one answer.
         let limits = StoreLimitsBuilder::new()

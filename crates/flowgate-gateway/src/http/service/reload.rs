@@ -21,7 +21,8 @@ impl GatewayService {
     }
 
     /// Reads the configuration again, and serves it from now on. Writes to the operator's log what has changed, or why
-    /// the present configuration stays in force. `cause` is the order of a person, or the signal. One reload at a time.
+    /// the present configuration stays in force. `cause` says whether a signal or the order of a person causes the
+    /// reload. Reloads run one after the other.
     ///
     /// # Errors
     /// Why the present configuration stays in force.
@@ -84,9 +85,9 @@ impl GatewayService {
         Ok(summary)
     }
 
-    /// Serves the order of an admin to reload the configuration. It is carried out even if the client disconnects.
-    /// Returns the error to send if the person is no admin of all tenants, or the present configuration stays in
-    /// force.
+    /// Serves the order of an admin to reload the configuration. The reload is completed even if the client
+    /// disconnects. Returns the error to send if the person is no admin of all tenants, or the present configuration
+    /// stays in force.
     pub(super) async fn reload_by_order(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
         let approvals = Arc::clone(&self.routes_of_people()?.approvals);
         let person = approvals.person(request.headers(), Role::Admin)?;

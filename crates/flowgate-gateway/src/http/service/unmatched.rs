@@ -8,7 +8,9 @@ use crate::chat::error_reply::error_reply;
 use crate::http::reply::HttpReply;
 
 impl GatewayService {
-    /// Answers a request for a path that is no route: under `/v1/` in the error format of the provider.
+    /// Answers a request for a path that is no route. The answer is always an error: for a path of a provider's API,
+    /// such as one under `/v1/`, in the error format of the provider; for any other path, a list of all routes, if the
+    /// caller has access.
     pub(super) async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
         // A program that requests another route of a provider expects errors in the format of the provider.
         if path.starts_with("/v1/") || form_of_prefix(path).is_some() {
@@ -54,10 +56,10 @@ fn form_of_prefix(path: &str) -> Option<Api> {
     Api::ALL.into_iter().find(|api| api.form().own_prefix.is_some_and(|prefix| path.starts_with(prefix)))
 }
 
-/// Returns the API in whose form a request is answered, for a request whose route several APIs share or that has no
-/// route. A beginning of the path that only one API has decides. Otherwise the header in which the client sends its key
-/// decides, if it is a header of one API, such as `x-api-key`. Clients with the header `Authorization`, or without a
-/// key, count as clients of Chat Completions.
+/// Returns the API whose form the answer to a request has, if the request has no route or several APIs share its route.
+/// If the path has a beginning that belongs to one API only, it is this API. Otherwise it is the API in whose own
+/// header the client sends its key, such as `x-api-key`. Clients with the header `Authorization`, or without a key,
+/// count as clients of Chat Completions.
 pub(super) fn implied_api(headers: &HeaderMap, path: &str) -> Api {
     let sends_key = |api: &Api| {
         let header = api.form().key_header;
