@@ -33,7 +33,7 @@ const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration
 pub(crate) enum DeliveryError {
     /// The log cannot be signed.
     Log(AuditError),
-    /// The file cannot be written.
+    /// The file cannot be read or written.
     File(PathBuf, io::Error),
     /// The server answers with this status.
     Status(u16),
@@ -49,7 +49,11 @@ impl fmt::Display for DeliveryError {
         match self {
             Self::Log(error) => write!(f, "the head of the audit log cannot be signed: {error}"),
             Self::File(path, error) => {
-                write!(f, "{} cannot be written: {error}: check `file` in [audit.witness]", path.display())
+                write!(
+                    f,
+                    "{} cannot be read or written: {error}: check `file` in [audit.witness]",
+                    path.display()
+                )
             }
             Self::Status(status) => {
                 write!(

@@ -169,6 +169,7 @@ impl ConfigReader<'_> {
 /// refused when it is sent.
 pub(super) fn check_ambiguity(client: &ClientSettings, others: &[ClientSettings]) -> Result<(), String> {
     let Some(own) = &client.token else { return Ok(()) };
+    // Whether the other client accepts the same tokens.
     let is_same = |other: &&ClientSettings| {
         other.token.as_ref().is_some_and(|other| {
             Arc::ptr_eq(&own.issuer, &other.issuer)

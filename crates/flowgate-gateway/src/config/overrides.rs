@@ -164,6 +164,7 @@ fn first_line(error: &toml::de::Error) -> String {
 /// Returns a file without the section at `path`, such as `login.oidc`.
 fn without_section(file: &Table, path: &str) -> Table {
     let mut file = file.clone();
+    // `login.oidc` is the entry `oidc` of the table `login`; a path without a dot is an entry of the file itself.
     let (above, name) = path.rsplit_once('.').unwrap_or(("", path));
     let mut parts = above.split('.').filter(|part| !part.is_empty());
     let table = parts.try_fold(&mut file, |table, part| table.get_mut(part)?.as_table_mut());

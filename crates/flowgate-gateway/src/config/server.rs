@@ -118,6 +118,7 @@ impl ConfigReader<'_> {
             ("client-secret-from", spec.client_secret_from.as_deref()),
             ("client-secret-file", spec.client_secret_file.as_deref()),
         )?;
+        // With the file of a login, which also has the client and the scopes.
         if let Some(file) = spec.token_file {
             if spec.client_id.is_some() || secret.is_some() || !spec.scopes.is_empty() {
                 return Err(
@@ -129,6 +130,7 @@ impl ConfigReader<'_> {
             file.check(&server, issuer.as_ref()).map_err(|error| format!("token-file: {error}"))?;
             return Ok(TokenSource::with_login(file, issuer, server, agent));
         }
+        // Without such a file, by client credentials, which the section must have completely.
         let missing = |setting: &str| {
             format!("the section has no `{setting}`: write it, or the `token-file` of a login")
         };

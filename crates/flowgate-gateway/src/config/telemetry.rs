@@ -1,6 +1,6 @@
-//! Reads the section `[telemetry]`: the collector to which spans go, and how many of them. A setting that the section
-//! leaves out is read from the environment variables of OpenTelemetry; without the section, these variables have no
-//! effect. `config` calls it for the configuration file.
+//! Reads the section `[telemetry]`: the collector to which spans are sent, and the share of traces that are recorded. A
+//! setting that the section leaves out is read from the environment variables of OpenTelemetry; without the section,
+//! these variables have no effect. `config` calls it for the configuration file.
 
 use std::collections::BTreeMap;
 use std::path::Path;

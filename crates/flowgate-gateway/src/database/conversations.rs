@@ -83,8 +83,10 @@ impl Database {
         client: &str,
         prefixes: &[String],
     ) -> Result<Option<String>, DatabaseError> {
+        // The longest prefixes are at the end of the list, so the chunks are taken from there.
         let (shorter, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST_CHUNK));
         for chunk in std::iter::once(longest).chain(shorter.rchunks(CHUNK)) {
+            // While a database is being encrypted, a digest can be stored in two forms.
             let forms = |prefix: &String| self.cipher.lookups(DigestColumn::ChatPrefix, client, prefix);
             let chunk: Vec<StoredDigest> = chunk.iter().flat_map(forms).collect();
             let client = client.to_owned();

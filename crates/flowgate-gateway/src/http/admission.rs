@@ -1,16 +1,18 @@
-//! Admits connections up to a limit, and closes unprotected connections to make room for new ones.
-//!
+//! Admits connections up to a limit, and closes connections of clients without a key to make room for new ones.
 //! `server` requests a place among the open connections for each new connection, and `connection` reports what happens
-//! on it.
+//! on the connection.
 //!
-//! Every client can hold connections open without authenticating. A connection is *unprotected* until its client has
-//! shown a valid key or has sent a complete request that needs none; from then on it is *protected*, and not closed
-//! for another one. Unprotected connections have a bounded share of all places. If no place is free for a new
-//! connection, an unprotected one is closed: of the address with the most places, the one for which the server has
-//! waited longest. The unprotected connections of one address are bounded as well. If an address exceeds this bound,
-//! one of its own connections is closed. Until then, the new connection waits outside the queue of all new
-//! connections, so that it does not delay connections of other addresses. A connection is not closed while the server
-//! has unread bytes of it, or has waited for its client only briefly; the new connection waits instead.
+//! Every client can hold connections open without authenticating, so not every open connection may keep its place. A
+//! connection is *unprotected* until its client has shown a valid key or has sent a complete request that needs none;
+//! from then on it is *protected*, and not closed for another one. The rules for unprotected connections are:
+//!
+//! * All of them together have a bounded share of all places. Those of one address have a bound of their own.
+//! * If no place is free for a new connection, an unprotected one is closed: of the address with the most places, the
+//!   one for which the server has waited longest. If the address of the new connection is at its bound, one of its own
+//!   connections is closed.
+//! * A connection is not closed while the server has unread bytes of it, or has waited for its client only briefly. The
+//!   new connection waits until one can be closed. If its address is at its bound, it waits outside the queue of all new
+//!   connections, so that it does not delay connections of other addresses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};

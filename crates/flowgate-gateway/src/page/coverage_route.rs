@@ -42,6 +42,7 @@ impl ModelRoutes {
 /// null unless `shows_tools` is true.
 fn client_json(client: &ClientState, seen: Option<&SeenClient>, shows_tools: bool) -> Value {
     let spec = &client.spec;
+    // A server that the client has not used has null as the time of the last use.
     let servers = spec.servers.iter().map(|server| {
         let last = seen.and_then(|seen| seen.servers.get(&server.name));
         json!({"server": server.name, "last": last})
@@ -66,6 +67,7 @@ fn client_json(client: &ClientState, seen: Option<&SeenClient>, shows_tools: boo
 fn tools_json(client: &ClientState, seen: Option<&SeenClient>) -> Vec<Value> {
     let policy = client.spec.own_policy();
     let monitor = Monitor::new(std::sync::Arc::clone(policy));
+    // What the policy declares about a tool; null if it has only rules.
     let of_policy = |says: &dyn Fn(&Tool) -> bool, tool| (!policy.is_rules_only()).then(|| says(tool));
     let tools = seen.iter().flat_map(|seen| &seen.tools);
     tools

@@ -199,6 +199,7 @@ fn digest(secret: &str) -> [u8; 32] {
 
 /// Returns the value of a cookie; `None` if the request has no such cookie, or several.
 pub(super) fn named_cookie<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
+    // A request can have several headers `Cookie`. Each has pairs `NAME=VALUE` with semicolons between them.
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     let mut values = pairs.filter(|(name, _)| *name == wanted).map(|(_, value)| value);

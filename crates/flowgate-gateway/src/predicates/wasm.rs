@@ -61,8 +61,9 @@ impl WasmPredicateSource {
         config.consume_fuel(true).epoch_interruption(true);
         let to_message = |error: wasmtime::Error| format!("the module cannot be run: {error}");
         let engine = Engine::new(&config).map_err(to_message)?;
-        let module = wasmtime::Module::from_binary(&engine, bytes)
-            .map_err(|error| format!("the file is not a valid WebAssembly module: {}", error.root_cause()))?;
+        let module = wasmtime::Module::from_binary(&engine, bytes).map_err(|error| {
+            format!("the file is not a valid WebAssembly module: {}; build it again", error.root_cause())
+        })?;
         if let Some(import) = module.imports().next() {
             return Err(format!(
                 "the module imports `{}.{}`, but a module of a predicate may import nothing: build it \

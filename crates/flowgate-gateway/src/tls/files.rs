@@ -315,6 +315,7 @@ fn certificates(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer
     let pem = read(path).map_err(failed)?;
     let mut certificates = Vec::new();
     for item in CertificateDer::pem_slice_iter(&pem) {
+        // The number of this certificate, counted from 1.
         let bad = || failed(TlsFileProblem::BadCertificate(certificates.len() + 1));
         let certificate = item.map_err(|_| bad())?;
         ParsedCertificate::try_from(&certificate).map_err(|_| bad())?;

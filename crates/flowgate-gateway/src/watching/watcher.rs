@@ -24,7 +24,8 @@ use super::ClientWatch;
 use crate::predicates::PredicateSources;
 
 /// The reason why enforcement would hide a description or a list.
-const NOT_SHOWABLE: &str = "its label does not permit showing it in a step that may call every tool";
+const NOT_SHOWABLE: &str = "its label is too high for a step that may call every tool: give it a lower label in the policy, if \
+    the model may be shown it";
 
 /// The time limit for all answers of extern predicates about the events of one message.
 const PREDICATE_TIME: Duration = Duration::from_secs(10);

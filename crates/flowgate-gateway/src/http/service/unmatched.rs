@@ -43,8 +43,13 @@ impl GatewayService {
                 "this route does not support the method of the request: see /api/openapi.json for its methods"
                     .to_owned()
             }
-            [method] => format!("{path} supports only the method {method}"),
-            several => format!("{path} supports only the methods {}", several.join(", ")),
+            [method] => {
+                format!("{path} supports only the method {method}: send the request with this method")
+            }
+            several => format!(
+                "{path} supports only the methods {}: send the request with one of them",
+                several.join(", ")
+            ),
         };
         Err(HttpReply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
     }
