@@ -101,11 +101,11 @@ impl ConfigReader<'_> {
     /// The first problem of the section, as a message for the operator.
     fn tokens(&self, url: &str, spec: ServerOAuthSpec) -> Result<TokenSource, String> {
         let server = SecureUrl::parse(url).ok_or(
-            "others could read the tokens at the `url` of the server: write one that begins with https://",
+            "tokens cannot be sent to `url` safely: write an address that begins with https://, without a user name and without `#`",
         )?;
         let issuer = spec.issuer.as_deref().map(|issuer| {
             SecureUrl::parse(issuer)
-                .ok_or("others could read the secret at `issuer`: write an address that begins with https://")
+                .ok_or("a secret cannot be sent to `issuer` safely: write an address that begins with https://, without a user name and without `#`")
         });
         let issuer = issuer.transpose()?;
         let authorities = self.authorities_of(

@@ -302,11 +302,11 @@ fn problems_of_mcp_servers_are_named() {
     for (text, expected) in [
         (
             oauth("http://web", whole),
-            "oauth: others could read the tokens at the `url` of the server: write one that begins with https://",
+            "oauth: tokens cannot be sent to `url` safely: write an address that begins with https://, without a user name and without `#`",
         ),
         (
             oauth("https://web", "issuer = \"http://id.example\""),
-            "oauth: others could read the secret at `issuer`: write an address that begins with https://",
+            "oauth: a secret cannot be sent to `issuer` safely: write an address that begins with https://, without a user name and without `#`",
         ),
         (
             oauth("https://web", ""),

@@ -61,7 +61,7 @@ struct ChatOwners {
 const MAX_CHATS: usize = 16_384;
 
 impl ChatOwners {
-    /// Drops a conversation and its prefix.
+    /// Drops the conversation `name` of a client and its prefix.
     fn forget(&mut self, client: &str, name: &str) {
         let prefix = self.prefixes.remove(&(client.to_owned(), name.to_owned()));
         if let Some(prefix) = prefix {

@@ -137,9 +137,9 @@ impl Database {
                     return Ok(opened);
                 }
                 let NewConversation { client, name, config_fingerprint, holder, lease_millis, .. } = &new;
-                // Takes the lease if it is free, expired, or ends so far in the future that the clock must have been
-                // set back since; or if no other gateway uses the database (?2 = 0). `{used}` is the present time, or
-                // the stored time if that is less than a minute old.
+                // `basis` is the column of the fingerprint. Takes the lease if it is free, expired, or ends so far in
+                // the future that the clock must have been set back since; or if no other gateway uses the database (?2
+                // = 0). `{used}` is the present time, or the stored time if that is less than a minute old.
                 let sql = "UPDATE conversations SET holder = ?1, held_until = {now} + ?2, used = {used} \
                            WHERE client = ?3 AND name = ?4 AND (holder = ?1 OR held_until < {now} OR held_until > {now} + 4 * ?2 OR ?2 = 0) \
                            RETURNING basis, key, id";
@@ -353,7 +353,7 @@ impl Database {
             let deleted = self.run(Access::Transaction, move |tx| {
                 Box::pin(async move {
                     // The update changes nothing, but locks the rows, so that no gateway opens these conversations
-                    // meanwhile.
+                    // meanwhile. The conditions are checked once more on the locked rows, which may have changed.
                     let sql = "UPDATE conversations SET used = used \
                                WHERE id IN (SELECT id FROM conversations WHERE used < {now} - ?1 AND held_until < {now} LIMIT 32) \
                                AND used < {now} - ?1 AND held_until < {now} RETURNING id, client, name";
@@ -434,7 +434,7 @@ impl NewConversation {
         cipher: &ContentCipher,
     ) -> Result<Option<OpenedConversation>, DatabaseError> {
         let Self { client, name, config_fingerprint, key, holder, lease_millis } = self;
-        // Without a lease (?6 = 0), `held_until` is 0.
+        // `basis` is the column of the fingerprint. Without a lease (?6 = 0), `held_until` is 0.
         let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
                    VALUES (?1, ?2, ?3, ?4, {now}, ?5, CASE WHEN ?6 = 0 THEN 0 ELSE {now} + ?6 END) \
                    ON CONFLICT DO NOTHING RETURNING id";

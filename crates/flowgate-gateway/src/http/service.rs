@@ -452,7 +452,7 @@ impl GatewayService {
     ) -> Result<HttpReply, HttpReply> {
         let (head, body) = request.into_parts();
         let read = self.receive(&head.headers, body).await?;
-        // Without a token, a complete request is all that a client can show.
+        // A client of a server without a token has no key to show, so its complete request protects the connection.
         protect_connection(&head.extensions);
         let api = Arc::clone(&self.api);
         // The worker owns the bytes, and releases them when it is done, also if the request is cancelled.

@@ -204,6 +204,7 @@ impl RequestedConversation {
             }
         };
         replayed.map_err(|failure| HttpReply::detail(StatusCode::CONFLICT, &failure.message))?;
+        // `view` always returns an object.
         let Value::Object(mut fields) = shown else { return Ok(Map::new()) };
         fields.insert("client".to_owned(), json!(self.client.spec.name));
         fields.insert("conversation".to_owned(), json!(self.name));

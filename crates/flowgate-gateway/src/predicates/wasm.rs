@@ -42,8 +42,8 @@ impl std::fmt::Debug for WasmPredicateSource {
 }
 
 impl WasmPredicateSource {
-    /// Loads the module for the predicate `name` from a file. Fails with the problem, without the path, if the file
-    /// cannot be read or is too large, or the module cannot answer the predicate.
+    /// Loads the module for the predicate `name` from a file. The error is a message without the path: the file cannot
+    /// be read or is too large, or the module cannot answer the predicate.
     pub(super) fn load(name: &str, path: &Path) -> Result<Self, String> {
         let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
         if length > MAX_MODULE {

@@ -42,7 +42,7 @@ impl GatewayService {
                 if !summary.needs_restart.is_empty() {
                     let sections = summary.needs_restart.join("], [");
                     let sentence = format!(
-                        "a reload does not change these sections, which need a restart: [{sections}]"
+                        "a reload does not change these sections: restart the gateway, so that they take effect: [{sections}]"
                     );
                     self.log.write(LogEvent::Remark, "", Vec::new(), &sentence);
                 }
