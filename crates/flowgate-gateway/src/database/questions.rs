@@ -189,6 +189,7 @@ impl Database {
                     }
                     // Before the limits are checked: a voided question makes room for the new one.
                     let void = question.void_changed(tx, change).await?;
+                    // Without the new question, the voided ones stay as they were: the transaction is rolled back.
                     if let Some(full) = question.find_full(tx).await? {
                         tx.discard();
                         return Ok((full, None));
