@@ -271,8 +271,8 @@ impl Issuer {
         Ok(IssuerDescription { name: name.clone(), document })
     }
 
-    /// Returns whether the keys may be fetched now, after fewer than [`MAX_FETCHES`] fetches in the last minute. If so,
-    /// counts the fetch.
+    /// Returns whether the keys may be fetched now: whether they were fetched fewer than [`MAX_FETCHES`] times in the
+    /// last minute. If so, counts this fetch.
     fn may_fetch(&self, now: Instant) -> bool {
         let mut fetches = self.fetches.lock().unwrap_or_else(PoisonError::into_inner);
         fetches.retain(|fetch| now.saturating_duration_since(*fetch) < Duration::from_mins(1));

@@ -167,8 +167,8 @@ impl Database {
         Ok(report)
     }
 
-    /// Reads all rows once, and encrypts the values that the first key has not sealed. The report is not complete if
-    /// `progress` has ended the run.
+    /// Reads all rows once, and encrypts the values that the first key has not sealed. `accepts_unsealed` and `progress`
+    /// are those of [`encrypt_stored_content`]. The report is not complete if `progress` has ended the run.
     async fn encrypt_pass(
         &self,
         accepts_unsealed: bool,
