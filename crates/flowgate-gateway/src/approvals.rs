@@ -3,9 +3,9 @@
 //! this file defines.
 //!
 //! A question is a row of the [database](crate::database), so it outlives the gateway and the request that asked it. It
-//! is about one call with its exact arguments, and is decided once. Without a decision, the call does not run. The
-//! request waits for the decision for a limited time; then its turn ends, and continues when the agent sends the
-//! request again.
+//! is about one call with its exact arguments (or about several equal calls of one message), and is decided once.
+//! Without a decision, the call does not run. The request waits for the decision for a limited time. Then its turn
+//! ends, and continues when the agent sends the request again.
 //!
 //! * `people`: finds the person whose key a request carries.
 //! * `clearance`: decides which parts of a question a person may read.
@@ -122,8 +122,8 @@ pub(crate) struct ApprovalReference {
     content: Value,
     /// Whether the answer covers several calls, each exactly like the others.
     pub(crate) is_for_several: bool,
-    /// The number of persisted turns when the question was asked; `None` unless an earlier request asked it in the
-    /// chat.
+    /// The number of persisted turns of the conversation when an earlier request of the chat asked the question;
+    /// `None` for a question of the present request, and for a question outside the chat.
     pub(crate) turn: Option<i64>,
     /// The number of further equal calls that the answer covers and that have not been judged yet; 0 if it covers one
     /// call only.
@@ -151,8 +151,9 @@ impl ApprovalReference {
         }
     }
 
-    /// Returns the decision for one call, if the question was allowed: [`Decision::AllowByAll`] if the content of the
-    /// question names people who must all approve it, and otherwise [`Decision::AllowOnce`].
+    /// Returns the decision that one call of this question receives if the question is allowed:
+    /// [`Decision::AllowByAll`] if the content of the question names people who must all approve, and otherwise
+    /// [`Decision::AllowOnce`]. The caller checks that the question is allowed.
     pub(crate) fn allowing_decision(&self) -> Decision {
         match self.content.get(APPROVERS) {
             Some(_) => Decision::AllowByAll,
@@ -166,10 +167,11 @@ impl ApprovalReference {
         self.remaining_calls > 0
     }
 
-    /// Uses the answer for the call that `ask` is about, if this call is equal to the call of the question and the
-    /// answer covers a further call. Returns whether the answer was used.
+    /// Uses the answer of this question for the further call that `ask` asks about, if the two calls are equal and the
+    /// answer covers a further one. Returns whether the answer was used; if not, `ask` needs a question of its own.
     pub(crate) fn take_equal_call(&mut self, ask: &ApprovalRequest) -> bool {
-        // Compared without the members in which questions about equal calls may differ, as `self.content` is.
+        // Both contents are compared without the members in which questions about equal calls may differ; `new` has
+        // removed these members from `self.content`.
         let mut content = stored_content(ask, ask.is_grantable());
         remove_variable_members(&mut content);
         let is_covered = self.remaining_calls > 0 && self.digest == ask.digest && self.content == content;
@@ -193,7 +195,7 @@ pub(crate) struct ApprovalContext<'t> {
 }
 
 impl ApprovalOutcome {
-    /// No person was asked, since none may decide, or since there is no question to wait for.
+    /// No person was asked, since no person may decide, or since there is no question to wait for.
     const NOBODY: Self = Self { decision: Decision::Unanswered, asked: None };
     /// No person was asked, since a limit on questions is reached.
     const UNASKED: Self = Self { decision: Decision::Unasked, asked: None };
@@ -235,12 +237,14 @@ impl ApprovalService {
         }
     }
 
-    /// Stores the question whether a call may run, and waits up to the configured time for the answer. No person is
-    /// asked, and the call does not run, if no person may decide or a limit on questions is reached; both are logged.
+    /// Asks people whether the call of `ask` may run: stores the question, and waits up to the configured time for the
+    /// answer. If no decision arrives in time, the outcome is `Decision::Undecided` and the question stays open. If no
+    /// person may decide, or a limit on questions is reached, no question is stored, the reason is logged, and the
+    /// outcome allows nothing.
+    ///
     /// Also stores the questions that later calls of the same message will probably need (`ask.upcoming`), so that a
-    /// person can decide all of them at once. `used` are the answers that this turn has used already; they answer no
-    /// further question. If no decision arrives in time, the outcome is `Decision::Undecided` and the question stays
-    /// open. `context` is the client, the conversation and the request for which people are asked.
+    /// person can decide all of them at once. `used` are the questions whose answers this turn has used already; they
+    /// answer no further call. `context` is the client, the conversation and the request for which people are asked.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
@@ -275,11 +279,11 @@ impl ApprovalService {
         Ok(self.await_answer(context, asked).await)
     }
 
-    /// Stores a question, unless an equal question is stored already. Answers it by a lasting grant if one covers it;
-    /// otherwise notifies people of a new question. Returns the reference to the question. The inner error is the limit
-    /// on questions that is reached; the question is then not stored. `used` are the answers that this turn has used
-    /// already: they answer one call only, so an equal call needs a question of its own. `context` is the client, the
-    /// conversation and the request for which it is asked.
+    /// Stores the question `ask`, unless an equal question is stored already. Answers it by a lasting grant if one
+    /// covers it; otherwise notifies people of a new question. Returns the reference to the stored question. The inner
+    /// error is the limit on questions that is reached; the question is then not stored. `used` are the questions whose
+    /// answers this turn has used already: an answer is used once, so another equal call needs a new question.
+    /// `context` is the client, the conversation and the request for which the question is asked.
     ///
     /// # Errors
     /// If the database or the audit log fails, or the system has no random bytes for the id.
@@ -368,8 +372,9 @@ impl ApprovalService {
         }
     }
 
-    /// Waits, up to the configured time, for the answer to the question that an earlier request asked about the call
-    /// with this digest. If there is no such question, the decision is `Unanswered`, which allows nothing.
+    /// Waits, up to the configured time, for the answer to the question that an earlier request of this chat asked
+    /// about the call with this digest. The start of a turn calls it if the conversation still waits for a decision
+    /// about that call. If there is no such question, the decision is `Unanswered`, which allows nothing.
     ///
     /// # Errors
     /// If the question cannot be searched in the database.
@@ -379,6 +384,7 @@ impl ApprovalService {
         digest: &str,
     ) -> Result<ApprovalOutcome, DatabaseError> {
         let ApprovalContext { client, conversation, origin, .. } = context;
+        // Only the chat resumes its questions in a later request; other origins have no number of turns.
         let Some(turns) = origin.turns() else { return Ok(ApprovalOutcome::NOBODY) };
         let question = self.store.find_question((&client.name, conversation), digest, turns).await?;
         let Some(question) = question else { return Ok(ApprovalOutcome::NOBODY) };
@@ -496,8 +502,9 @@ impl ApprovalService {
         self.recorder.record(&questions.iter().map(to_entry).collect::<Vec<AuditEntry>>())
     }
 
-    /// Returns the stored record of the labels of a tenant's external state, in JSON; `None` if there is none, or it
-    /// is equal to the record that the caller has already (`known`).
+    /// Returns the stored labels of a tenant's external state, as a record in JSON; `None` if none are stored, or if
+    /// they are equal to the record that the caller has already (`known`). While a person decides a call, other
+    /// conversations of the tenant may change these labels, so the caller needs them again after the decision.
     pub(crate) async fn changed_external_state(
         &self,
         tenant: &str,
@@ -523,6 +530,7 @@ impl ApprovalService {
     /// Marks questions that were not answered or used in time as expired, and deletes closed questions and lasting
     /// grants whose time ended more than `retention` ago. Called periodically.
     pub(crate) async fn expire_questions(&self, retention: Duration) -> Result<(), DatabaseError> {
+        // `allowed` are the questions that a person had allowed, and whose calls did not run in time.
         let allowed = self.store.expire(millis(retention)).await?;
         self.record_void(&allowed, "the approval was not used in time")
     }

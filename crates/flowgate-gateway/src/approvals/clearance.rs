@@ -19,7 +19,7 @@ use crate::database::HIDDEN_MEMBER;
 /// The prefix of the name of a group in a lattice of readers. No person's name begins with it.
 pub(crate) const GROUP: &str = "group:";
 
-/// In a list of readers of the configuration: the person's own name and groups.
+/// In a list of readers in the configuration, this name stands for the person's own name and groups.
 const OWN: &str = "*";
 
 /// The most labels in a [`ReadBound`].
@@ -63,7 +63,7 @@ impl ReadBound {
 }
 
 impl From<Label> for ReadBound {
-    /// Creates the bound with this label alone.
+    /// Creates the bound that consists of this one label.
     fn from(label: Label) -> Self {
         Self(vec![label])
     }
@@ -83,6 +83,7 @@ impl Clearance {
         let Some(text) = text else { return Ok(Self::default()) };
         let (mut names, mut readers) = (Vec::new(), Vec::new());
         for element in elements(text) {
+            // `DIMENSION(PRINCIPAL, ...)` limits a dimension of readers; anything else is the name of an element.
             let in_parentheses = element.strip_suffix(')').and_then(|element| element.split_once('('));
             let Some((dimension, principals)) = in_parentheses else {
                 let is_known = |policy: &Policy| dimension_of(policy.space(), element).is_some();
@@ -118,7 +119,8 @@ impl Clearance {
         Ok(Self { names: Some(names), readers })
     }
 
-    /// Returns this clearance with `*` replaced by the person's name and groups, which are `principals`.
+    /// Returns this clearance with `principals`, the person's name and groups, in each list of readers that contains
+    /// `*`. The groups are known only after the person has logged in.
     pub(crate) fn with_principals(&self, principals: &[String]) -> Self {
         let mut clearance = self.clone();
         for readers in clearance.readers.iter_mut().filter(|readers| readers.is_own) {
@@ -140,11 +142,11 @@ impl Clearance {
         Some(names)
     }
 
-    /// Returns the labels up to which a person with this clearance may read under a policy. In a dimension with named
-    /// elements, the bound is a greatest element below all of them; in a limited dimension of readers, text is readable
-    /// if one of the principals may read it; in every other dimension, the bound is top. Under a policy that declares
-    /// none of the named elements, only text with the label bottom is readable. `name_table` is the table of the labels
-    /// that the caller compares with the bound.
+    /// Returns the labels up to which a person with this clearance may read under the policy with this label space. In
+    /// a dimension with named elements, the bound is a greatest element below all of them. In a limited dimension of
+    /// readers, text is readable if one of the principals may read it. In every other dimension, the bound is top.
+    /// Under a policy that declares none of the named elements, only text with the label bottom is readable.
+    /// `name_table` is the table of principals of the labels that the caller compares with the bound.
     pub(crate) fn bound_under(&self, space: &Space, name_table: &NameTable) -> ReadBound {
         let Some(names) = &self.names else { return space.top().into() };
         let (mut label, mut is_known) = (space.top(), false);
@@ -157,6 +159,8 @@ impl Clearance {
                 is_known = true;
             }
         }
+        // Each dimension of readers multiplies the bounds: there is one for each combination of principals, one
+        // principal from each dimension.
         let mut bounds = vec![label];
         let mut name_table = name_table.clone();
         for ReaderNames { dimension, names, .. } in &self.readers {
@@ -170,6 +174,7 @@ impl Clearance {
                 |names: &[String]| name_table.set(space, dimension, names, ComputedLabelUse::Requirement);
             let mut reader_labels: Vec<_> =
                 names.iter().filter_map(|name| label_for(std::slice::from_ref(name))).collect();
+            // The list is empty, as in `readers()`: the person reads only what everyone may read.
             if reader_labels.is_empty() {
                 reader_labels.extend(label_for(&[]));
             }
@@ -183,9 +188,9 @@ impl Clearance {
         if is_known { ReadBound(bounds) } else { Label::BOTTOM.into() }
     }
 
-    /// Returns whether the clearance covers the label `carries`, which is JSON with the names of the label's elements.
-    /// A dimension whose names are malformed counts as top. A clearance that limits anything covers no unknown label
-    /// and nothing under an unknown policy (`None`).
+    /// Returns whether the clearance covers text with the label `carries`: a JSON object with the element or the
+    /// readers in each dimension. A dimension with a malformed value counts as top. A clearance that limits anything
+    /// does not cover text whose label is unknown, or whose policy is unknown (`None`).
     fn covers(&self, policy: Option<&Arc<Policy>>, carries: Option<&Value>) -> bool {
         if self.names.is_none() {
             return true;
@@ -198,9 +203,10 @@ impl Clearance {
     }
 
     /// Returns the content of a stored question as a person with this clearance may read it, and whether the clearance
-    /// covers the whole question. If it does, only the member for the gateway ([`HIDDEN_MEMBER`]) is removed. Otherwise
-    /// the content has the tool and the covered reasons; [`HIDDEN`] replaces the arguments and is added to the reasons,
-    /// and the label and the excerpts are empty. `policy` is the policy of the question's client.
+    /// covers the whole question. If it covers all, the content lacks only [`HIDDEN_MEMBER`], which is for the gateway.
+    /// Otherwise the content has the tool and the covered reasons; [`HIDDEN`] replaces the arguments and is added to
+    /// the reasons, and the label and the excerpts are empty. `policy` is the policy of the question's client; `None`
+    /// if the client is not in the configuration any more.
     pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
         let mut content = stored.clone();
         let hidden_member =
@@ -229,7 +235,7 @@ impl Clearance {
     }
 }
 
-/// Splits the setting `may-read` at its commas outside of parentheses.
+/// Splits the setting `may-read` at its commas outside of parentheses: the principals of one dimension stay together.
 fn elements(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c| {

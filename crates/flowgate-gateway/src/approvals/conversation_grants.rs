@@ -1,9 +1,9 @@
 //! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. The routes in
 //! [`super::lasting_grants`] call it, since they list and withdraw grants of both kinds.
 //!
-//! Any approver of the tenant may withdraw a grant, even the owner of the client, who may decide none of its questions:
-//! a withdrawal permits nothing, and only leads to new questions, which others decide. The withdrawal takes effect when
-//! the conversation continues ([`ApprovalService::withdraw_frozen`]).
+//! Any approver of the tenant may withdraw a grant. Even the owner of the client may, although owners decide no
+//! questions of their clients: a withdrawal permits nothing, and only leads to new questions, which others decide. The
+//! withdrawal takes effect when the conversation continues ([`ApprovalService::withdraw_frozen`]).
 
 use flowgate_audit::{AuditEvent, FreezeSwitch};
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ use crate::config::Person;
 use crate::database::{DatabaseError, FreezeKind, StoredQuestion};
 
 impl ApprovalService {
-    /// Returns the conversation grants of the tenants that the person may see, each as JSON for the list of grants. The
-    /// calls contain only what the person may read.
+    /// Returns the conversation grants of the tenants that the person may see, each as JSON for the list of grants. Of
+    /// each granted call, the JSON contains only what the person may read.
     ///
     /// # Errors
     /// If the database fails.
@@ -25,7 +25,7 @@ impl ApprovalService {
     ) -> Result<Vec<Value>, DatabaseError> {
         let mut grants = Vec::new();
         let tenants = person.tenants.iter().map(|tenant| Some(tenant.as_str()));
-        // A person without tenants: one query for all of them, without a tenant.
+        // A person without a list of tenants sees all tenants: one query, without a tenant.
         for tenant in tenants.chain(person.tenants.is_empty().then_some(None)) {
             grants.extend(self.store.conversation_grants(tenant).await?);
         }
@@ -35,7 +35,7 @@ impl ApprovalService {
             let conversation = format!("{}/{}", grant.client, grant.name);
             let is_frozen =
                 freezes.iter().any(|freeze| freeze.kind == FreezeKind::Grants && freeze.what == conversation);
-            let is_of_policy =
+            let is_of_present_config =
                 self.people.config_fingerprint(&grant.client) == Some(grant.config_fingerprint.as_str());
             json!({
                 "id": grant.id,
@@ -48,7 +48,7 @@ impl ApprovalService {
                 "expires": null,
                 "policy": grant.config_fingerprint,
                 // A conversation that continues under another policy or other settings has no grants.
-                "in_force": is_of_policy && !is_frozen,
+                "in_force": is_of_present_config && !is_frozen,
                 // The names of the arguments whose values may differ under the grant.
                 "grant_leaves_open": changeable_arguments(grant),
                 "call": call,
@@ -57,8 +57,8 @@ impl ApprovalService {
         Ok(listed.collect())
     }
 
-    /// Withdraws a conversation grant in the name of a person who may see it. The audit log records the order first, as
-    /// the same kind of record as a freeze. Returns false if there is no such grant any more.
+    /// Withdraws a conversation grant in the name of `person`; the caller has checked that the person may. The audit
+    /// log first records the order, as it records a freeze. Returns false if there is no such grant any more.
     ///
     /// # Errors
     /// If the withdrawal cannot be recorded or stored.
@@ -71,12 +71,13 @@ impl ApprovalService {
         self.record_withdrawal(person, what, self.store.withdraw_conversation_grant(&grant.id)).await
     }
 
-    /// Records that a person withdraws the grant that `what` describes, runs `withdrawal`, which changes the database,
-    /// and wakes the requests and event streams that wait for a change. Returns the result of `withdrawal`: whether
-    /// there was such a grant.
+    /// Withdraws a grant of either kind: records in the audit log that `person` withdraws the grant described by
+    /// `what`, runs `withdrawal`, which changes the database, and wakes the requests and event streams that wait for a
+    /// change. Returns the result of `withdrawal`: whether there was such a grant.
     ///
     /// # Errors
-    /// If the order cannot be recorded, or the withdrawal fails; the audit log then says that its outcome is unknown.
+    /// If the order cannot be recorded, or `withdrawal` fails. In the second case the audit log has a further record,
+    /// that the outcome of the order is unknown.
     pub(super) async fn record_withdrawal(
         &self,
         person: &Person,

@@ -24,11 +24,11 @@ use crate::http::reply::HttpReply;
 /// The most decisions in one request.
 const MAX_DECISIONS: usize = 100;
 
-/// The form of a decision.
+/// The form of a decision, for error messages.
 const DECISION_FORM: &str = "`{\"decision\": \"allow\", \"grant\", \"grant-lasting\" or \"deny\", \"digest\": \"...\"}`; `grant-lasting` \
     may have `\"terms\": {\"days\": 30, \"calls_a_day\": 5, \"sum_a_day\": {\"argument\": \"amount\", \"most\": 50}}`, or some of them";
 
-/// The form of several decisions.
+/// The form of several decisions, for error messages.
 const DECISIONS_FORM: &str =
     "`{\"decisions\": [{\"id\": \"...\", \"decision\": \"allow\", \"digest\": \"...\"}, ...]}`";
 
@@ -77,12 +77,12 @@ fn decision_of_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Person
     })
 }
 
-/// The reason why a decision has no effect: the status and the message of the reply.
+/// Why a decision has no effect: the status and the message of the reply.
 type Rejection = (StatusCode, String);
 
 impl ApprovalService {
-    /// Decides one question, as the body of the request asks, for a person with the role of an approver or admin.
-    /// Replies with the question as it is after the decision.
+    /// Serves the route that decides the question `id`: `body` has the decision. The person needs the role of an
+    /// approver or admin. Replies with the question as it is after the decision; the error is also a reply to send.
     pub(crate) async fn decide(
         &self,
         headers: &HeaderMap,
@@ -95,8 +95,8 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &question))
     }
 
-    /// Decides several questions, in their order. The reply has one result for each: the decided question, or why the
-    /// decision has no effect.
+    /// Serves the route that decides several questions, in the order of the list in `body`. The reply has one result
+    /// for each: the decided question, or why the decision has no effect.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated or not an approver, the body is malformed, a question
@@ -110,6 +110,7 @@ impl ApprovalService {
         let DecisionsRequest { decisions } = read(body, DECISIONS_FORM)?;
         check_decisions(&decisions).map_err(|(status, message)| HttpReply::detail(status, &message))?;
         let mut results = Vec::<Value>::new();
+        // The number of questions that were decided, and the last decision that failed through a fault of the gateway.
         let (mut decided, mut failed) = (0, None);
         for IdentifiedDecision { id, decision, digest, terms } in decisions {
             let request = DecisionRequest { decision, digest, terms };
@@ -183,6 +184,7 @@ impl ApprovalService {
                     self.wake_waiters();
                     return Ok(self.question_json(&question, person));
                 }
+                // How long the question waited for the decision, for the metrics.
                 let waited = question.decided.saturating_sub(question.asked);
                 let after = Duration::from_millis(waited.try_into().unwrap_or_default());
                 let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
@@ -200,8 +202,9 @@ impl ApprovalService {
         }
     }
 
-    /// Checks that the person may give this answer to the question. Returns the lasting grant that the decision gives;
-    /// `None` for a decision that gives none. `terms` are the terms of the grant that the request names, if any.
+    /// Checks that the person may give this answer to the question. Returns the lasting grant to store with the
+    /// decision; `None` if the decision gives no lasting grant. `terms` are the terms that the request names for such a
+    /// grant, if any.
     ///
     /// # Errors
     /// If the person owns the client or may not decide for its tenant, the policy does not allow this kind of answer,
@@ -236,7 +239,8 @@ impl ApprovalService {
         Ok(grant)
     }
 
-    /// Returns the lasting grant that a decision gives; `None` for every decision but [`PersonDecision::AllowLasting`].
+    /// Returns the lasting grant that the decision [`PersonDecision::AllowLasting`] gives, with these terms or the
+    /// default ones; `None` for every other decision.
     ///
     /// # Errors
     /// If another decision has terms, or the question or the policy does not allow a grant with these terms.
@@ -272,8 +276,9 @@ impl ApprovalService {
     }
 }
 
-/// Checks that the approval of a person counts: if certain people must all approve the question, the person must be one
-/// of them, and must not have approved it yet. A denial always counts.
+/// Checks that an approval by `person` counts. Where the policy names people who must all approve the question, the
+/// person must be one of them, and must not have approved the question yet. A denial always counts. A question that is
+/// not open passes: the database rejects the decision, and says why.
 fn check_approver(
     person: &Person,
     question: &StoredQuestion,
@@ -285,7 +290,7 @@ fn check_approver(
     }
     if !approvers.contains(&person.name) {
         let message = format!(
-            "this question needs the approval of {}, and yours counts for none of them: you may deny it",
+            "this question needs the approval of {}, and you are not one of them: you may deny it, but not allow it",
             listed(&approvers)
         );
         return Err((StatusCode::FORBIDDEN, message));
@@ -296,9 +301,10 @@ fn check_approver(
     Ok(())
 }
 
-/// Returns the message that a decision of the person `who` does not count, because of the present state of the
-/// question.
+/// Returns the message that a decision of the person `who` has no effect, and why: the person has approved already, or
+/// the question has changed or is not open any more.
 fn not_counted(question: &StoredQuestion, who: &str) -> String {
+    // Returns at once for an open question; for a closed one, how it was closed.
     let happened = match question.state {
         QuestionState::Open if question.approved_by.iter().any(|name| name == who) => {
             let missing = listed(&question.missing_approvers());

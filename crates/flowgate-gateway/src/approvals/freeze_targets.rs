@@ -3,8 +3,8 @@
 //! [`FreezeTargets::find`] before it stores a freeze.
 //!
 //! A freeze under a misspelt name would stop nothing. `routes` therefore rejects a name that can never have a target
-//! under this configuration. It accepts the name of a tool or a conversation that has not been seen yet only if the
-//! order says `in_advance`.
+//! under this configuration. `routes` accepts the name of a tool or a conversation that has not occurred yet only if
+//! the order says `in_advance`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -131,7 +131,8 @@ impl FreezeTargets {
     /// # Errors
     /// If the database cannot be read.
     async fn conversation(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
-        // The name of a client may contain a slash, so every slash is tried as the end of the client's name.
+        // The names of clients and of conversations may contain slashes, so every slash of `what` is tried as the end
+        // of the client's name.
         let of_client = |(client, _): &(&str, &str)| self.clients.contains_key(*client);
         let mut splits = what.match_indices('/').filter_map(|(at, _)| what.split_at_checked(at));
         let Some((client, name)) = splits.find(of_client) else {
@@ -139,9 +140,8 @@ impl FreezeTargets {
                 format!("a conversation is named CLIENT/NAME; {}", no_such("client", self.clients.keys()));
             return Ok(FreezeTargetMatch::Impossible(why));
         };
-        // The split leaves the slash at the beginning of the conversation's name.
+        // `split_at_checked` leaves the slash at the beginning of the conversation's name.
         let name = name.strip_prefix('/').unwrap_or(name);
-        // The object lists what the order affects.
         Ok(match store.has_conversation(client, name).await? {
             true => FreezeTargetMatch::Known(json!({"conversations": [what]})),
             false => {
@@ -150,9 +150,10 @@ impl FreezeTargets {
         })
     }
 
-    /// Looks up the tool `what`, named `SERVER/NAME`, or `NAME` for a tool of the agent. Agents call the tools of a
-    /// server with a prefix, which the gateway does not use. A name with such a prefix is rejected with the name that
-    /// the gateway uses, unless an agent offers a tool of its own under the prefixed name.
+    /// Looks up the tool `what`, named `SERVER/NAME`, or `NAME` for a tool of the agent. Agents call the tool NAME of a
+    /// server by a prefix and NAME, such as `mail_send`; freezes and logs have `mail/send`. The prefixed name is
+    /// therefore rejected, with the name to use in the message, unless an agent offers a tool of its own under the
+    /// prefixed name.
     ///
     /// # Errors
     /// If the database cannot be read.
@@ -162,7 +163,7 @@ impl FreezeTargets {
                 "`what` is empty: write the name of the tool, or SERVER/NAME".to_owned(),
             ));
         }
-        // If `what` begins with the prefix of a server: the message with the name that the gateway uses.
+        // The message for a name with the prefix of a server; `None` if `what` has no such prefix.
         let advice = self.prefixes.iter().find_map(|(prefix, server)| {
             let rest = what.strip_prefix(prefix.as_str()).filter(|rest| !rest.is_empty())?;
             Some(format!("the gateway calls this tool `{server}/{rest}`; use that name"))
@@ -179,6 +180,7 @@ impl FreezeTargets {
             return Ok(FreezeTargetMatch::Impossible(why));
         }
         let is_offered = self.tools.lock().unwrap_or_else(PoisonError::into_inner).contains(what);
+        // A tool of a server is known if any tenant has ever approved it.
         let is_listed = match server {
             // Requests of MCP other than tool calls, such as `resources/read`, can be frozen like tools.
             Some(server) => {
@@ -189,14 +191,15 @@ impl FreezeTargets {
         };
         Ok(match (is_offered || is_listed, advice) {
             (true, _) => {
+                // Every client may offer a tool of its own of this name, but only some use a given server.
                 let clients = server
                     .map_or_else(|| self.clients.keys().cloned().collect(), |server| self.clients_of(server));
                 FreezeTargetMatch::Known(json!({"tools": [what], "clients": clients}))
             }
             (false, Some(advice)) => FreezeTargetMatch::Impossible(advice),
             (false, None) => FreezeTargetMatch::Unseen(
-                "no agent has offered a tool of this name since the gateway started, and no server has \
-                listed one"
+                "no agent has offered a tool of this name since the gateway started, and no tool of this name was \
+                ever approved for a server"
                     .to_owned(),
             ),
         })

@@ -1,6 +1,7 @@
 //! Enforces freezes: orders of an admin that stop a tool, a server, a client or a conversation, or that withdraw
 //! standing consents and the approvals for the rest of a conversation. The model routes and the MCP routes call
 //! [`ApprovalService::check_frozen`] before a turn, and [`ApprovalService::freeze_reason`] before each call.
+//! [`ApprovalService::withdraw_frozen`] takes frozen consents and withdrawn grants from a conversation.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +63,8 @@ impl ApprovalService {
         client: &ClientSettings,
     ) -> Result<BTreeSet<usize>, DatabaseError> {
         let freezes = self.store.freezes().await?;
-        // The digest at the end of `CLIENT:LINE-DIGEST`.
+        // First the digests of the client's frozen consents, then the consents of the policy with these digests.
+        // `digest_in` returns the digest at the end of `CLIENT:LINE-DIGEST`.
         let digest_in = |name: &str| name.rsplit_once('-').map(|(_, digest)| digest.to_owned());
         let is_consent_of_client = |freeze: &&Freeze| {
             freeze.kind == FreezeKind::Consent
@@ -94,9 +96,10 @@ impl ApprovalService {
         Ok(self.store.freezes().await?.iter().any(is_of_conversation))
     }
 
-    /// Withdraws from a conversation the standing consents that an admin has frozen, and the grants that people have
-    /// withdrawn; all grants if the grants of the conversation are frozen. `name` is the name of the conversation. Adds
-    /// the ids of the questions of the withdrawn grants to `removed`. Returns whether the conversation has changed.
+    /// Brings a conversation in line with the orders of people: withdraws from it the standing consents that an admin
+    /// has frozen, and the grants that people have withdrawn, or all grants if an admin has frozen the grants of the
+    /// conversation. `name` is the name of the conversation. Adds to `removed` the ids of the questions that gave the
+    /// withdrawn grants. Returns whether the conversation has changed.
     ///
     /// # Errors
     /// If the database fails.
@@ -109,7 +112,7 @@ impl ApprovalService {
         let consents = self.frozen_consents(client).await?;
         let are_frozen = self.are_grants_frozen(client, name).await?;
         let mut has_changed = conversation.withdraw_consents(&consents);
-        // The rest is about grants.
+        // The rest is about grants, and this conversation has none.
         if conversation.monitor().session_grants().is_empty() {
             return Ok(has_changed);
         }
@@ -118,12 +121,13 @@ impl ApprovalService {
             self.store.withdraw_conversation_grants(&client.name, name).await?;
         }
         let withdrawn = self.store.withdrawn_grants(&client.name, name).await?;
+        // The conversation knows a grant by the digest of the approved call.
         let digests: BTreeSet<String> = withdrawn.iter().map(|grant| grant.digest.clone()).collect();
         has_changed |= match are_frozen {
             true => conversation.withdraw_grants(),
             false => !digests.is_empty() && conversation.withdraw_grants_for(&digests),
         };
-        // An earlier call may have added the same ids.
+        // An earlier call of this function may have added the same ids.
         removed.extend(withdrawn.into_iter().map(|grant| grant.id));
         removed.sort_unstable();
         removed.dedup();

@@ -47,8 +47,9 @@ pub(super) struct GrantOffer {
     days: Option<u32>,
     /// The digest that every question covered by such a grant has ([`matching_digest`]).
     matching: String,
-    /// For each argument that is an amount: its name, the digest of the question without its value, and its value in
-    /// millionths. A grant with this digest covers every value of the argument, up to a total.
+    /// For each argument that is an amount: its name, the digest of the question without its value
+    /// ([`matching_digest`]), and its value in millionths. A grant with this digest covers every value of the argument,
+    /// as long as the sum of a day stays below a limit.
     amounts: Vec<(String, String, i64)>,
     /// How many equal calls the question is about.
     calls: i64,
@@ -79,7 +80,8 @@ struct SumLimit {
 }
 
 impl GrantOffer {
-    /// Returns the lasting grants that the policy allows for the question `ask` of a client; `None` if it allows none.
+    /// Returns the lasting grants that the policy lets a person give in answer to the question `ask` of a client;
+    /// `None` if the policy allows none for this question.
     pub(super) fn new(client: &ClientSettings, ask: &ApprovalRequest) -> Option<Self> {
         let days = match ask.grant_scope {
             GrantScope::Call | GrantScope::Conversation => return None,
@@ -90,7 +92,6 @@ impl GrantOffer {
         // The digest of the question, without the value of the argument `amount` if it names one.
         let digest_without =
             |amount: Option<&str>| matching_digest((&client.name, &client.config_fingerprint), ask, amount);
-        // For each argument that is an amount: its name, the digest without its value, and the value in millionths.
         let amounts = amounts(&client.policy, ask)
             .map(|(name, value)| (name.clone(), digest_without(Some(&name)), value))
             .collect();
@@ -99,9 +100,10 @@ impl GrantOffer {
         Some(Self { days, matching: digest_without(None), amounts, calls })
     }
 
-    /// Returns the grants that would cover the question, any of which suffices: one for exactly these arguments, and
-    /// one for each argument that is an amount. A grant of the second kind covers every value of this argument, and
-    /// counts it, in millionths, against the daily sum.
+    /// Returns what the database searches when it looks for a grant that covers this question; any one suffices. The
+    /// first candidate is a grant for exactly these arguments. For each argument that is an amount, a further candidate
+    /// is a grant that covers every value of this argument; such a grant counts the value, in millionths, against its
+    /// daily sum.
     pub(super) fn candidates(&self) -> Vec<GrantCandidate> {
         let calls = self.calls;
         // A grant for exactly these arguments limits no sum, so it counts no amount.
@@ -120,7 +122,7 @@ impl GrantOffer {
         serde_json::from_value(content.get(HIDDEN_MEMBER)?.get(OFFER)?.clone()).ok()
     }
 
-    /// Returns the longest time for which a grant may hold, in the words of the policy.
+    /// Returns the longest time for which a grant may hold, in the words of the policy: `30 days` or `always`.
     pub(super) fn longest(&self) -> String {
         self.days.map_or(GrantScope::Always, GrantScope::Days).to_string()
     }
@@ -131,14 +133,16 @@ impl GrantOffer {
     }
 
     /// Creates the grant with these terms, under the policy and settings whose digest is `config_fingerprint`. The
-    /// calls of the answered question count as its first use. A grant without `days` in its terms holds for
-    /// [`DEFAULT_DAYS`], or for as long as the policy allows if that is shorter; with 0, it holds until it is
+    /// calls of the answered question count as the first use of the grant. A grant without `days` in its terms holds
+    /// for [`DEFAULT_DAYS`], or for as long as the policy allows if that is shorter; with 0, it holds until it is
     /// withdrawn.
     ///
     /// # Errors
-    /// If the terms exceed what the policy allows, or are too small for the answered question itself.
+    /// The message for the person, if the terms exceed what the policy allows, or if their limits are too low for the
+    /// answered question itself.
     pub(super) fn grant(self, config_fingerprint: String, terms: &GrantTerms) -> Result<NewGrant, String> {
-        // The days that the person asks for, and the most that the policy allows (`None`: without a limit).
+        // `terms.days` is what the person asks for, and `self.days` the most that the policy allows (`None`: no limit).
+        // The result is `None` for a grant that holds until it is withdrawn.
         let days = match (terms.days, self.days) {
             (None, most) => Some(most.unwrap_or(DEFAULT_DAYS).min(DEFAULT_DAYS)),
             (Some(0), None) => None,
@@ -169,7 +173,7 @@ impl GrantOffer {
                 let Some((name, matching, amount)) = found else {
                     let names = self.amount_arguments();
                     return Err(format!(
-                        "`sum_a_day`: the call has no argument `{argument}` that the policy calls an amount \
+                        "`sum_a_day`: the call has no argument `{argument}` that the policy declares as an amount \
                         and whose value is a number: name one of these: {}",
                         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
                     ));
@@ -237,10 +241,10 @@ fn millionths(value: &Value) -> Option<i64> {
     whole.checked_add(format!("{decimals:0<6}").parse().ok()?)
 }
 
-/// Returns the digest by which a grant finds the questions that it covers: two questions with equal digests are about
-/// equal calls. The digest leaves out the values of the changeable arguments (the payload), and of the argument
-/// `amount`, whose sum a grant may limit instead. `config_fingerprint` is the digest of the policy and settings of the
-/// client with the name `client`.
+/// Returns the digest by which a grant finds the questions that it covers: a grant covers a question with the digest of
+/// the question that the person answered. The digest leaves out the values of the changeable arguments (the payload)
+/// and, if `amount` names an argument, the value of that argument, whose sum the grant limits instead.
+/// `config_fingerprint` is the digest of the policy and settings of the client with the name `client`.
 fn matching_digest(
     (client, config_fingerprint): (&str, &str),
     ask: &ApprovalRequest,
@@ -292,8 +296,9 @@ fn sorted(value: &Value) -> Value {
 
 impl ApprovalService {
     /// Allows an open question by a lasting grant that covers it, and records this as a decision of the person who gave
-    /// the grant. `question` is the id of the question, `conversation` the name of its conversation. The calls of the
-    /// question count against the limits of the grant. Returns false if no grant covers the question or it is not open.
+    /// the grant. `question` is the id of the question `ask`, `conversation` the name of its conversation, and `offer`
+    /// has the digests by which a grant is found. The calls of the question count against the limits of the grant.
+    /// Returns false if no grant covers the question or the question is not open.
     ///
     /// # Errors
     /// If the database or the audit log fails; the question stays open then.
@@ -304,6 +309,7 @@ impl ApprovalService {
         ask: &ApprovalRequest,
         offer: &GrantOffer,
     ) -> Result<bool, DatabaseError> {
+        // The decision is recorded before the database commits it; if recording fails, the question stays open.
         let used = self
             .store
             .use_lasting_grant(&client.name, question, &offer.candidates(), |grant| {
@@ -320,14 +326,15 @@ impl ApprovalService {
         Ok(used.is_some())
     }
 
-    /// Serves the list of grants of the person's tenants, lasting ones and those for the rest of a conversation; a
-    /// person without tenants sees the grants of all tenants. Each listed call contains only what the person may read.
-    /// Returns the error to send if the person is not authenticated or the database fails.
+    /// Serves the list of the grants in the person's tenants: lasting ones, and those for the rest of a conversation. A
+    /// person without a list of tenants sees the grants of all tenants. Of each granted call, the list contains only
+    /// what the person may read. The error is the reply to send if the person is not authenticated or the database
+    /// fails.
     pub(crate) async fn list_grants(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let mut grants = Vec::new();
         let tenants = person.tenants.iter().map(|tenant| Some(tenant.as_str()));
-        // A person without tenants: one query for all of them, without a tenant.
+        // A person without a list of tenants sees all tenants: one query, without a tenant.
         let all = person.tenants.is_empty().then_some(None);
         for tenant in tenants.chain(all) {
             grants.extend(
@@ -351,8 +358,8 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"grants": listed})))
     }
 
-    /// Withdraws the grant with this id: a lasting one, or one for the rest of a conversation. The audit log records
-    /// the order first, as the same kind of record as a freeze, so that no withdrawal is without a record.
+    /// Serves the route that withdraws the grant with this id: a lasting one, or one for the rest of a conversation.
+    /// The audit log records the order before the grant is withdrawn, so that no withdrawal is without a record.
     ///
     /// # Errors
     /// The reply to send if the person is no approver, the grant does not exist or belongs to a tenant that the person
@@ -393,7 +400,7 @@ impl ApprovalService {
             let (whole, rest) = (millionths / MILLIONTHS, millionths % MILLIONTHS);
             format!("{whole}.{rest:06}").trim_end_matches('0').trim_end_matches('.').to_owned()
         };
-        // How many calls the grant has allowed today (UTC), and the sum of their amounts in millionths.
+        // How many calls the grant has allowed today (UTC), and the sum, in millionths, of the argument that it limits.
         let (calls, sum) = grant.used_today;
         let limit = |(argument, most): &(String, i64)| json!({"argument": argument, "most": amount(*most), "used_today": amount(sum)});
         json!({

@@ -31,9 +31,9 @@ pub(crate) struct People {
 }
 
 impl People {
-    /// Collects the people, and from each client what decisions need: its owner, its policy, its tenant, and the digest
-    /// of its policy and settings, under which alone a lasting grant is valid. `login` are the settings of logins at an
-    /// issuer, if there are any.
+    /// Collects the people, and from each client what decisions on its questions need: its owner, its policy, its
+    /// tenant, and the digest of its policy and settings (a lasting grant is valid only under the digest under which it
+    /// was given). `login` are the settings of logins at an issuer; `None` if the configuration has none.
     pub(crate) fn new(people: Vec<Person>, login: Option<LoginSettings>, clients: &[ClientSettings]) -> Self {
         let owner = |client: &ClientSettings| Some((client.name.clone(), client.owner.clone()?));
         let policies = clients.iter().map(|client| (client.name.clone(), Arc::clone(&client.policy)));
@@ -54,6 +54,7 @@ impl People {
     /// Returns whether a person may see the freeze of the target `what` of this kind. Freezes of tools and servers are
     /// visible to all people; other freezes concern one client and are visible to the people of its tenant.
     pub(crate) fn sees_freeze(&self, person: &Person, kind: FreezeKind, what: &str) -> bool {
+        // The tenant of the client that the name begins with; `None` if the configuration has no such client.
         let tenant = match kind {
             FreezeKind::Tool | FreezeKind::Server => return true,
             FreezeKind::Client => self.tenants.get(what),
@@ -65,7 +66,7 @@ impl People {
                 client_names.find_map(|client| self.tenants.get(client))
             }
         };
-        // A person for all tenants also sees freezes of removed clients.
+        // A person without a list of tenants sees all tenants, and also the freezes of removed clients.
         person.tenants.is_empty() || tenant.is_some_and(|tenant| person.sees_tenant(tenant))
     }
 
@@ -79,7 +80,8 @@ impl People {
         self.fingerprints.get(client).map(String::as_str)
     }
 
-    /// Returns whether any person may decide questions of a client.
+    /// Returns whether any person may decide questions of a client: one of the configuration, or the people of a group
+    /// who log in at the issuer.
     pub(crate) fn can_decide_for(&self, client: &ClientSettings) -> bool {
         let mut groups = self.login.iter().flat_map(|login| &login.groups);
         self.people.iter().any(|person| person.decides_for(&client.tenant, client.owner.as_deref()))
@@ -96,10 +98,10 @@ impl People {
         self.login.as_ref()
     }
 
-    /// Returns the person who has logged in at the issuer with this identity. This is the person of the configuration
-    /// with the subject of the identity. If there is none, it is a new person with the role and the tenants that
-    /// `[login.oidc.groups]` gives to a group of the identity; if there are several such groups, the greatest role
-    /// counts.
+    /// Returns the person who has logged in at the issuer with this identity. If a person of the configuration has the
+    /// subject of the identity, this person is returned. Otherwise a person is created, with the role and the tenants
+    /// that `[login.oidc.groups]` gives to a group of the identity; if several of its groups are listed, the group with
+    /// the greatest role counts.
     ///
     /// # Errors
     /// Why the person may not use the page, as a sentence for the operator's log.
@@ -144,8 +146,8 @@ impl People {
         self.people.iter().find(|person| person.name == name)
     }
 
-    /// Returns the names of the people who have another key, or no longer exist, in the reloaded configuration
-    /// (`later`): their sessions have to end.
+    /// Returns the names of the people whose sessions have to end because the configuration was reloaded: in `later`,
+    /// the people of the reloaded configuration, they have another key or no longer exist.
     pub(super) fn revoked_in<'p>(&'p self, later: &'p Self) -> impl Iterator<Item = &'p str> {
         let is_revoked = |person: &&Arc<Person>| {
             later.find_by_name(&person.name).is_none_or(|changed| changed.key != person.key)
@@ -157,6 +159,7 @@ impl People {
     /// request has no such header, or several, which could name different people.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Option<Arc<Person>> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
+        // The pattern `None` requires that there is no second header.
         let (value, None) = (values.next()?, values.next()) else { return None };
         let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("bearer") {

@@ -9,11 +9,12 @@ use crate::database::{APPROVERS, HIDDEN_MEMBER};
 
 /// The member of a question's content with the number of equal calls that the question is about, if there are several.
 pub(super) const TIMES: &str = "times";
-/// The members in which a question about several equal calls differs from a question about one such call.
+/// The members in which a question about several equal calls differs from a question about one such call: the number,
+/// and the summary, which mentions it.
 const WITH_TIMES: [&str; 2] = [TIMES, "summary"];
 
-/// Removes the members in which questions about equal calls may differ, so that their contents compare as equal: the
-/// number of calls, the summary, which mentions it, and the offer of lasting grants.
+/// Removes the members in which questions about equal calls may differ, so that their contents compare as equal:
+/// [`WITH_TIMES`], and the offer of lasting grants, which also counts the calls.
 pub(super) fn remove_variable_members(content: &mut Value) {
     if let Some(members) = content.as_object_mut() {
         WITH_TIMES.iter().for_each(|name| drop(members.remove(*name)));
@@ -24,10 +25,12 @@ pub(super) fn remove_variable_members(content: &mut Value) {
 }
 
 /// Returns a question in the form in which the database stores it: [`shown_content`], which a person sees, and under
-/// [`HIDDEN_MEMBER`] the values that only the gateway reads. These are the digest of the state that is approved, the
-/// labels by which parts of the question are withheld from people with a lower clearance (`carries`), and what a grant
-/// may cover. `may_grant` says whether a person may answer for the rest of the conversation, and `changeable` are the
-/// arguments whose values may then differ.
+/// [`HIDDEN_MEMBER`] the values that only the gateway reads:
+///
+/// * `state`: the digest of the external state in which the call is approved;
+/// * `carries`: the labels by which parts of the question are withheld from people with a lower clearance;
+/// * `may_grant`: whether a person may answer for the rest of the conversation (the parameter of the same name), and
+///   `changeable`: the arguments whose values may then differ.
 pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
     let mut stored = shown_content(ask);
     if let Some(stored) = stored.as_object_mut() {
@@ -58,6 +61,7 @@ pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
             format!("{} The model makes this call {times} times; the answer is for all of them.", ask.summary)
         }
     };
+    // An excerpt is text that influenced the call, or that would leave with it.
     let excerpt = |Excerpt { region, source, label, text }: &Excerpt| json!({"place": region.to_string(), "source": source, "label": label, "text": text});
     let mut shown = json!({
         "tool": ask.tool.to_string(),

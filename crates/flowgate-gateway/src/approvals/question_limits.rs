@@ -1,6 +1,7 @@
-//! Passes the configured limits on questions to the database. If a limit is reached, no person is asked and the call
-//! does not run; this file then reports the limit to the operator: by a line in the log, a counter for which there is
-//! an alert, and a record in the audit log. `ApprovalService` calls it when it is about to ask a question.
+//! Applies the configured limits on questions: `question_limits` passes them to the database, which counts. If a limit
+//! is reached, no person is asked and the call does not run. `report_full` then informs the operator, by a line in the
+//! log, a counter for which there is an alert, and a record in the audit log. `ApprovalService` calls both when it asks
+//! a question.
 
 use flowgate_audit::AuditEvent;
 use flowgate_guard::approve::ApprovalRequest;
@@ -42,6 +43,8 @@ impl ApprovalService {
     }
 
     /// Records in the operator's log and the audit log that the question `ask` is not asked, since `limit` is reached.
+    /// The line in the log names the setting to change and, for limits that an attacker may have provoked, the advice
+    /// to look for the cause first.
     ///
     /// # Errors
     /// If the audit log cannot be written.

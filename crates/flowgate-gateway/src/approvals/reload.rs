@@ -1,5 +1,5 @@
-//! Creates an [`ApprovalService`] with the people and the freeze targets of a reloaded configuration, and ends the
-//! earlier one. `chat::reload` calls it.
+//! Replaces the [`ApprovalService`] when the configuration is reloaded: creates a service with the people and the
+//! freeze targets of the new configuration, and ends the event streams of the earlier service. `chat::reload` calls it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,9 @@ use super::people::People;
 use crate::config::ClientSettings;
 
 impl ApprovalService {
-    /// Creates the service for a reloaded configuration, with these people and clients. The earlier service continues
-    /// until its [`Self::replace_by`] is called.
+    /// Creates the service for a reloaded configuration, with these people and clients; it shares the database, the
+    /// sessions and all other state with this service. This service continues until [`Self::replace_by`] is called on
+    /// it.
     pub(crate) fn reconfigured(&self, people: People, clients: &[ClientSettings]) -> Self {
         Self {
             store: Arc::clone(&self.store),
@@ -36,14 +37,15 @@ impl ApprovalService {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Ends the event streams of this service, since the service `later` of a reloaded configuration has replaced it,
-    /// and the sessions and login links of people whose key has changed or who were removed.
+    /// Ends this service, which `later`, the service for a reloaded configuration, replaces: ends its event streams,
+    /// whose readers connect again, and the sessions and login links of people whose key has changed or who were
+    /// removed.
     pub(crate) fn replace_by(&self, later: &Self) {
         for person in self.people.revoked_in(&later.people) {
             self.sessions.end_all_of(person);
             self.login_links.remove_all_of(person);
         }
-        // The event streams wake, read this, and end.
+        // Every event stream wakes, sees that its service is replaced, and ends.
         self.is_replaced.store(true, Ordering::Relaxed);
         self.wake_waiters();
     }

@@ -54,8 +54,8 @@ pub(crate) struct ForgetRequest {
 }
 
 impl ApprovalService {
-    /// Authenticates the person who sends a request, by a key or by a session of the page, and requires a role of at
-    /// least `least`. The error is the reply to send.
+    /// Authenticates the person who sends a request, by a key or by a session of the page, and requires at least the
+    /// role `least`. The error is the reply to send.
     pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<Arc<Person>, HttpReply> {
         let (person, _) = self.authenticate(headers).ok_or_else(|| {
             let message = "the request has no valid key of a person: send `Authorization: Bearer KEY`";
@@ -63,7 +63,7 @@ impl ApprovalService {
         })?;
         if person.role < least {
             let message = format!(
-                "this request needs the role {}, but this person has the role {}",
+                "this request needs the role {}, but this person has the role {}: ask a person with that role",
                 least.name(),
                 person.role.name()
             );
@@ -72,20 +72,23 @@ impl ApprovalService {
         Ok(person)
     }
 
-    /// Checks that a request has a valid key or session of a person. The error is the reply to send otherwise.
+    /// Checks that a request has the valid key or session of a person, of any role. The error is the reply to send if
+    /// not.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), HttpReply> {
         self.person(headers, Role::Viewer).map(drop)
     }
 
-    /// Lists the questions in the state that the query names (`open` if it names none) of all tenants that the person
-    /// may see, with the number of questions left out because of [`MAX_LISTED`]. Returns the error to send if the
-    /// person is not authenticated, the query names no state, or the database fails.
+    /// Lists the questions of all tenants that the person may see. `query` is the query of the address: `state=NAME`
+    /// selects the questions in a state; without a query, the open ones are listed. The reply also has the number of
+    /// questions left out because of [`MAX_LISTED`]. The error is the reply to send if the person is not authenticated,
+    /// the query is invalid, or the database fails.
     pub(crate) async fn list(
         &self,
         headers: &HeaderMap,
         query: Option<&str>,
     ) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
+        // `None` if the query names no known state.
         let state = match query.filter(|query| !query.is_empty()) {
             None => Some(QuestionState::Open),
             Some(query) => query
@@ -123,10 +126,14 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, &person)))
     }
 
-    /// Streams the changes of questions as server-sent events: the changes after the one whose number is in the header
-    /// `last-event-id`, or without this header the changes from now on. A task reads them until the reader disconnects:
-    /// at once when a question changes at this gateway (`question_changes`), otherwise at each [`POLL_INTERVAL`], since
-    /// another gateway may have changed one. A stream that a session of the page has opened ends with the session.
+    /// Streams the changes of questions as server-sent events. Changes have increasing numbers: the header
+    /// `last-event-id` names the last change that the reader has received; without this header, the stream has the
+    /// changes from now on.
+    ///
+    /// A task reads the changes from the database: at once when a question changes at this gateway
+    /// (`question_changes`), otherwise at each [`POLL_INTERVAL`], since another gateway may have changed one. The task
+    /// ends when the reader disconnects, the session of the page that opened the stream ends, or the configuration is
+    /// reloaded. The error is the reply to send.
     pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let session = self.authenticate(headers).and_then(|(_, session)| session);
@@ -167,7 +174,7 @@ impl ApprovalService {
                     return;
                 }
                 if changed_questions.is_empty() {
-                    // A change and the end of the time both lead to the next read.
+                    // Waits for a change or the end of the interval; the next read follows in both cases.
                     let _ = timeout(POLL_INTERVAL, question_changes.changed()).await;
                 }
             }
@@ -203,6 +210,7 @@ impl ApprovalService {
         let switch: FreezeRequest = read(body, form)?;
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
         let refuse = |why: &str| Err(HttpReply::detail(StatusCode::NOT_FOUND, why));
+        // What the order affects, for the reply; an empty object if the target does not exist.
         let matched = match self
             .freeze_targets
             .find(&self.store, switch.kind, what)
@@ -251,9 +259,10 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &done))
     }
 
-    /// Deletes the content of a tenant, a client or a conversation from the contents file next to the audit log. An
-    /// admin of some tenants has to name one of them. Returns the error to send if the person may not delete the
-    /// content, or the deletion fails.
+    /// Serves the route that deletes the content of a tenant, a client or a conversation from the file, next to the
+    /// audit log, that has the texts of the records. The records themselves remain. An admin of only some tenants has to
+    /// name one of these. The error is the reply to send if the person may not delete the content, or the deletion
+    /// fails.
     pub(crate) async fn forget(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         let form = "`{\"tenant\": \"...\", \"client\": \"...\", \"conversation\": \"...\"}`, with one of them or more";
@@ -262,7 +271,7 @@ impl ApprovalService {
         if selector == ContentSelector::default() {
             return Err(HttpReply::detail(
                 StatusCode::BAD_REQUEST,
-                &format!("the body of the request does not have the form {form}"),
+                &format!("the body of the request does not say whose content to delete: send {form}"),
             ));
         }
         let may_forget = match selector.tenant.as_deref() {
@@ -276,7 +285,8 @@ impl ApprovalService {
         }
         let (recorder, who) = (self.recorder.clone(), person.name.clone());
         if recorder.recording().is_none() {
-            let message = "this gateway keeps no audit log: its configuration has no [audit]";
+            let message = "this gateway keeps no audit log, so there is no content to delete: its configuration has no \
+                [audit]";
             return Err(HttpReply::detail(StatusCode::NOT_FOUND, message));
         }
         // The file is rewritten, which may take a while.
@@ -297,7 +307,8 @@ impl ApprovalService {
         person.may_read.show(self.people.policy(&question.client), &stored)
     }
 
-    /// Returns a question as JSON for a person: its readable content, and the decisions that the person may make.
+    /// Returns a question as JSON for a person: its readable content, and the decisions that the person may make
+    /// (`you_may_...`), by which the page shows its buttons.
     pub(super) fn question_json(&self, question: &StoredQuestion, person: &Person) -> Value {
         let (content, is_fully_readable) = self.readable_content(question, person);
         let may_decide = question.state == QuestionState::Open
@@ -356,13 +367,14 @@ pub(super) fn may_grant(question: &StoredQuestion) -> bool {
     content.get(HIDDEN_MEMBER).and_then(|hidden| hidden.get("may_grant")) == Some(&Value::Bool(true))
 }
 
-/// Returns whether an event stream sends a keep-alive after this number of polls in a row without a change: after the
-/// first one, and after every further [`KEEP_ALIVE_TICKS`].
+/// Returns whether an event stream sends a keep-alive now. `idle_polls` is the number of polls in a row without a
+/// change: a keep-alive follows the first of them, and then every [`KEEP_ALIVE_TICKS`]th.
 fn is_keep_alive_due(idle_polls: u32) -> bool {
     idle_polls % KEEP_ALIVE_TICKS == 1
 }
 
-/// Parses the JSON body of a request. The error is the reply to send, which describes the expected body by `form`.
+/// Parses the JSON body of a request. The error is the reply to send; its message contains `form`, a description of the
+/// expected body.
 pub(super) fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Result<T, HttpReply> {
     serde_json::from_slice(body).map_err(|error| {
         let message = format!("the body of the request does not have the form {form}: {error}");

@@ -1,5 +1,5 @@
-//! Asks people whether agents may use a tool that an MCP server newly offers, or whose description has changed.
-//! `mcp_proxy` calls it when a server lists its tools.
+//! Asks people whether agents may use a tool that an MCP server has added to its list, or whose description the server
+//! has changed. Agents do not see the tool until a person says yes. `mcp_proxy` calls it when a server lists its tools.
 
 use flowgate_audit::AuditEvent;
 use serde_json::{Value, json};
@@ -18,10 +18,13 @@ use crate::recorder::AuditEntry;
 const MAX_DESCRIPTION: usize = 64 << 10;
 
 impl ApprovalService {
-    /// Asks whether a tool with this description may be offered to agents. Does not wait for the answer; a yes approves
-    /// the tool for all conversations of the tenant. No question is asked if no person may decide, if the description
-    /// is longer than [`MAX_DESCRIPTION`] bytes, or if the same question is open or allowed already. None is asked
-    /// either if a limit on questions is reached, which is then logged.
+    /// Asks people whether agents may use the tool `offer`, and does not wait for the answer. A yes approves the tool,
+    /// as `description` describes it, for all conversations of the tenant. No question is asked in these cases:
+    ///
+    /// * no person may decide for this client;
+    /// * the description is longer than [`MAX_DESCRIPTION`] bytes;
+    /// * the same question is open or was allowed already;
+    /// * a limit on questions is reached, which is logged.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded.
@@ -54,7 +57,7 @@ impl ApprovalService {
             content: &content.to_string(),
             expires_after: millis(self.settings.expires_after),
             origin: QuestionOrigin::ToolOffer,
-            // No call uses the answer, so an equal question that was allowed is always found, and not asked again.
+            // An answer about a tool is never used up, so an equal question that was allowed is not asked again.
             used: &[],
             limits: self.question_limits(),
         };

@@ -1,6 +1,7 @@
-//! Notifies another program, such as one that posts in a chat, when a question is asked or decided.
-//! [`ApprovalService`](super::ApprovalService) sends the notifications. A notification names the tool and the label of
-//! the call, but has no arguments and no reasons: a recipient requests the question with a key of a person.
+//! Notifies another program, such as one that posts in a chat, when a question is asked or decided. A [`Webhook`] owns
+//! the queue of notifications and the thread that posts them;
+//! [`ApprovalService`](super::ApprovalService) adds to the queue. A notification names the tool and the label of the
+//! call, but has no arguments and no reasons: to see these, a recipient requests the question with the key of a person.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -60,17 +61,17 @@ impl Webhook {
                 LogEvent::Failure,
                 "",
                 Vec::new(),
-                "the notice of a question was not sent, since the webhook is too slow: check the program at \
-                `webhook` in [approvals]",
+                "the notice of a question was not sent, since too many earlier ones still wait for the webhook: check \
+                why the program at `webhook` in [approvals] is slow",
             );
         }
     }
 }
 
-/// Posts the queued notifications (`messages`) to `url` until their sender is dropped, each signed with `secret`, if
-/// there is one. A failed notification is sent again after each of [`RETRY_PAUSES`]; if all attempts fail, this is
-/// logged. Runs on a separate thread. Uses the proxy that the environment names, if any: this is safe, since
-/// notifications contain no arguments of calls.
+/// Posts the queued notifications (`messages`) to `url`, each signed with `secret` if there is one. Runs on a separate
+/// thread until the [`Webhook`] that fills the queue is dropped. A failed notification is sent again after each of
+/// [`RETRY_PAUSES`]; if all attempts fail, this is logged. Uses the HTTP proxy that the environment names, if any: this
+/// is safe, since notifications contain no arguments of calls.
 fn post(url: &str, secret: Option<&[u8]>, messages: &Receiver<String>, log: &OperatorLog) {
     let timeout = Some(Duration::from_secs(10));
     // No redirect is followed: the operator did not choose the recipient that a redirect names.
@@ -78,6 +79,7 @@ fn post(url: &str, secret: Option<&[u8]>, messages: &Receiver<String>, log: &Ope
         ureq::Agent::config_builder().timeout_global(timeout).max_redirects(0).build().into();
     while let Ok(message) = messages.recv() {
         let mut is_sent = false;
+        // The first attempt follows at once, each further one after its pause. Each signs its own time.
         for pause in std::iter::once(Duration::ZERO).chain(RETRY_PAUSES) {
             std::thread::sleep(pause);
             let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -92,16 +94,17 @@ fn post(url: &str, secret: Option<&[u8]>, messages: &Receiver<String>, log: &Ope
             }
         }
         if !is_sent {
-            let sentence =
-                "the webhook did not accept the notice of a question: check `webhook` in [approvals]";
+            let sentence = "the webhook did not accept the notice of a question: check the address `webhook` in \
+                [approvals], and the log of the program there";
             // The failure is the webhook's, so the line names no client and has no fields.
             log.write(LogEvent::Failure, "", Vec::new(), sentence);
         }
     }
 }
 
-/// Returns the value of the header [`SIGNATURE`], `t=SECONDS,v1=HEX`: the time in seconds, and the HMAC of the time and
-/// the message. With the time signed, a recipient can reject a notification that is sent again later.
+/// Returns the value of the header [`SIGNATURE`], `t=SECONDS,v1=HEX`: the time, in seconds since 1970, and the HMAC of
+/// the time and the message. Since the time is signed, a recipient can reject an old notification that somebody else
+/// sends again.
 pub(crate) fn signature(secret: &[u8], time: u64, message: &str) -> String {
     // HMAC accepts keys of any length, so this does not fail.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return String::new() };

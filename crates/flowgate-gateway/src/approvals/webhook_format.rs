@@ -22,8 +22,9 @@ pub enum WebhookFormat {
 }
 
 impl WebhookFormat {
-    /// Returns the notification that a question has changed; `what` is its type, `question.asked` or
-    /// `question.decided`. `page` is the address of the page for people, if the operator has set it.
+    /// Returns the notification that a question was asked or decided, in this form; `what` is its type,
+    /// `question.asked` or `question.decided`. `page` is the address of the page for people, to which a message for a
+    /// chat program links; `None` if the operator has not set it.
     pub(super) fn write(self, what: &str, question: &StoredQuestion, page: Option<&str>) -> Value {
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         if self == Self::Flowgate {
@@ -45,6 +46,7 @@ impl WebhookFormat {
         // The other formats are messages of chat programs: one sentence, and a link to the page.
         let tool = plain(content.get("tool").and_then(Value::as_str).unwrap_or("a tool"));
         let (client, conversation) = (plain(&question.client), plain(&question.name));
+        // Without a person in `decided_by`, a question is open or was closed in another way.
         let state = match question.decided_by.as_str() {
             "" if question.state.name() == "open" => "waits for a decision".to_owned(),
             "" => format!("was closed: {}", question.state.name()),
@@ -76,8 +78,8 @@ impl WebhookFormat {
     }
 }
 
-/// Returns the first 100 characters of a name, with `?` in place of those that a chat may read as markup: a server may
-/// choose the name of a tool.
+/// Returns the first 100 characters of a name, with `?` in place of each character that a chat program may read as
+/// markup: a malicious server could put a link into the name of a tool.
 fn plain(name: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | ' ');
     name.chars().take(100).map(|c| if is_plain(c) { c } else { '?' }).collect()

@@ -106,7 +106,7 @@ fn a_call_runs_when_everybody_has_approved() {
             &question,
             "allow",
             403,
-            "needs the approval of `ann`, `bob`, and yours counts for none",
+            "needs the approval of `ann`, `bob`, and you are not one of them",
         );
         let question = open(&bob, &[], true);
         decides(&bob, &question, "grant", 409, "for one call only");

@@ -60,7 +60,7 @@ impl TypedDecision {
             PersonDecision::AllowOnce if !needed.is_empty() && !may("you_may_allow") => {
                 let needed = needed.join(", ");
                 return Some(format!(
-                    "this question needs the approval of {needed}, and yours counts for none of them: you may deny it"
+                    "this question needs the approval of {needed}, and you are not one of them: you may deny it, but not allow it"
                 ));
             }
             PersonDecision::AllowForConversation | PersonDecision::AllowLasting if !needed.is_empty() => (
@@ -237,7 +237,7 @@ mod tests {
         };
         let approved = "you have approved this question already: it waits for the approval of bob\\u{1b}; you may still deny it";
         check(&question(true, false), AllowOnce, Some(approved));
-        let other = "needs the approval of ann, bob\\u{1b}, and yours counts for none of them";
+        let other = "needs the approval of ann, bob\\u{1b}, and you are not one of them";
         check(&question(false, false), AllowOnce, Some(other));
         check(&question(false, true), AllowOnce, None);
         for decision in [AllowForConversation, AllowLasting] {
