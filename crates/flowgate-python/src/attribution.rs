@@ -67,7 +67,8 @@ enum Dependency {
 }
 
 /// Reads a dependency in one of the forms that the constructor of `Attribution` documents: a word, a `Label`, or a list
-/// of pairs of an event and a path. Whether a region exists is not checked here, since there is no session yet.
+/// of regions, each the index of an event and the path of a part. Whether a region exists is not checked here, since
+/// there is no session yet. Raises `ValueError` for another word, and `TypeError` for any other form.
 fn dependency(given: &Bound<'_, PyAny>) -> PyResult<Dependency> {
     if let Ok(word) = given.extract::<String>() {
         return match word.as_str() {
@@ -128,9 +129,10 @@ impl PyAttribution {
 }
 
 impl PyAttribution {
-    /// Converts the attribution to one of the session of `monitor`, whose events and label names it refers to. The
-    /// error message names the first region that does not exist.
+    /// Converts the attribution for the session of `monitor`: looks up the nodes of the regions that it names, and
+    /// converts the names of a view's label to bits. If a region does not exist, the error message names it.
     pub(crate) fn resolve(&self, monitor: &mut Monitor) -> Result<Attribution, String> {
+        // Converts what the decision or one argument depends on.
         let resolve = |given: &Dependency, monitor: &mut Monitor| -> Result<CallDependency, String> {
             Ok(match given {
                 Dependency::Everything => CallDependency::Everything,

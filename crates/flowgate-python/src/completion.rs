@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use crate::errors::FlowgateError;
 use crate::values;
 
-/// Reads the name of a format: `openai` (chat completions), `responses`, `anthropic` or `gemini`.
+/// Returns the wire format that a program names: `openai` (chat completions), `responses`, `anthropic` or `gemini`.
+/// Raises `ValueError`, with all names, for any other text.
 pub(crate) fn api(name: &str) -> PyResult<Api> {
     Api::ALL.into_iter().find(|api| api.form().python_name == name).ok_or_else(|| {
         let names: Vec<String> =
@@ -45,17 +46,19 @@ impl PyCompletion {
     fn new(text: &str, calls: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
         let mut converted = Vec::new();
         for (index, call) in calls.unwrap_or_default().iter().enumerate() {
+            // A tuple of three items has an id, one of two has none.
             let (name, arguments, id) = match call.extract::<(String, Bound<'_, PyAny>, String)>() {
                 Ok((name, arguments, id)) => (name, arguments, Some(id)),
                 Err(_) => {
                     let (name, arguments) = call.extract().map_err(|_| {
                         PyTypeError::new_err(format!(
-                            "`calls[{index}]` is not (name, arguments) or (name, arguments, id)"
+                            "`calls[{index}]` must be a tuple (name, arguments) or (name, arguments, id)"
                         ))
                     })?;
                     (name, arguments, None)
                 }
             };
+            // A text is taken for the JSON that a model wrote, and stays unchanged.
             let arguments = match arguments.extract::<String>() {
                 Ok(text) => text,
                 Err(_) => Value::Object(values::to_object(&arguments, "arguments")?).to_string(),
@@ -74,8 +77,8 @@ impl PyCompletion {
 }
 
 impl PyCompletion {
-    /// Converts the completion. The reason why the model stopped (`stop`) follows from the calls: for its calls if
-    /// there are any, otherwise at the end of its text.
+    /// Converts the completion. The reason why the model stopped (`stop`) follows from the calls: if there are any, the
+    /// model stopped so that they run; otherwise, its message has ended.
     fn to_rust(&self) -> Completion {
         let call = |(id, name, arguments): &(String, String, String)| ToolCall {
             id: id.clone(),
@@ -144,7 +147,7 @@ pub(crate) fn request_body<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(feature) = api.unsupported_feature(request) {
         return Err(PyValueError::new_err(format!(
-            "the format of the chosen `api` cannot express {feature}, or choose another `api`"
+            "the request does not fit the format of the chosen `api`: {feature}, or choose another `api`"
         )));
     }
     // The encoder writes both fields; those that the program sets itself are removed.
@@ -166,8 +169,11 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
         Ok(text) => text,
         Err(_) => values::to_json(body, "request")?.to_string(),
     };
-    let json = Json::parse(&text)
-        .map_err(|error| PyValueError::new_err(format!("the request is not valid JSON: {error}")))?;
+    let json = Json::parse(&text).map_err(|error| {
+        PyValueError::new_err(format!(
+            "the request is not valid JSON: {error}; pass the whole body of a request"
+        ))
+    })?;
     let request = api
         .decode_request(&json)
         .map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))?;
@@ -203,8 +209,9 @@ pub(crate) fn response_body<'py>(
     values::from_json(py, &api.encode_response(completion, head))
 }
 
-/// Returns an answer as the events of a stream: the name and the data of each. `id`, `model` and `created` are as for
-/// [`response_body`]. With `usage`, the events include the number of tokens, which some formats send only on request.
+/// Returns an answer as the server-sent events of a stream, as the provider would send them: the name and the data of
+/// each. `id`, `model` and `created` are as for [`response_body`]. `usage` says whether the events include the number
+/// of tokens, which chat completions send only on request and the other formats always.
 pub(crate) fn response_events(
     completion: &Completion,
     api: Api,

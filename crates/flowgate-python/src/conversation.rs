@@ -54,17 +54,20 @@ impl PyConversation {
     /// description that the policy labels).
     ///
     /// `key` consists of 32 random bytes, for digests of calls. `method` names the algorithm that chooses what a step
-    /// is shown; `methods` lists all. `parameters`, `predicates`, `fuel` and `events` are as for `Monitor`. `steps` and
-    /// `messages` bound the messages of the model in one level and in all levels of a turn, `levels` the levels of
-    /// labels on top of each other, and `calls` the calls in one message. `expires` is how long a question to a person
-    /// stays open, in seconds. With `step_labels="fixed"`, every step carries the bound of what it could have been
-    /// shown, instead of the label of what it was shown. `hides_context` says whether it can be a secret that context
-    /// was added, such as a memory that was retrieved; a method that shows everything does not keep this secret.
-    /// `sampling` is a dict of parameters for every request to the model, such as `temperature`.
+    /// is shown; the function `methods` lists all. `parameters`, `predicates`, `fuel` and `events` are as for
+    /// `Monitor`. `expires` is how long a question to a person stays open, in seconds. With `step_labels="fixed"`,
+    /// every step carries the bound of what it could have been shown, instead of the label of what it was shown.
+    /// `hides_context` says whether the fact that context was added, such as a retrieved memory, can be a secret; a
+    /// method that shows everything does not keep this secret. `sampling` is a dict of parameters for every request to
+    /// the model, such as `temperature`.
     ///
-    /// `trust_user_messages`, `pinned` and `prefixes` are for `accept_request`: whether a person types the user's
-    /// messages of the client, messages that the operator knows word for word, and the servers of tools by the prefixes
-    /// of their names.
+    /// Four limits bound a turn. When the model asks to see hidden text, a new level of the turn begins, whose steps
+    /// are shown this text. `levels` is how many levels can be on top of each other; `steps` bounds the messages of the
+    /// model in one level, `messages` those in all levels together, and `calls` the calls in one message.
+    ///
+    /// `trust_user_messages`, `pinned` and `prefixes` are for `accept_request`. `trust_user_messages` says whether a
+    /// person types the client's messages of the user. `pinned` lists messages that the operator knows word for word.
+    /// `prefixes` is a dict from prefixes of the names of tools to the servers of these tools.
     #[new]
     #[pyo3(signature = (policy, tools, *, key, method="lowest-first", parameters=None, predicates=None, fuel=None, events=None,
         steps=None, messages=None, levels=None, calls=None, expires=None, step_labels="floating", hides_context=false, sampling=None,
@@ -125,16 +128,16 @@ impl PyConversation {
         Ok(Self { session, latest: Arc::default(), prefixes, names: Mutex::default() })
     }
 
-    /// The session as a `Monitor`: its events with their labels, its grants and consents. A call that it judges is one
-    /// outside the chat.
+    /// The session as a `Monitor`: its events with their labels, its grants and consents. A call that is judged with
+    /// this `Monitor` is not part of the chat with the model.
     #[getter]
     fn monitor(&self) -> PyMonitor {
         PyMonitor { session: Arc::clone(&self.session) }
     }
 
     /// Returns what the conversation waits for: a `Complete`, `Screen`, `Fill`, `Approve` or `Run`, or the finished
-    /// `Turn`. An earlier need that was not answered is answered in the most cautious way, for example as a refusal,
-    /// and can no longer be answered.
+    /// `Turn`. If the program has not answered the previous need, the conversation itself answers it in the most
+    /// cautious way, for example as a refusal; the program can no longer answer it.
     fn need(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let need = self.with(py, Conversation::need)?;
         let context = NeedContext { session: Arc::clone(&self.session), latest: Arc::clone(&self.latest) };
@@ -219,8 +222,8 @@ impl PyConversation {
         Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
     }
 
-    /// The label of the last reply, for an agent that called this one: pass it to `task` or to `label=` of a tool's
-    /// output.
+    /// The label of the last reply. If another agent called this one, the program passes the label to that agent's
+    /// conversation together with the reply, as the label of a tool's output or of a `task`.
     #[getter]
     fn reply_label(&self, py: Python<'_>) -> PyResult<PyLabel> {
         let names = self.with(py, |conversation| conversation.reply_label_names())?;
@@ -377,6 +380,7 @@ impl PyConversation {
     /// Returns the tool that a client calls by this name: a tool of a server if the name begins with one of the
     /// server's prefixes and continues after it, otherwise a tool of the agent itself.
     fn tool_of(&self, name: &str) -> Tool {
+        // The server, and the name of the tool without the prefix.
         let found = self.prefixes.iter().find_map(|(prefix, server)| {
             Some((server, name.strip_prefix(prefix.as_str()).filter(|rest| !rest.is_empty())?))
         });

@@ -30,8 +30,8 @@ impl PyEvent {
         Self { session: Arc::clone(session), id, findings }
     }
 
-    /// Returns what `read` returns for the event. Events are never removed, so the default for a missing one is not
-    /// used in practice.
+    /// Calls `read` with the event and the monitor of its session, and returns the result. Events are never removed, so
+    /// the default value for a missing event is not used in practice.
     fn read<R: Send + Default>(
         &self,
         py: Python<'_>,
@@ -76,7 +76,7 @@ impl PyEvent {
     #[getter]
     fn tool(&self, py: Python<'_>) -> PyResult<Option<PyTool>> {
         self.read(py, |event, monitor| {
-            // An output need not name its tool; then it is the tool of the call that it answers.
+            // An output need not name its tool. Its tool is then that of the call that it answers.
             let of_call = event.call.and_then(|call| monitor.trace().event(call)).and_then(Event::tool);
             let tool = match &event.body {
                 EventBody::Tool(described) => Some(&described.tool),
@@ -262,7 +262,8 @@ impl PyPart {
     }
 }
 
-/// Returns the node at `path`, which is spelled as verdicts print it; `None` if the event has no such part.
+/// Returns the node of an event's document that has this path; `None` if the event has no such part. `path` must be
+/// spelled as verdicts and `Part.path` print it.
 pub(crate) fn find_node(document: &Document, path: &str) -> Option<NodeId> {
     (0..document.nodes().len()).find(|node| document.path(*node).to_string() == path)
 }

@@ -40,8 +40,8 @@ impl PyLabel {
         &self.names
     }
 
-    /// Returns this label and another one as bits of the same table of names, so that they can be compared. Raises
-    /// `ValueError` if they belong to different policies.
+    /// Returns this label and another one as bits of the same table of names, so that they can be compared, and this
+    /// table. Raises `ValueError` if the labels belong to different policies.
     fn with_other(&self, other: &Self) -> PyResult<(Label, Label, NameTable)> {
         if !Arc::ptr_eq(&self.policy, &other.policy) {
             return Err(PyValueError::new_err(
@@ -147,9 +147,10 @@ impl PyLabel {
     }
 }
 
-/// Reads a label that a program gives: a `Label`, an element or a list of elements, or a dict of dimensions. What the
-/// program does not name is bottom. Returns the names of the label. Raises `ValueError` for a label of another policy
-/// or an unknown name, and `TypeError` for any other value.
+/// Reads a label that a program gives, in one of three forms: a `Label`; an element of a dimension, such as
+/// `"trusted"`, or a list of elements; or a dict with a value for each dimension. A dimension that the program does not
+/// name is bottom. Returns the names of the label. Raises `ValueError` for a label of another policy or an unknown
+/// name, and `TypeError` for any other form.
 pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if let Ok(label) = given.cast::<PyLabel>() {
         let label = label.get();
@@ -260,7 +261,8 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
             return Err(PyValueError::new_err(unknown_dimension(policy, name)));
         };
         let kind = space.dimensions().get(index).map(|dimension| &dimension.kind);
-        // The value must have a form that fits the dimension.
+        // The value must have a form that fits the dimension: an element for an order; a list of names, a single name
+        // or a word for a set or readers; a number or a word for a time.
         let is_list_of_texts = value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
         let value = match (kind, value) {
             (Some(DimensionKind::Order(lattice)), Value::String(element)) => {
@@ -319,12 +321,15 @@ fn unknown_dimension(policy: &Policy, name: &str) -> String {
     with_nearest(format!("the policy declares no dimension `{}`", name.escape_debug()), name, known)
 }
 
-/// Completes the error message about an unknown `name` with the known name that is most similar, or else all of them.
+/// Completes `problem`, the error message about an unknown `name`, with what to do: use the most similar of the `known`
+/// names, or else one of them.
 fn with_nearest<'a>(problem: String, name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     match nearest(name, known.iter().copied()) {
         Some(near) => format!("{problem}: did you mean `{near}`?"),
-        None if known.is_empty() => problem,
-        None => format!("{problem}; there are: {}", known.join(", ")),
+        None if known.is_empty() => {
+            format!("{problem} and no other; declare it in the policy, or leave it out")
+        }
+        None => format!("{problem}; use one of {}", known.join(", ")),
     }
 }

@@ -1,8 +1,8 @@
-//! Implements the native part of the Python package `flowgate`: the module `flowgate._flowgate`.
+//! Implements the native part of the Python package `flowgate`: the module `flowgate._flowgate`. The module gives
+//! Python the types of the crates `flowgate` and `flowgate-guard`. It converts values and decides nothing itself.
 //!
-//! It gives Python the types of `flowgate` and `flowgate-guard`, and decides nothing itself. What is more natural in
-//! Python than in Rust is in `python/flowgate`: exceptions, the loop that drives a conversation, decorators, display
-//! and adapters.
+//! The other part of the package is written in Python, in `python/flowgate`: exceptions, the loop that drives a
+//! conversation, decorators, display and adapters for frameworks. It imports this module.
 //!
 //! * `values`, `entry`, `completion`: convert Python objects to JSON, events and messages of models.
 //! * `policy`, `diagnostic`, `label`, `tool`: represent policies, their errors, and the labels and tools that they

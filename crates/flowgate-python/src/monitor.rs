@@ -142,8 +142,8 @@ impl PyMonitor {
     }
 
     /// Adds the output of a call: text, or a list of content blocks. `structured` is the same output as a JSON value.
-    /// `is_error` says whether the tool failed: it did not unless this is given, and `None` says that it is unknown.
-    /// The other arguments are those of `user`.
+    /// `is_error` says whether the tool failed: `False` by default, and `None` if it is unknown. The other arguments
+    /// are those of `user`.
     #[pyo3(signature = (call_id, content, *, structured=None, is_error=Some(false), label=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn tool_output(
@@ -265,7 +265,8 @@ impl PyMonitor {
         Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
     }
 
-    /// Declares tools that exist, so that a name that two servers offer is ambiguous from the start.
+    /// Declares tools that exist. If two servers offer tools of the same name, the name alone is then ambiguous from
+    /// the start, and not only after both tools have occurred.
     fn declare_tools(&self, py: Python<'_>, tools: Vec<ToolArgument>) -> PyResult<()> {
         self.session.monitor(py, |monitor| monitor.declare_tools(tools.iter().map(|tool| &tool.0)))
     }
@@ -397,7 +398,7 @@ impl PyMonitor {
             // The findings of rules are known only where an event is added, so the list of them is empty.
             Some(at) => Ok(PyEvent::new(&self.session, EventId(at), Vec::new())),
             None => Err(PyIndexError::new_err(format!(
-                "the session has {length} events and no event {index}; the first one is 0"
+                "the session has no event {index}: it has {length} in total, counted from 0"
             ))),
         }
     }

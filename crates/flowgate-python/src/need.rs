@@ -1,9 +1,9 @@
 //! Gives Python what a conversation waits for, and passes the answers to it: the classes `Need`, `Complete`, `Screen`,
 //! `Fill`, `Approve` and `Run`.
 //!
-//! `Conversation.need` creates a need, and its method `accept`, `decide`, `output` or similar answers it. Only the
-//! latest need can be answered, and only once. When the conversation is asked for its next need, an unanswered one
-//! becomes invalid, so that an answer never reaches another question.
+//! `Conversation.need` creates a need. The program answers it by one of the need's methods: `accept`, `decide`,
+//! `output` and others. Only the latest need can be answered, and only once. When the program asks the conversation for
+//! its next need, an unanswered one becomes invalid, so that an answer never reaches another question.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,8 +60,8 @@ impl PyNeed {
 }
 
 impl PyNeed {
-    /// Runs `act`, which passes the answer to the conversation. Raises `UsedError` if the need is answered already or
-    /// is not the latest one. Of two threads that answer at once, only one succeeds.
+    /// Marks the need as answered, and runs `act`, which passes the answer to the conversation. Raises `UsedError` if
+    /// the need is answered already or is not the latest one. Of two threads that answer at once, only one succeeds.
     fn answer<R: Send>(
         &self,
         py: Python<'_>,
@@ -338,10 +338,9 @@ impl PyApprove {
     }
 }
 
-/// Reads a decision; `True` and `False` allow and deny this call, `unanswered` says that nobody decided in time, and
-/// `unasked` that there were too many questions to ask another one. The names of earlier versions, `allow`, `refuse`
-/// and `silent`, are read as well. Anything else, such as 1, raises `ValueError`, so that no value becomes a consent by
-/// accident.
+/// Reads a decision in one of the forms that `Approve.decide` documents: `True`, `False` or a word. The words of earlier
+/// versions, `allow`, `refuse` and `silent`, are read as well. Anything else, such as 1, raises `ValueError`, so that
+/// no value becomes a consent by accident.
 fn decision(given: &Bound<'_, PyAny>) -> PyResult<Decision> {
     use pyo3::types::PyBool;
     if let Ok(allows) = given.cast::<PyBool>() {

@@ -79,8 +79,8 @@ impl PyPolicy {
         self.inner.source()
     }
 
-    /// The digest of the texts of all files. Policies with the same digest have the same texts; the gateway states that
-    /// of its policy.
+    /// The digest of the texts of all files. Policies with the same digest have the same texts. A gateway reports the
+    /// digest of its policy, so that the two can be compared.
     #[getter]
     fn digest(&self) -> String {
         policy_digest(&self.inner)
@@ -147,8 +147,8 @@ impl PyPolicy {
         Ok(PyLabel::new(Arc::clone(&self.inner), &label::read(&self.inner, label)?))
     }
 
-    /// Returns the label that another session of the policy has given as names, such as `Label.names`. A dimension that
-    /// is missing or malformed is top, so the result is never less than that label.
+    /// Returns the label that these names represent, such as `Label.names` of a label in another session of the policy.
+    /// A dimension that is missing or malformed becomes top, so that damaged names never give a lower label.
     fn label_from_names(&self, names: &Bound<'_, PyDict>) -> PyResult<PyLabel> {
         let names = Value::Object(values::to_object(names, "names")?);
         Ok(PyLabel::new(Arc::clone(&self.inner), &names))

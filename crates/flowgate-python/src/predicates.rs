@@ -1,10 +1,10 @@
 //! Lets Python functions answer the extern predicates of policies, for `Monitor`, `Conversation`, `Policy.analyze` and
 //! `Trace.replay`.
 //!
-//! A function that raises an exception gives no answer. A rule that asks it then fails, which denies the call. A
-//! statement that would grant something if the predicate held grants nothing. The reason names the type of the
-//! exception and not its text, which may contain what the function was given; the logger `flowgate.predicates` has the
-//! traceback at the level DEBUG.
+//! A function that raises an exception gives no answer. A rule that needs the answer then fails, which denies the call.
+//! A statement that would grant something if the predicate held grants nothing. The reason in the verdict names the
+//! type of the exception and not its text, which may contain what the function was given; the logger
+//! `flowgate.predicates` has the traceback at the level DEBUG.
 
 use std::sync::Arc;
 
@@ -38,9 +38,10 @@ pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
     Ok(predicates)
 }
 
-/// Calls a function in Python with the arguments of a predicate, and returns its answer. If it raises an exception, the
-/// error message names the type of the exception. An exception such as `KeyboardInterrupt`, which is no error of the
-/// function, must also reach the program: it is raised when the use of the session ends.
+/// Calls a function in Python with the arguments of a predicate, and returns its answer as JSON. If the function raises
+/// an exception, the error message names the type of the exception. An exception such as `KeyboardInterrupt`, which is
+/// no error of the function, must also reach the program: [`session::interrupt`] stores it, and it is raised when the
+/// use of the session ends.
 fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
     Python::attach(|py| {
         let call = || -> PyResult<Value> {

@@ -150,8 +150,8 @@ impl PyJudgedCall {
     }
 }
 
-/// The influence method that reports what calls depend on: a built-in one, or an object in Python. Exactly one of them
-/// is set.
+/// The influence method that reports what the calls of a run depend on: a built-in one, or an object in Python with a
+/// method `attribute`. Exactly one of the two fields is set.
 struct Influence<'py> {
     builtin: Option<Box<dyn AttributionSession>>,
     python: Option<Bound<'py, PyAny>>,

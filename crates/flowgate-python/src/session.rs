@@ -23,7 +23,8 @@ pub(crate) enum State {
     Conversation(Box<Chat>),
 }
 
-/// A conversation, with the profile of the client whose requests it accepts, and the chat as this client holds it.
+/// A conversation, and what `Conversation.accept_request` needs: the profile of the client that sends the requests, and
+/// the messages of the chat as this client holds them.
 pub(crate) struct Chat {
     pub(crate) conversation: Conversation,
     pub(crate) client: ClientProfile,

@@ -29,8 +29,9 @@ impl PyTurn {
     }
 
     /// Returns the turn as one message of the model, for a client that runs the calls itself. `name` returns the name
-    /// by which the client calls a tool. If the turn ended because of a missing clearance, the text says so; if it
-    /// ended at a limit, the stop reason is `Stop::Length`. No other cause of an early end is shown.
+    /// by which the client calls a tool. If the turn ended because the model may not see what the next step needs, the
+    /// text says so; if it ended at a limit, the stop reason is `Stop::Length`. No other cause of an early end is
+    /// shown.
     pub(crate) fn completion(&self, name: &dyn Fn(&flowgate::trace::Tool) -> String) -> Completion {
         let mut text = self.text();
         if self.turn.ended == Some(TurnEnd::Clearance) {

@@ -52,9 +52,9 @@ pub(crate) fn to_parameters(given: Option<&Bound<'_, PyAny>>) -> PyResult<Map<St
     given.map_or_else(|| Ok(Map::new()), |given| to_object(given, "parameters"))
 }
 
-/// Returns whether every JSON parser reads all numbers in the value alike. Some parsers read an integer as a float of
-/// 64 bits, which rounds integers beyond [`MAX_EXACT`]; so larger integers make the result false. A large float
-/// without a fraction, such as `1e300`, counts as an integer.
+/// Returns whether every JSON parser reads all numbers in the value alike: false if the value contains an integer
+/// beyond [`MAX_EXACT`], since some parsers read an integer as a float of 64 bits, which rounds such integers. A large
+/// float without a fraction, such as `1e300`, counts as an integer.
 pub(crate) fn is_exact(value: &Value) -> bool {
     match value {
         Value::Number(number) => {
@@ -66,7 +66,8 @@ pub(crate) fn is_exact(value: &Value) -> bool {
     }
 }
 
-/// Converts a JSON value to Python. A number becomes an integer if it is one of 64 bits, signed or not, else a float.
+/// Converts a JSON value to Python. An integer that fits into 64 bits, signed or unsigned, becomes an `int`; any other
+/// number becomes a `float`.
 pub(crate) fn from_json<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Null => py.None().into_bound(py),
@@ -99,8 +100,8 @@ pub(crate) fn display<'py, T>(object: &Bound<'py, T>) -> PyResult<Bound<'py, PyA
     object.py().import("flowgate.display")?.call_method1("html_of", (object.as_any(),))
 }
 
-/// The path to a part of a value, for error messages. A part refers to the one that contains it, so that paths take no
-/// memory unless there is an error.
+/// The path to a part of a value, for error messages. A path has only its last step and a reference to the path of the
+/// list or dict around the part, so that a text of it is built only for an error.
 struct ValuePath<'p> {
     /// The name of the whole value, such as that of an argument.
     name: &'p str,

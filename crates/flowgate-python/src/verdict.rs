@@ -158,7 +158,7 @@ pub(crate) struct PyPermit {
 }
 
 impl PyPermit {
-    /// Takes the permit, so that it cannot be used again. Raises `UsedError` the second time.
+    /// Takes the permit, so that it cannot be used again. Raises `UsedError` if it was used or given up before.
     fn take(&self) -> PyResult<Permit> {
         let permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
         permit.ok_or_else(|| UsedError::new_err("the permit is used already: judge the call again"))
@@ -176,7 +176,7 @@ impl PyPermit {
     /// Redeems the permit: the call counts as running from now on. It is judged again first if the session has changed
     /// since.
     ///
-    /// Raises `Denied` if the call must not run after all, and `UsedError` the second time.
+    /// Raises `Denied` if the call must not run after all, and `UsedError` if the permit is used already.
     fn redeem(&self, py: Python<'_>) -> PyResult<PyAuthorizedCall> {
         let permit = self.take()?;
         let redeemed = self.session.monitor(py, |monitor| monitor.redeem(permit))?;
@@ -212,7 +212,8 @@ impl PyPermit {
     }
 
     /// Records that the call has failed, unless an output or an error of its tool was recorded, so that every call of a
-    /// `with` statement has an outcome. A failed call may have had any effect.
+    /// `with` statement has an outcome. A failed call may have had any effect. `kind` is the type of the exception that
+    /// ended the statement; `None` if there is no exception.
     #[pyo3(signature = (kind, error, traceback))]
     fn __exit__(
         &self,
@@ -303,8 +304,8 @@ impl PyConfirm {
     /// for a call that several people must approve.
     ///
     /// Raises `Denied` if the call must not run after all, if somebody who must approve it is not named in `by`, or if
-    /// `for_session` is given and the question is not grantable; `ValueError` if both are given, since such an approval
-    /// is for one call; and `UsedError` the second time.
+    /// `for_session` is given and the question is not grantable; `ValueError` if `for_session` and `by` are both given,
+    /// since an approval by named people is for one call; and `UsedError` if the question is answered already.
     #[pyo3(signature = (*, for_session=false, by=None))]
     fn approve(&self, py: Python<'_>, for_session: bool, by: Option<Vec<String>>) -> PyResult<Py<PyPermit>> {
         if for_session && by.is_some() {

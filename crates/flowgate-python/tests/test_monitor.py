@@ -376,7 +376,7 @@ def test_events_are_a_sequence() -> None:
     monitor = session()
     assert len(monitor) == 1
     assert monitor[-1] == monitor[0] == monitor.events[0]
-    with pytest.raises(IndexError, match="the session has 1 events and no event 1"):
+    with pytest.raises(IndexError, match="the session has no event 1: it has 1 in total"):
         _ = monitor[1]
 
 

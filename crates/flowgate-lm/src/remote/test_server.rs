@@ -1,5 +1,5 @@
-//! Implements a double of a model's server for the tests of `remote`: [`serve`] starts it with scripted replies, one for
-//! each connection, and returns the requests that it receives. [`ScriptedReply`] describes one reply.
+//! Implements a double of a model's server for the tests of `remote`: [`serve`] starts it with scripted replies, one
+//! for each connection, and returns the requests that it receives. [`ScriptedReply`] describes one reply.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
