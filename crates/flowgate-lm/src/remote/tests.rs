@@ -18,6 +18,7 @@ use crate::wire::{AnswerStorage, ONLY_FUNCTIONS, ResponseHead};
 const SECRET: &str = "sk-very-secret";
 const QUESTION: &str = "a private question";
 
+/// The completion with this text that the scripted server sends.
 fn said(text: &str) -> Completion {
     Completion {
         text: text.to_owned(),
@@ -27,6 +28,7 @@ fn said(text: &str) -> Completion {
     }
 }
 
+/// The body of an answer with this text that is not streamed, in the format `api`.
 fn body(api: Api, text: &str) -> String {
     api.encode_response(
         &said(text),
@@ -41,6 +43,7 @@ fn body(api: Api, text: &str) -> String {
     .to_string()
 }
 
+/// The event stream of an answer with this text, in the format `api`.
 fn stream(api: Api, text: &str) -> String {
     let events = api.encode_stream(
         &said(text),
@@ -65,6 +68,7 @@ const LONG: Duration = Duration::from_secs(300);
 /// The limits for a server that sends nothing: for the whole request, and for the first byte.
 const SHORT: [Duration; 2] = [Duration::from_secs(4), Duration::from_millis(300)];
 
+/// A client with a key, long time limits and two quick retries.
 fn remote(api: Api, base: &str) -> RemoteModel {
     let times = Timeouts { connect: LONG, first_byte: LONG, whole: LONG };
     let retries =
@@ -72,7 +76,7 @@ fn remote(api: Api, base: &str) -> RemoteModel {
     RemoteModel::new(api, base, "m").unwrap().key(SECRET).unwrap().times(times).retries(retries)
 }
 
-/// Returns the result and the text that the listener received.
+/// Sends [`request`]. Returns the result, and the text that the listener received, in which `|` marks each restart.
 async fn ask(remote: &RemoteModel) -> (Result<Completion, Error>, String) {
     let mut heard = String::new();
     let answer = remote
@@ -89,10 +93,14 @@ async fn ask(remote: &RemoteModel) -> (Result<Completion, Error>, String) {
     (answer, heard)
 }
 
+/// Sends [`request`] to a server with these replies, as [`check_within`] does, with long time limits.
 async fn check(replies: Vec<ScriptedReply>, expected: &str) {
     check_within(Timeouts { connect: LONG, first_byte: LONG, whole: LONG }, replies, expected).await;
 }
 
+/// Sends [`request`] to a server with these replies. Compares `expected` with the result (the text of the answer in
+/// quotes, or the error), the word `heard`, and the text that the listener received. Also checks that the client used
+/// all replies, and that no error reveals the key or the request.
 async fn check_within(times: Timeouts, replies: Vec<ScriptedReply>, expected: &str) {
     let count = replies.len();
     let (base, hears) = serve(replies);

@@ -72,6 +72,8 @@ fn a_seed_repeats_and_text_is_streamed() {
     assert_eq!(cancelled, Err(Error::Cancelled));
 }
 
+/// A model that reuses the evaluations of earlier prompts computes the same logits as one whose cache is emptied after
+/// each prompt.
 #[test]
 fn what_is_reused_changes_no_bit() {
     let (fresh, used) =

@@ -16,6 +16,8 @@ use crate::local::weights::safetensors::SafetensorsFolder;
 use crate::local::{LocalSettings, LocalTextClassifier, ModelDigest};
 use crate::{Error, TextLabelModel};
 
+/// A file of expected scores: the configuration of an encoder, the shapes of its tensors, texts as tokens, and the
+/// scores that transformers computed for each text.
 #[derive(Clone, serde::Deserialize)]
 struct Reference {
     config: Map<String, Value>,
@@ -24,6 +26,7 @@ struct Reference {
     scores: Vec<Vec<f32>>,
 }
 
+/// Reads the file of expected scores with this name.
 fn reference(name: &str) -> Reference {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/encoders");
     serde_json::from_slice(&std::fs::read(folder.join(format!("{name}.json"))).unwrap()).unwrap()
@@ -40,6 +43,7 @@ fn weights(reference: &Reference) -> TempFolder {
     folder
 }
 
+/// Loads the encoder of a reference.
 fn encoder(reference: &Reference) -> Encoder {
     let config = EncoderConfig::read(Path::new("config.json"), &reference.config, None).unwrap();
     let folder = SafetensorsFolder::open(weights(reference).path()).unwrap();
@@ -152,6 +156,7 @@ fn a_folder_with_an_encoder_classifies_texts() {
 
 #[test]
 fn damaged_encoders_are_refused() {
+    // Sets one field in the configuration of the reference `name`.
     let check = |name: &str, field: &str, value: Value, expected: &str| {
         let mut reference = reference(name);
         reference.config.insert(field.to_owned(), value);
@@ -214,7 +219,7 @@ fn damaged_encoders_are_refused() {
         "bert",
         "model_type",
         json!("deberta-v2"),
-        "to classify texts also bert, roberta, xlm-roberta and modernbert",
+        "to classify texts bert, roberta, xlm-roberta or modernbert",
     );
 }
 

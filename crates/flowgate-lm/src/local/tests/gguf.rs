@@ -18,6 +18,7 @@ fn interleaved(tensor: &Tensor, heads: usize) -> Tensor {
     halves.transpose(1, 2).unwrap().contiguous().unwrap().reshape((rows, columns)).unwrap()
 }
 
+/// Returns the name of a tensor in a GGUF file, from its name in Hugging Face's files.
 fn gguf_name(name: &str) -> String {
     let mut out = name.replace("model.layers.", "blk.");
     for (from, to) in [
@@ -43,7 +44,8 @@ fn gguf_name(name: &str) -> String {
     out
 }
 
-/// Writes the model of a configuration, with its tokenizer, and returns the bytes.
+/// Returns the bytes of a GGUF file with the tiny model of a configuration and its tokenizer. `data_type` is the type
+/// of the entries of matrices; vectors are always in single precision.
 pub(super) fn file(config: &Value, data_type: GgmlDType) -> Vec<u8> {
     let shape = tiny::read_config(config);
     let kind = config["model_type"].as_str().unwrap();
@@ -123,6 +125,7 @@ pub(super) fn file(config: &Value, data_type: GgmlDType) -> Vec<u8> {
     out.into_inner()
 }
 
+/// Loads the model of a GGUF file with these bytes. The text of an error names the file without its folder.
 pub(super) fn load(bytes: &[u8]) -> Result<LocalModel, String> {
     let folder = tiny::TempFolder::new();
     folder.write("model.gguf", bytes);

@@ -12,7 +12,8 @@ use crate::{AttentionLoss, AttentionModel, AttentionRequest, Prefix};
 const PROMPT: &[u32] = &[3, 250, 17, 99, 280];
 const CONTINUATION: &[u32] = &[64, 3, 17];
 
-/// The loss with `change` added to one entry of attention.
+/// The loss with `change` added to one entry of attention. `row` is the index of a token of the continuation, and
+/// `column` that of the token that it attends to.
 fn changed_loss(
     model: &LocalModel,
     (layer, head, row, column): (usize, usize, usize, usize),
@@ -22,7 +23,7 @@ fn changed_loss(
     let tokens = [PROMPT, CONTINUATION].concat();
     let (inputs, targets) = (&tokens[..tokens.len() - 1], &tokens[PROMPT.len()..]);
     let heads = model.decoder.config().heads;
-    // The oracle has no cache, so it reads the whole text at once and returns all rows of attention.
+    // No cache is used here: the whole text is evaluated at once, so the added tensors have a row for each input.
     let size = inputs.len();
     let added: Vec<Tensor> = (0..model.decoder.config().layers)
         .map(|at| {
@@ -106,6 +107,8 @@ fn gradients_are_the_slopes_of_the_loss() {
     assert!(narrow * 10 > all * 8, "most slopes are certain: {narrow} of {all}");
 }
 
+/// Attention has the same tokens and saliency whether or not a prefix was evaluated before, its tokens spell the prompt
+/// and the continuation, and texts that it cannot read are errors.
 #[test]
 fn rows_belong_to_the_texts() {
     let model = tiny::model(&tiny::configuration("qwen3"));

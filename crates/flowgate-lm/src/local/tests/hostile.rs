@@ -10,11 +10,13 @@ use super::gguf;
 use super::tiny::{self, TempFolder};
 use crate::local::{LocalModel, LocalSettings};
 
+/// Loads the model of a folder. In the text of an error, `M` replaces the path of the folder.
 fn load(folder: &TempFolder) -> Result<LocalModel, String> {
     LocalModel::load(folder.path(), &LocalSettings::default())
         .map_err(|error| error.to_string().replace(folder.path().to_str().unwrap(), "M"))
 }
 
+/// Changes the folder of a good model by `change`, and checks that loading it fails with the message `expected`.
 fn check(change: &dyn Fn(&TempFolder), expected: &str) {
     let folder = tiny::folder(&tiny::configuration("llama"));
     change(&folder);
@@ -33,7 +35,7 @@ fn configurations_that_do_not_fit() {
     };
     check(
         json!({"model_type": "gpt2"}),
-        "`model_type` is `gpt2`, which is not supported; use a model of the type llama, qwen3, phi3, opt or flowgate",
+        "`model_type` is `gpt2`, which is not supported; use a model of the type llama, qwen3, phi3, opt or flowgate, or to classify texts bert, roberta, xlm-roberta or modernbert",
     );
     check(
         json!({"hidden_size": 1_000_000_000_000_u64}),
@@ -110,7 +112,7 @@ fn sizes_of_the_configuration_are_those_of_the_tensors() {
     );
 }
 
-/// Returns the bytes of a safetensors file with this header.
+/// Returns the bytes of a safetensors file with this header, followed by `content` bytes of zeros.
 fn safetensors(header: &str, content: usize) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.bytes());
@@ -214,6 +216,7 @@ fn files_that_are_missing_or_malformed() {
     );
 }
 
+/// A model that is divided into shards, with weights in single and double precision, equals the model in one file.
 #[test]
 fn shards_and_other_precisions() {
     let config = tiny::configuration("llama");
@@ -258,6 +261,8 @@ fn gguf_files_that_are_damaged() {
         "the file has version 9 of GGUF, which is not supported; convert the model to version 2 or 3",
     );
     check(&good[..100], cut);
+    // The good file with this number at an offset: 8 is that of the number of tensors, and 24 that of the length of the
+    // first text.
     let with = |at: usize, value: u64| {
         let mut bytes = good.clone();
         bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -267,7 +272,7 @@ fn gguf_files_that_are_damaged() {
         &with(8, u64::MAX),
         "the number of tensors, 18446744073709551615, exceeds the limit of 65536, so the file is probably damaged; download it again",
     );
-    // The header states more metadata than the file has, so what follows is read as metadata.
+    // The first text of the header claims to be longer than the limit.
     check(
         &with(24, 1 << 60),
         "a text of the header has 1152921504606846976 bytes, more than the limit of 1048576, so the file is probably damaged; download it again",

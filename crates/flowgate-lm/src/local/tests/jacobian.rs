@@ -30,7 +30,8 @@ fn probabilities(model: &LocalModel, change: &Tensor) -> (Vec<Vec<f64>>, f64) {
     (logits.iter().map(softmax).collect(), f64::from(square))
 }
 
-/// The bound of a token by its definition, from differences.
+/// The bound of a token by its definition: the divergences that small changes of its embedding cause, one for each
+/// direction, added up and scaled to the variance of the noise.
 fn expected(model: &LocalModel, token: usize) -> f64 {
     const STEP: f32 = 3e-3;
     let width = model.decoder.config().width;

@@ -16,7 +16,7 @@ struct Oracle {
     tensors: HashMap<String, Rows>,
 }
 
-/// What the oracle computes: logits and, by layer, head, row and column, attention.
+/// What the oracle computes: the logits, the hidden states by layer, and the attention by layer, head, row and column.
 struct Answer {
     logits: Rows,
     hidden: Vec<Rows>,
@@ -24,6 +24,8 @@ struct Answer {
 }
 
 impl Oracle {
+    /// Creates an oracle with these weights, by their names in Hugging Face's form. A vector becomes a matrix of one
+    /// row.
     fn new(config: &DecoderConfig, tensors: &HashMap<String, Tensor>) -> Self {
         let rows = |tensor: &Tensor| {
             let matrix = if tensor.rank() == 1 { tensor.unsqueeze(0).unwrap() } else { tensor.clone() };
@@ -36,6 +38,7 @@ impl Oracle {
         }
     }
 
+    /// Multiplies the matrix `name` with a vector, and adds its bias if there is one.
     fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let matrix = &self.tensors[&format!("{name}.weight")];
         let bias = self.tensors.get(&format!("{name}.bias")).map(|bias| &bias[0]);
@@ -47,6 +50,7 @@ impl Oracle {
             .collect()
     }
 
+    /// Normalises a vector by its root mean square or, with a mean that is subtracted first, by its variance.
     fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let weight = &self.tensors[&format!("{name}.weight")][0];
         let count = x.len() as f64;
@@ -60,6 +64,7 @@ impl Oracle {
             .collect()
     }
 
+    /// Rotates the vector of a head by the position of its token, if the model has rotary positions.
     fn rotate(&self, x: &mut [f64], position: usize) {
         let Positions::Rotary(rotary) = &self.config.positions else { return };
         let half = rotary.width / 2;
@@ -71,9 +76,12 @@ impl Oracle {
         }
     }
 
+    /// Computes the attention of a layer for the vectors of all tokens. Returns the output for each token, and the
+    /// attention of each head.
     fn attend(&self, layer: &str, x: &Rows) -> (Rows, Vec<Rows>) {
         let config = &self.config;
         let width = config.head_width;
+        // The convolution: a weighted sum of the vectors of the tokens before.
         let x: Rows = (0..x.len())
             .map(|t| {
                 let mut sum = x[t].clone();
@@ -145,6 +153,7 @@ impl Oracle {
         }
     }
 
+    /// Computes the feed-forward part of a layer for the vector of one token.
     fn feed_forward(&self, layer: &str, x: &[f64]) -> Vec<f64> {
         if self.config.architecture == Architecture::Opt {
             let inner: Vec<f64> =
@@ -165,6 +174,7 @@ impl Oracle {
         self.linear(&format!("{layer}.mlp.down_proj"), &inner)
     }
 
+    /// Evaluates a text: the embeddings, each layer, and the logits.
     fn run(&self, tokens: &[u32]) -> Answer {
         let config = &self.config;
         let is_opt = config.architecture == Architecture::Opt;
@@ -217,6 +227,7 @@ impl Oracle {
     }
 }
 
+/// Fails if an entry of `found` differs from the expected one by `tolerance` or more.
 fn assert_near(found: &Tensor, expected: &Rows, tolerance: f64, what: &str) {
     let found: Vec<Vec<f32>> = found.to_vec2().unwrap();
     assert_eq!((found.len(), found[0].len()), (expected.len(), expected[0].len()), "{what}");

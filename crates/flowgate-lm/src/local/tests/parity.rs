@@ -13,6 +13,8 @@ use crate::AttentionLoss;
 use crate::local::decoder::{Decoder, KeyValueCache, Probe, token_row};
 use crate::local::inside::attention_and_gradients;
 
+/// A file of expected values: the configuration of a decoder, the shapes of its tensors, the tokens of a text, and what
+/// transformers computed for the text.
 #[derive(serde::Deserialize)]
 struct Reference {
     config: Map<String, Value>,
@@ -28,6 +30,8 @@ struct Reference {
     gradients: Vec<Vec<Vec<Vec<f32>>>>,
 }
 
+/// Fails if an entry of `found` differs from the expected one by `tolerance` or more, relative to the entry if it is
+/// above 1.
 fn assert_near(found: &[f32], expected: impl Iterator<Item = f32>, tolerance: f32, what: &str) {
     let expected: Vec<f32> = expected.collect();
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -37,6 +41,8 @@ fn assert_near(found: &[f32], expected: impl Iterator<Item = f32>, tolerance: f3
     }
 }
 
+/// Compares the decoder of a reference with the expected values: the hidden states of each layer, the logits, and the
+/// attention of the tokens after the prompt with its gradients.
 fn check(name: &str, reference: &Reference) {
     let config =
         crate::local::config::hugging_face::read(Path::new("config.json"), &reference.config, None).unwrap();

@@ -20,6 +20,7 @@ fn slow(model: &LocalModel, prompt: &str, continuation: &str) -> Vec<(String, f6
     (pair.boundary..pair.text.ids.len()).map(token).collect()
 }
 
+/// Fails if a score does not have the expected tokens, each with nearly the expected log-probability.
 fn assert_same(score: &Score, expected: &[(String, f64)], what: &str) {
     assert_eq!(score.tokens.len(), expected.len(), "{what}");
     for (found, (text, logprob)) in score.tokens.iter().zip(expected) {
@@ -28,6 +29,8 @@ fn assert_same(score: &Score, expected: &[(String, f64)], what: &str) {
     }
 }
 
+/// A batch of requests with different prefixes, prompts and continuations gives each request the score that [`slow`]
+/// computes for it alone.
 #[test]
 fn batches_and_prefixes_give_the_same_scores() {
     let long = "the other theory ".repeat(4);
@@ -118,6 +121,7 @@ fn scoring_stops_below_the_bound() {
     let model = tiny::model(&tiny::configuration("qwen3"));
     let continuation = "a continuation of many tokens, which is not scored to its end";
     let all = slow(&model, "Q", continuation);
+    // The sum of the log-probabilities up to each token.
     let sums: Vec<f64> = all
         .iter()
         .scan(0.0, |sum, (_, logprob)| {
@@ -130,7 +134,7 @@ fn scoring_stops_below_the_bound() {
         let bounded = ScoreRequest { prompt: "Q", continuation, bound, ..ScoreRequest::default() };
         let free = ScoreRequest { bound: None, ..bounded };
         let scores = block_on(model.score_batch(&[free, bounded, free])).unwrap();
-        // A sum only falls, so that the first one below the bound is this one.
+        // Each further token lowers the sum, so the sum at this token is the first one below the bound.
         assert_same(&scores[1], &all[..=at], &format!("{at}"));
         assert!(scores[1].is_stopped && !scores[0].is_stopped);
         assert_same(&scores[0], &all, "without a bound");
@@ -141,6 +145,7 @@ fn scoring_stops_below_the_bound() {
 #[test]
 fn a_continuation_begins_with_a_token() {
     let model = tiny::model(&tiny::configuration("llama"));
+    // The number of tokens of the prompt, and the texts of the tokens of the continuation.
     let pair = |prompt: &str, continuation: &str| {
         let pair = model.tokenizer.encode_pair(prompt, continuation).unwrap();
         let texts: Vec<&str> =

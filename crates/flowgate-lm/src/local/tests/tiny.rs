@@ -1,5 +1,6 @@
-//! Makes tiny models for tests: weights from a formula that `compat/lm/tiny.py` uses too, and folders with all files of
-//! a model.
+//! Creates tiny models for the tests of local models: configurations, weights from a formula, a tokenizer, and folders
+//! with all files of a model. `compat/lm/tiny.py` computes the same weights for transformers, so that the results can be
+//! compared.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ use crate::local::decoder::Decoder;
 use crate::local::weights::{WeightSource, Weights};
 use crate::local::{LocalModel, LocalSettings};
 
-/// The value of entry `index` of a tensor, from -1 to 1.
+/// The value of entry `index` of the tensor `name`, from -1 to 1: a hash of the name and the index, computed as in
+/// `compat/lm/tiny.py`.
 fn entry(name: &str, index: u32) -> f64 {
     let seed =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -39,6 +41,7 @@ pub(super) fn weight(name: &str, shape: &[usize]) -> Tensor {
     Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
 }
 
+/// Reads the shape of a decoder from the content of a `config.json`.
 pub(super) fn read_config(config: &Value) -> DecoderConfig {
     hugging_face::read(Path::new("config.json"), config.as_object().unwrap(), None).unwrap()
 }
@@ -50,6 +53,7 @@ pub(super) fn decoder(config: &Value) -> Decoder {
     Decoder::load(config, &weights).unwrap()
 }
 
+/// Returns these tensors as the source of a decoder's weights, so that no file is needed.
 pub(super) fn memory_weights(config: &DecoderConfig, tensors: HashMap<String, Tensor>) -> Weights {
     Weights { source: WeightSource::Memory(tensors), architecture: config.architecture, device: Device::Cpu }
 }
@@ -171,11 +175,13 @@ pub(super) fn configurations() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Sets the fields of `changes` in a configuration.
 pub(super) fn merge(config: &mut Value, changes: Value) {
     let Value::Object(changes) = changes else { return };
     config.as_object_mut().unwrap().extend(changes);
 }
 
+/// Returns the configuration with this name in [`configurations`].
 pub(super) fn configuration(name: &str) -> Value {
     configurations().into_iter().find(|(found, _)| *found == name).unwrap().1
 }

@@ -8,10 +8,12 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// When the stream of an answer ends.
+/// When the body of a streamed answer ends.
 #[derive(Clone, Copy)]
 enum StreamEnding {
-    WithIt,
+    /// Together with the answer.
+    AtOnce,
+    /// This time after the answer.
     After(Duration),
     Never,
 }
@@ -49,7 +51,7 @@ impl CountingServer {
             for connection in listener.incoming() {
                 let count = sees.connections.fetch_add(1, Ordering::SeqCst);
                 let (sees, end) = (Arc::clone(&sees), ends[count.min(ends.len() - 1)]);
-                std::thread::spawn(move || goes_on(connection.unwrap(), end, &sees));
+                std::thread::spawn(move || answer_requests(connection.unwrap(), end, &sees));
             }
         });
         Self { url, seen }
@@ -62,8 +64,9 @@ impl CountingServer {
     }
 }
 
-/// Answers requests with streams for as long as the connection is open.
-fn goes_on(mut connection: TcpStream, end: StreamEnding, seen: &ServerCounts) {
+/// Answers each request on a connection with a stream, as long as the connection is open. `end` says when the body of
+/// an answer ends; `seen` counts the requests and the bytes of their bodies.
+fn answer_requests(mut connection: TcpStream, end: StreamEnding, seen: &ServerCounts) {
     let mut buffer = vec![0_u8; 64 << 10];
     let mut heard = Vec::new();
     while let Ok(count @ 1..) = connection.read(&mut buffer) {
@@ -85,7 +88,7 @@ fn goes_on(mut connection: TcpStream, end: StreamEnding, seen: &ServerCounts) {
         let answer = format!("{head}{:x}\r\n{text}\r\n", text.len());
         let last = "0\r\n\r\n";
         match end {
-            StreamEnding::WithIt => connection.write_all(format!("{answer}{last}").as_bytes()).unwrap(),
+            StreamEnding::AtOnce => connection.write_all(format!("{answer}{last}").as_bytes()).unwrap(),
             StreamEnding::After(time) => {
                 connection.write_all(answer.as_bytes()).unwrap();
                 std::thread::sleep(time);
@@ -107,13 +110,14 @@ fn long(letters: usize) -> Request {
 const MOMENT: Duration = Duration::from_millis(50);
 /// Waiting times, after one of which the server has read the bytes that the client sent; the later ones are for busy
 /// machines.
-const WHILES: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(30)];
+const WAITS: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(30)];
 
-/// Runs `what` with increasing waiting times until it returns the expected counts.
-async fn as_busy_as_the_machine_is(expected: [usize; 2], what: impl AsyncFn(Duration) -> [usize; 2]) {
+/// Runs `run` with increasing waiting times until it returns the expected numbers of connections and requests; fails if
+/// it never does.
+async fn check_counts_with_waits(expected: [usize; 2], run: impl AsyncFn(Duration) -> [usize; 2]) {
     let mut found = Vec::new();
-    for time in WHILES {
-        found.push(what(time).await);
+    for time in WAITS {
+        found.push(run(time).await);
         if found.last() == Some(&expected) {
             return;
         }
@@ -123,8 +127,9 @@ async fn as_busy_as_the_machine_is(expected: [usize; 2], what: impl AsyncFn(Dura
 
 #[tokio::test]
 async fn connections_are_reused_if_configured() {
+    // Sends two requests with the client that `remote` configures, and expects this number of connections.
     let check = async |remote: &dyn Fn(RemoteModel) -> RemoteModel, end: StreamEnding, expected: usize| {
-        as_busy_as_the_machine_is([expected, 2], async |time| {
+        check_counts_with_waits([expected, 2], async |time| {
             let server = CountingServer::new(&[end]);
             let remote = remote(server.remote());
             for _ in 0..2 {
@@ -137,7 +142,7 @@ async fn connections_are_reused_if_configured() {
     };
     let long = |remote: RemoteModel| remote.keep_connections(LONG);
     let brief = |remote: RemoteModel| remote.keep_connections(Duration::from_millis(10));
-    for end in [StreamEnding::WithIt, StreamEnding::After(MOMENT)] {
+    for end in [StreamEnding::AtOnce, StreamEnding::After(MOMENT)] {
         check(&|remote| remote, end, 2).await;
         check(&long, end, 1).await;
         check(&brief, end, 2).await;
@@ -147,8 +152,8 @@ async fn connections_are_reused_if_configured() {
 
 #[tokio::test]
 async fn models_of_one_server_share_connections() {
-    as_busy_as_the_machine_is([1, 2], async |time| {
-        let server = CountingServer::new(&[StreamEnding::WithIt]);
+    check_counts_with_waits([1, 2], async |time| {
+        let server = CountingServer::new(&[StreamEnding::AtOnce]);
         let first = server.remote().keep_connections(LONG);
         let other = first.with_model("m");
         for remote in [first, other] {
@@ -166,7 +171,7 @@ fn connections_survive_between_callers_that_are_not_asynchronous() {
     let remote = server.remote().keep_connections(LONG);
     for _ in 0..3 {
         assert_eq!(crate::block_on(ask(&remote)).0.unwrap().text, "hello");
-        std::thread::sleep(WHILES[0]);
+        std::thread::sleep(WAITS[0]);
     }
     let [connections, questions] = server.seen.counts();
     assert!((1..3).contains(&connections), "{connections}");
@@ -175,7 +180,7 @@ fn connections_survive_between_callers_that_are_not_asynchronous() {
 
 #[tokio::test]
 async fn long_questions_arrive_whole() {
-    let server = CountingServer::new(&[StreamEnding::WithIt]);
+    let server = CountingServer::new(&[StreamEnding::AtOnce]);
     let remote = server.remote().keep_connections(LONG);
     for length in [120 << 10, 128 << 10, 5 << 20] {
         let request = long(length);

@@ -61,6 +61,8 @@ impl TlsServer {
         Self::start_as(protocols, ServerBehaviour::prompt()).await
     }
 
+    /// Starts a server with this behaviour that offers these protocols by ALPN. Its certificate is its own authority,
+    /// which the field `authorities` contains.
     pub(super) async fn start_as(protocols: &[&str], behaviour: ServerBehaviour) -> Self {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -91,6 +93,7 @@ impl TlsServer {
     }
 }
 
+/// Answers the requests of one connection, and counts them in `seen`.
 async fn serve_connection(
     connection: TcpStream,
     acceptor: TlsAcceptor,
@@ -167,6 +170,8 @@ async fn only_the_given_authorities_are_trusted() {
     assert!(server.seen.versions.lock().unwrap().is_empty());
 }
 
+/// Requests share one HTTP/2 connection. If the listeners of some stop reading, a further request on this connection
+/// still gets its answer.
 #[tokio::test]
 async fn listeners_that_are_not_ready_do_not_hold_up_others() {
     /// With so many answers, their unread bytes would exceed the limit of an HTTP/2 connection if each answer had no

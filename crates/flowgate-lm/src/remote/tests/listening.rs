@@ -31,6 +31,7 @@ impl Listener for GatedListener {
     }
 }
 
+/// Returns a listener, the notice that it has received something, and the semaphore whose permits make it ready.
 fn make_listener() -> (GatedListener, Arc<Notify>, Arc<Semaphore>) {
     let (heard, gate) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
     (GatedListener { heard: Arc::clone(&heard), gate: Arc::clone(&gate) }, heard, gate)
