@@ -280,7 +280,7 @@ impl ApprovalService {
     }
 
     /// Stores the question `ask`, unless an equal question is stored already. Answers it by a lasting grant if one
-    /// covers it; otherwise notifies people of a new question. Returns the reference to the stored question. The inner
+    /// covers it; otherwise notifies people of a new question. Returns a reference to the stored question. The inner
     /// error is the limit on questions that is reached; the question is then not stored. `used` are the questions whose
     /// answers this turn has used already: an answer is used once, so another equal call needs a new question.
     /// `context` is the client, the conversation and the request for which the question is asked.
@@ -299,8 +299,8 @@ impl ApprovalService {
         let may_grant = ask.is_grantable() && origin.turns().is_some();
         // `shown` is for the audit log. `content` is for the database, which also needs what people are not shown.
         let (shown, mut content) = (shown_content(ask), stored_content(ask, may_grant));
-        // The offer has the lasting grants that a person may give with the answer. It is stored with the question, among
-        // the content that people are not shown.
+        // The offer has the lasting grants that a person may give with the answer. It is stored with the question,
+        // among the content that people are not shown.
         let offer = GrantOffer::new(client, ask);
         if let (Some(offer), Some(Value::Object(hidden))) = (&offer, content.get_mut(HIDDEN_MEMBER)) {
             hidden.insert(OFFER.to_owned(), json!(offer));

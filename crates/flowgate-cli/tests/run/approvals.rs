@@ -473,7 +473,11 @@ fn a_call_of_several_people_says_who_has_approved() {
     // Cy is none of them.
     let of_cy = ["waits for the approval of ann, bob\n", "your approval does not count; you may deny it\n"];
     check(&gateway.run_as(CY, &show), 0, &of_cy);
-    check(&gateway.run_as(CY, &allow), 1, &["needs the approval of `ann`, `bob`, and you are not one of them"]);
+    check(
+        &gateway.run_as(CY, &allow),
+        1,
+        &["needs the approval of `ann`, `bob`, and you are not one of them"],
+    );
 
     let noted = "send_mail: your approval is noted: approved by bob, waits for the approval of ann\n";
     check(&gateway.run_as(BOB, &allow), 0, &[noted]);

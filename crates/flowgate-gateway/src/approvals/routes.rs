@@ -260,8 +260,8 @@ impl ApprovalService {
     }
 
     /// Serves the route that deletes the content of a tenant, a client or a conversation from the file, next to the
-    /// audit log, that has the texts of the records. The records themselves remain. An admin of only some tenants has to
-    /// name one of these. The error is the reply to send if the person may not delete the content, or the deletion
+    /// audit log, that has the texts of the records. The records themselves remain. An admin of only some tenants has
+    /// to name one of these. The error is the reply to send if the person may not delete the content, or the deletion
     /// fails.
     pub(crate) async fn forget(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;

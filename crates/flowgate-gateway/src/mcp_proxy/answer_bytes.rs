@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hyper::body::Bytes;
 
-/// The reason why a request has no answer if the answer ended early, for the operator's log.
+/// The reason, for the operator's log, why a request has no answer: the connection was lost within the answer.
 pub(super) const BROKEN: &str =
     "the connection of the MCP server ended within its answer: check the log of that server";
 
@@ -44,7 +44,7 @@ impl ServerAnswerBytes {
         Self { response, place }
     }
 
-    /// Gives up the answer, and returns the place of its request.
+    /// Drops the answer, and returns the place of its request, which a second attempt of the request can take.
     pub(super) fn into_place(self) -> OpenRequestPlace {
         self.place
     }

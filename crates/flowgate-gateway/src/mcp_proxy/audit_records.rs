@@ -18,12 +18,13 @@ use flowgate_audit::AuditEvent;
 use flowgate_mcp::{ProxyAction, elicited_decision};
 
 impl McpExchange<'_> {
-    /// If the message `text` to the client contains a question of the gateway, records in `session.events` that the
-    /// person at the client is asked. Such a message is a request of the gateway, or an answer that requires input.
+    /// Records in `session.events` that the person at the client is asked a question, if the message `text`, which is
+    /// sent to the client, contains a question of the gateway. Such a message is a request of the gateway, or an answer
+    /// that requires input.
     pub(super) fn note_question(&self, session: &mut ConversationState, text: &str) {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
-        // A request of the gateway has a generated id, and an answer that requires input a `requestState`: either names
-        // the question.
+        // The question has a name: the generated id of a request of the gateway, or the `requestState` of an answer
+        // that requires input.
         let in_answer = message.pointer("/result/requestState");
         let name =
             message.get("id").filter(|id| is_generated_id(Some(id))).or(in_answer).and_then(Value::as_str);
@@ -35,8 +36,9 @@ impl McpExchange<'_> {
         session.events.push(recorder::question_entry(&client.spec, conversation, &ask, shown_content(&ask)));
     }
 
-    /// Records each call that the chat had permitted and that the client now makes through the proxy: it is sent to its
-    /// server. If no action sends a message to the server, a freeze has stopped the call, and nothing is recorded.
+    /// Records that a call is sent to its server if the chat has permitted this call before, and the client now makes
+    /// it through the proxy. `actions` are the actions of the proxy: if none of them sends a message to the server, a
+    /// freeze has stopped the call, and nothing is recorded.
     pub(super) fn note_forwarded_call(&self, session: &mut ConversationState, actions: &[ProxyAction]) {
         // The tool and the digest of each such call since the last input.
         let taken = session.conversation.drain_taken_calls();
@@ -54,9 +56,9 @@ impl McpExchange<'_> {
         session.events.extend(ran.map(AuditEntry::from));
     }
 
-    /// Records whether a call runs after a person has allowed it in the question `asked`. If one of `actions` sends a
-    /// message to the server, the call runs and the approval is used. Otherwise the approval is void, and no longer
-    /// stored as used.
+    /// Records whether a call runs after a person has allowed it in the question `asked`. `actions` are what the proxy
+    /// does after the decision. If one of them sends a message to the server, the call runs and the approval is used.
+    /// Otherwise the approval is void: `session` lists it as void, and no longer as used.
     pub(super) async fn record_approval_outcome(
         &self,
         session: &mut ConversationState,
@@ -84,7 +86,7 @@ impl McpExchange<'_> {
 
     /// Records the answer of the person at the client, if the message `text` of the client answers a question of the
     /// gateway. The record names the client, since the gateway does not know who the person is. Returns the question if
-    /// the call is allowed (the action `accept`), and otherwise `None`.
+    /// the person allows the call; `None` if the person does not, or if the message answers no question.
     pub(super) fn note_answer(
         &self,
         session: &mut ConversationState,

@@ -33,8 +33,9 @@ impl McpExchange<'_> {
         self.apply_event_for(&presence, event).await
     }
 
-    /// Locks the conversation, hands an input to the proxy, asks people the questions that the proxy raises, and
-    /// stores the outcome. Returns the actions for the caller to perform.
+    /// Does what [`Self::apply_event`] does, but waits for the lock of the conversation only as long as the client of
+    /// `presence` is connected. In order: locks the conversation, has the input judged, writes the audit records, and
+    /// stores the outcome.
     ///
     /// # Errors
     /// If the client of `presence` disconnects before the conversation is locked, the input is refused, or its
@@ -85,9 +86,9 @@ impl McpExchange<'_> {
         outcome.and_then(|(actions, _)| recorded.map(|()| actions))
     }
 
-    /// Checks whether the conversation may receive an input, updates the state that others may have changed, hands the
-    /// input to the proxy, and asks people the questions that the proxy raises, until none is left. Returns the actions
-    /// that no freeze stops, and the audit records.
+    /// Judges an input of the locked conversation `session`: checks whether the conversation may receive it, updates
+    /// the state that other requests may have changed, hands the input to the proxy, and asks people the questions that
+    /// the proxy raises, until none is left. Returns the actions that no freeze stops, and the audit records.
     ///
     /// # Errors
     /// If the conversation has reached its size limit, a freeze stops it or its client, another request has approved
@@ -118,6 +119,7 @@ impl McpExchange<'_> {
         self.pin(session, &event).await?;
         let mut actions = self.apply_event_to_session(session, event).await;
         self.note_tools(session, &mut actions).await?;
+        // Each answered question leads to further actions, which can ask further questions.
         while let Some(at) = actions.iter().position(|action| matches!(action, ProxyAction::Ask(_))) {
             let ProxyAction::Ask(question) = actions.remove(at) else { continue };
             self.trace.add_question();
@@ -142,9 +144,9 @@ impl McpExchange<'_> {
         Ok((actions, events))
     }
 
-    /// Hands an input to the proxy, and returns the resulting actions. If the input is the yes of the person at the
-    /// client to a question, also withholds the allowed call if a freeze stops it, and records whether the approval
-    /// is used.
+    /// Hands an input to the proxy, and returns the resulting actions. If the input is the answer by which the person
+    /// at the client allows a call, the call may still be frozen: this function then withholds it, and records in any
+    /// case whether the approval is used.
     async fn apply_event_to_session(
         &mut self,
         session: &mut ConversationState,
@@ -172,8 +174,9 @@ impl McpExchange<'_> {
         }
     }
 
-    /// Passes an input to the proxy of the conversation, and returns the resulting actions. Adds the verdicts, and the
-    /// gateway's questions to the person at the client, to the records for the audit log.
+    /// Passes an input to the proxy of the server of this request, and returns the resulting actions. Adds the
+    /// verdicts, and the questions that the actions ask the person at the client, to the records for the audit log
+    /// (`session.events`).
     pub(super) fn hand_to_proxy(
         &mut self,
         session: &mut ConversationState,

@@ -38,8 +38,8 @@ impl EventStream {
         Self { bytes, splitter: EventSplitter::default(), waiting: VecDeque::new(), read: 0, since: None }
     }
 
-    /// Returns the id of the event after which the stream can be resumed, and the pause before that; `None` if the
-    /// server has sent no valid id.
+    /// Returns the id of the last event, after which the stream can be resumed, and the pause to make before the
+    /// resumption; `None` if the server has sent no valid id.
     pub(super) fn resume_point(&self) -> Option<(&str, Duration)> {
         // Until this stream has sent an id or a pause of its own, the values of the earlier stream apply.
         let (since, pause) =
@@ -53,9 +53,10 @@ impl EventStream {
         is_id.then(|| (id, pause.clamp(least, most)))
     }
 
-    /// Continues with `rest`, the stream by which the server resumes this one. The size limit applies to both together.
+    /// Continues with `rest`, the stream by which the server resumes this one. The size limit applies to the sum of
+    /// both.
     pub(super) fn resume_with(&mut self, rest: Self) {
-        // Where this stream can be resumed applies to `rest` too, until `rest` has sent an id of its own.
+        // Until `rest` has sent an id of its own, it can be resumed where this stream could.
         let since = self.resume_point().map(|(since, pause)| (since.to_owned(), pause));
         *self = Self { read: self.read, since, ..rest };
     }

@@ -33,10 +33,10 @@ use crate::log::{self, millis};
 use crate::page::figures::RequestFigures;
 
 impl ModelRoutes {
-    /// Processes a message of a client to an MCP server, and logs a request or a failure. The message is a request, a
-    /// notification, or the response of the client to a question of the gateway, for which another task waits. Returns
-    /// the reply, or `None` if the reply was sent to `parts` as a stream. `presence` says whether the client is still
-    /// connected.
+    /// Processes the message `body` of a client to an MCP server, and writes its line in the operator's log. The
+    /// message is a request, a notification, or the response of the client to a question of the gateway; such a
+    /// response is handed to the task that waits for it. Returns the reply, or `None` if the reply was sent to `parts`
+    /// as a stream. `presence` says whether the client is still connected.
     pub(crate) async fn exchange(
         &self,
         request: &McpRequest,
@@ -55,8 +55,8 @@ impl ModelRoutes {
             return Some(error_reply(StatusCode::BAD_REQUEST, &why));
         }
         if message.get("method").is_none() && is_generated_id(message.get("id")) {
-            // Without a waiter, the answer is late or reached another gateway. It is dropped and does not count as
-            // consent.
+            // The response to a question of the gateway. If no task waits for it, the response is late or has reached
+            // another gateway: it is dropped, and does not count as consent.
             self.hand_to_waiter(request, &message, text);
             return Some(HttpReply::empty(StatusCode::ACCEPTED));
         }
@@ -72,6 +72,7 @@ impl ModelRoutes {
         if is_request {
             exchange.trace = ExchangeTrace::begin(&self.telemetry, request, &message);
         }
+        // The exchange runs here; then it is counted and logged, and the reply is completed.
         let begun = Instant::now();
         // No request begins while a required witness of the audit log is too far behind. Notifications may still end
         // work that began earlier.
@@ -134,8 +135,8 @@ impl<'e> McpExchange<'e> {
         self.perform_actions(actions).await
     }
 
-    /// Counts the exchange, which took this time, in the figures and the coverage of the page for people, and in the
-    /// metrics. `message` is the message of the client.
+    /// Counts the exchange in the figures and the coverage of the page for people, and in the metrics. `took` is the
+    /// time that it took, `is_failed` says whether it failed, and `message` is the message of the client.
     fn count(&self, took: Duration, is_failed: bool, message: &Value) {
         let (routes, ClientSettings { name, watch, .. }) = (self.routes, &self.request.client.spec);
         let figures = RequestFigures {

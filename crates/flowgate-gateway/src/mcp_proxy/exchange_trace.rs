@@ -25,8 +25,11 @@ const CALL: &str = "tools/call";
 /// The spans of a message of a client. The default records nothing.
 #[derive(Debug, Default)]
 pub(super) struct ExchangeTrace {
+    /// The span of the client's request.
     span: Span,
+    /// The number of questions to people.
     questions: usize,
+    /// Whether [`Self::end`] was called.
     is_ended: bool,
 }
 
@@ -34,6 +37,7 @@ impl ExchangeTrace {
     /// Begins the span of a request of a client. `message` is the request; the span has its method and, if it calls a
     /// tool, the name of the tool.
     pub(super) fn begin(telemetry: &Telemetry, request: &McpRequest, message: &Value) -> Self {
+        // The span begins under a constant name, which is replaced below if the span is recorded.
         let mut span = telemetry.begin_request(names::OTHER, request.trace_parent.as_ref());
         if span.is_recording() {
             let method = method_of(message);
@@ -88,6 +92,7 @@ impl ExchangeTrace {
     /// Begins the span of a request to the server, under the span of the client's request. Returns a span that
     /// records nothing if telemetry is off. `message` is the request to the server.
     pub(super) fn begin_server_request(&self, request: &McpRequest, message: &Value) -> Span {
+        // The new span is a child of the client's span, which `place` identifies.
         let place = self.span.place();
         if !place.is_any() {
             return Span::default();

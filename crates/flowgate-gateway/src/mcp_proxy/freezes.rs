@@ -20,14 +20,15 @@ pub(super) fn freeze_name(message: &Value) -> String {
 }
 
 impl ModelRoutes {
-    /// Returns why a freeze stops the server of a request, if one does.
+    /// Returns why the server of a request is stopped: a freeze of the server, the client or the conversation. `None`
+    /// if none of them is frozen.
     pub(super) async fn freeze_of_server(&self, request: &McpRequest) -> Option<String> {
         // No freeze of a tool has an empty name, so only freezes of the server, the client and the conversation match.
         self.freeze_of(request, "").await
     }
 
-    /// Returns why a freeze stops a tool or a method of the server of a request, if one does. `name` is the name of the
-    /// tool or the method.
+    /// Returns why the tool or the method `name` of the server of a request is stopped: a freeze of the tool, the
+    /// method, the server, the client or the conversation. `None` if none of them is frozen.
     pub(super) async fn freeze_of(&self, request: &McpRequest, name: &str) -> Option<String> {
         let McpRequest { client, server, conversation, .. } = request;
         let tool = format!("{}/{name}", server.name);
@@ -36,8 +37,8 @@ impl ModelRoutes {
 }
 
 impl McpExchange<'_> {
-    /// Removes the messages to the server that a freeze stops from `actions`. Reports each stopped request to the proxy
-    /// as not sent, and adds the resulting actions, such as the error for the client.
+    /// Removes from `actions` each message to the server that a freeze stops. Reports a removed request to the proxy as
+    /// not sent, and adds in its place the actions that result, such as the error for the client.
     pub(super) async fn withhold_frozen(
         &mut self,
         session: &mut ConversationState,

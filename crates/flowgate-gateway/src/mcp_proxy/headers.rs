@@ -1,8 +1,9 @@
 //! Generates and checks the HTTP headers that repeat parts of an MCP message.
 //!
-//! An HTTP intermediary between client and server may decide by these headers, so they must agree with the message. The
-//! headers for a server are generated from the message that is sent. A client's headers are compared with its message,
-//! and the request is rejected if they differ. `request`, `exchange` and `server_requests` call it.
+//! An HTTP intermediary, such as a load balancer, may decide by these headers without reading the message, so they must
+//! agree with the message. [`McpHeaders`] are the headers of a client's request: they are compared with the client's
+//! message, and the request is rejected if they differ. The headers for a server are generated from the message that is
+//! sent to it. `request`, `exchange` and `server_requests` call it.
 
 use axum::http::{HeaderMap, HeaderName, Uri, header};
 use base64::Engine as _;
@@ -38,6 +39,7 @@ impl McpHeaders {
     /// If a header is sent twice or has characters other than visible ASCII, or the header for the version does not
     /// have the form of a version of MCP.
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, String> {
+        // The value of a header; `None` if the request does not have it.
         let single_value = |name: &str| {
             let mut values = headers.get_all(name).iter();
             match (values.next(), values.next()) {
@@ -79,7 +81,9 @@ impl McpHeaders {
             ));
         }
         let mismatch = |name: &str| {
-            format!("the header `{name}` differs from the same field of the message: send equal values")
+            format!(
+                "the header `{name}` differs from the part of the message that it repeats: send equal values"
+            )
         };
         if self.method.is_some() && self.method.as_deref() != message.get("method").and_then(Value::as_str) {
             return Err(mismatch(METHOD));
@@ -117,9 +121,9 @@ impl McpHeaders {
     }
 }
 
-/// Returns whether a browser sends the request for a web page, according to its header `Origin`, unless the page comes
-/// from this machine. An origin that cannot be parsed counts as another machine. Such requests are refused: the page
-/// has no key, but a proxy in front of the gateway may add one.
+/// Returns whether the header `Origin` of a request says that a browser sends it for a web page of another machine. An
+/// origin that cannot be parsed counts as another machine. Such requests are refused: the page has no key, but a proxy
+/// in front of the gateway may add one.
 pub(super) fn is_from_web_page(headers: &HeaderMap) -> bool {
     let is_local = |origin: &str| {
         let uri = origin.parse::<Uri>().ok();
@@ -217,11 +221,15 @@ mod tests {
         check(&[(NAME, "=?base64?cGF5?=")], Ok(&[]));
         check(
             &[(METHOD, "tools/list")],
-            Err("the header `mcp-method` differs from the same field of the message: send equal values"),
+            Err(
+                "the header `mcp-method` differs from the part of the message that it repeats: send equal values",
+            ),
         );
         check(
             &[(NAME, "read")],
-            Err("the header `mcp-name` differs from the same field of the message: send equal values"),
+            Err(
+                "the header `mcp-name` differs from the part of the message that it repeats: send equal values",
+            ),
         );
         check(
             &[(NAME, "pay"), (NAME, "read")],
@@ -234,8 +242,7 @@ mod tests {
             let expected = format!("the header `{name}` {not_base64}");
             // Without its end, the value is a plain text.
             let is_framed = value.ends_with("?=");
-            let differs =
-                "the header `mcp-name` differs from the same field of the message: send equal values";
+            let differs = "the header `mcp-name` differs from the part of the message that it repeats: send equal values";
             check(&[(name, value)], Err(if is_framed { expected.as_str() } else { differs }));
         }
         check(

@@ -3,9 +3,9 @@
 //! `http::service` calls [`ModelRoutes::listen`] for `GET`; for a subscription, `server_requests` passes each message
 //! of the server to this file.
 //!
-//! Such a stream does not count against the limit on ordinary requests, and does not lock its conversation. It ends
-//! when the client disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts
-//! down; the client may then open another.
+//! Such a stream does not count against the limit on ordinary requests, and does not lock its conversation. The stream
+//! ends when the client disconnects, the client's token expires, a freeze stops its server, conversation or client, the
+//! server has sent too many messages, or the gateway shuts down. The client may then open another.
 
 use axum::http::{StatusCode, header};
 use serde_json::Value;
@@ -60,6 +60,7 @@ impl ModelRoutes {
         // `true`: the reply is a stream.
         let reply = PendingReply::new(parts, true, &request.conversation);
         let mut exchange = McpExchange::new(self, request, presence, reply);
+        // What ends the wait for the server, before and after the stream has begun.
         let mut stop =
             exchange.add_stream_check(StopSignal { client: presence.clone(), ..StopSignal::default() });
         // `None`: this is a new stream, not the rest of an earlier one.
@@ -132,8 +133,9 @@ impl McpExchange<'_> {
         Ok((actions, None))
     }
 
-    /// Forwards the messages in `events` until the stream ends or breaks off, a freeze stops the server, the client
-    /// disconnects, or the server has sent too many messages or requests. Logs the limit in the last case.
+    /// Forwards the messages in `events`, the stream of the server, to the client. Returns when the stream ends or
+    /// breaks off, a freeze stops the server, the client disconnects, or the server has sent too many messages or
+    /// requests; in the last case, logs the limit.
     ///
     /// # Errors
     /// If a message cannot be processed or stored.
@@ -153,6 +155,7 @@ impl McpExchange<'_> {
             let Ok(_share) = self.reserve_memory(&event) else { continue };
             let actions = match self.handle_stateless_message(&event).await? {
                 Some(actions) => actions,
+                // The message changes the conversation, so it is an input that is stored.
                 None => {
                     let message: Value = serde_json::from_str(&event).unwrap_or_default();
                     request_count += usize::from(message.get("id").is_some());
@@ -183,9 +186,10 @@ impl McpExchange<'_> {
         Ok(())
     }
 
-    /// Handles a server's message that changes no state and need not be stored, and returns the resulting actions.
-    /// Returns `None` if the message changes state: the caller must process it as an input. If the conversation has no
-    /// state yet, the message is dropped, and the list of actions is empty.
+    /// Handles a server's message that does not change the conversation, such as a notice of progress, and returns the
+    /// resulting actions. Such a message need not be stored, which would cost a transaction for each. Returns `None` if
+    /// the message changes the conversation: the caller must process it as an input. If the conversation could not be
+    /// loaded, the message is dropped, and the list of actions is empty.
     async fn handle_stateless_message(
         &self,
         text: &str,

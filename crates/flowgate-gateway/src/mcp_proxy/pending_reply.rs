@@ -81,7 +81,7 @@ impl PendingReply {
         self.has_begun.then(|| self.parts.clone())
     }
 
-    /// Sends a message in the stream, which begins with it if it has not begun.
+    /// Sends a message in the stream. Begins the stream first, if it has not begun.
     async fn stream(&mut self, text: &str) {
         self.begin().await;
         let event = SseEvent::new("message", text).encode();
@@ -95,9 +95,9 @@ impl PendingReply {
         }
     }
 
-    /// Ends the reply. If the stream has begun, writes the answer to it and returns `None`; otherwise returns the answer
-    /// as the reply. `is_request` says whether the client's message was a request; any other message has no answer, and
-    /// is accepted with the status 202.
+    /// Ends the reply. If the stream has begun, writes the answer to it and returns `None`; otherwise returns the
+    /// answer as the reply. `is_request` says whether the client's message was a request; any other message has no
+    /// answer, and is accepted with the status 202.
     pub(super) async fn finish(mut self, is_request: bool) -> Option<HttpReply> {
         match self.answer.take() {
             Some(answer) if self.has_begun => {

@@ -35,9 +35,9 @@ impl ModelRoutes {
 }
 
 impl McpExchange<'_> {
-    /// Asks the person at the client the question `text` with the id `question_id`, and hands the answer to the proxy.
-    /// Without an answer in time, or if the reply cannot be a stream (a question needs one), the proxy receives a
-    /// cancellation, which allows nothing.
+    /// Asks the person at the client the question `text` with the id `question_id`, hands the answer to the proxy, and
+    /// returns the resulting actions. The question is sent in the stream of the reply. If the reply cannot be a stream,
+    /// or no answer arrives in time, the proxy receives a cancellation, which allows nothing.
     pub(super) async fn ask_at_client(
         &mut self,
         question_id: &Value,
@@ -82,8 +82,9 @@ impl McpExchange<'_> {
         answer
     }
 
-    /// Asks people the proxy's question with this name: whether a call may run. Returns the decision and, if it allows
-    /// the call, the reference to the stored question; its approval is then noted as used in `session`. The decision is
+    /// Asks people, through the routes for people, whether a call may run. `question` is the name of the proxy's
+    /// question about the call. Returns the decision and, if a person has allowed this one call, the reference to the
+    /// stored question, whose approval is then noted as used in `session`. The decision is
     /// [`ProxyDecision::Unanswered`] if the proxy has no such question, or no person decides in time.
     ///
     /// # Errors

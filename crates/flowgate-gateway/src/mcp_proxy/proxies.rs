@@ -23,8 +23,8 @@ pub(crate) struct ServerProxyEvent {
     /// stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rulings: Option<Vec<ProxyRuling>>,
-    /// The word from which request ids were generated in an earlier conversation, if this input was carried over from
-    /// that conversation to one under the present policy; otherwise `None`.
+    /// For an input that was carried over from a conversation under an earlier policy to one under the present policy:
+    /// the word that the proxy puts into the request ids of the earlier conversation. `None` for every other input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) earlier: Option<String>,
 }
@@ -90,9 +90,10 @@ impl ConversationProxies {
         Some(self.proxies.entry(name.to_owned()).or_insert_with(new_proxy))
     }
 
-    /// Hands an input of a conversation under an earlier policy to the proxy of its server, with the rulings of that
-    /// policy. Returns whether the proxy could follow them; `false` also if the client may not use this server any more,
-    /// or the rulings are not known.
+    /// Hands an input that was carried over from a conversation under an earlier policy to the proxy of its server. The
+    /// proxy decides as the earlier policy has ruled (`event.rulings`), so that its state becomes what it was. Returns
+    /// whether the proxy could follow all of these rulings; `false` also if the client may not use this server any
+    /// more, or the rulings are not known.
     pub(crate) fn carry_event(
         &mut self,
         conversation: &mut Conversation,
@@ -115,6 +116,7 @@ impl ConversationProxies {
         client: &ClientSettings,
         event: &ServerProxyEvent,
     ) -> Vec<ProxyAction> {
+        // This is an input of the present conversation: questions of an earlier one that are still open end here.
         if let Some(proxy) = self.proxy_of(conversation, client, &event.server) {
             proxy.end_earlier_conversation();
         }
@@ -123,7 +125,8 @@ impl ConversationProxies {
         self.hand_over(conversation, client, event)
     }
 
-    /// Hands an input to the proxy of its server, under the present policy or an earlier one.
+    /// Hands an input to the proxy of its server, and returns the resulting actions. Whether the proxy decides by the
+    /// present policy or follows the rulings of an earlier one, the caller has set.
     fn hand_over(
         &mut self,
         conversation: &mut Conversation,

@@ -112,8 +112,9 @@ impl ModelRoutes {
     }
 
     /// Authenticates the client of a request, finds its server, takes the request from the client's quota, and finds
-    /// its conversation. `place` takes a place in the client's limit `bound`, or returns `None` if that limit is
-    /// reached. The limits are checked before the rest of the headers. Returns the reply to send if any of this fails.
+    /// its conversation. `bound` is the limit on open requests or on listening streams that applies to this request;
+    /// `place` takes one of its places, or returns `None` if all are taken. The limits are checked before the rest of
+    /// the headers. The error is the reply to send if any of this fails.
     async fn receive_with(
         &self,
         server: &str,
@@ -139,11 +140,10 @@ impl ModelRoutes {
         received.inspect_err(|reply| refused.record(reply.status))
     }
 
-    /// Does the part of [`Self::receive_with`] that follows the authentication: finds the server, takes the request
-    /// from the quota, takes a place for it in the client's limit `bound`, and finds the conversation. A request for a
-    /// server that the client may not use costs no quota. `place` takes the place, or returns `None` if the limit is
-    /// reached. The returned request keeps `trace_parent`, the client's span, and `refused`, with which a later refusal
-    /// is recorded.
+    /// Does the part of [`Self::receive_with`] that follows the authentication of `caller`: finds the server, takes the
+    /// request from the quota, takes a place in the limit `bound` by `place`, and finds the conversation. A request for
+    /// a server that the client may not use costs no quota. The returned request keeps `trace_parent`, the client's
+    /// span, and `refused`, with which a later refusal is recorded.
     async fn admit_message(
         &self,
         server: &str,
@@ -160,7 +160,10 @@ impl ModelRoutes {
         let server = found.ok_or_else(|| {
             let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            let why = format!("this client may not use an MCP server of this name; it may use: {names}");
+            let why = format!(
+                "this client may not use an MCP server of this name; it may use: {names}: correct the name in the \
+                address, or ask the operator to give the client this server"
+            );
             error_reply(StatusCode::NOT_FOUND, &why)
         })?;
         // For the log lines about limits; an invalid name is refused only after the limits are checked.

@@ -1,8 +1,8 @@
-//! Resumes a stream of server-sent events that an MCP server ends before its answer: the client receives everything in
-//! one stream. `server_requests` calls it.
+//! Resumes a stream of server-sent events that an MCP server ends before the stream has had the answer: the client does
+//! not notice, since it receives everything in one stream. `server_requests` calls it.
 //!
 //! If the server gives its events ids, the stream can be resumed after the last id. The field `retry` of an event says
-//! how long to wait first. Clients neither receive nor send such ids.
+//! how long to wait first. The gateway keeps these ids to itself: clients neither receive nor send them.
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -32,9 +32,11 @@ impl ResumptionLimits {
         Self { until: Instant::now() + ANSWER_TIMEOUT, since: String::new(), empty: 0 }
     }
 
-    /// Counts a resumption after the event with the id `since`, and returns whether it is within the limits: the time
-    /// for the answer, and the number of consecutive resumptions without a new event.
+    /// Counts a resumption after the event with the id `since`, and returns whether the resumption is within the
+    /// limits: the time for the answer, and the number of consecutive resumptions without a new event. Without the
+    /// second limit, a server that ends each stream at once would be asked again and again.
     fn allows_another(&mut self, since: &str) -> bool {
+        // The same id as at the last resumption: the stream has brought no event since.
         self.empty = if self.since == since { self.empty.saturating_add(1) } else { 0 };
         since.clone_into(&mut self.since);
         self.empty < MAX_EMPTY && Instant::now() < self.until

@@ -12,7 +12,7 @@ pub(crate) enum ServerCredential {
     Tokens(TokenSource),
 }
 
-/// What authorizes one request.
+/// The key or token that authorizes one request.
 pub(super) enum Authorization {
     Key(String),
     Token(AccessToken),

@@ -37,8 +37,9 @@ pub(super) const TOO_MANY_MESSAGES: &str =
 /// The time that a notification has to reach its server when the gateway shuts down.
 const NOTIFICATION_GRACE: Duration = Duration::from_secs(1);
 
-/// The actions that result from a server's message, and the problem, if one ends the request. The problem is for the
-/// operator's log: the client receives the same message for all problems, since the server can choose which one occurs.
+/// The actions that result from a server's message, and the problem if the message makes the request fail. The problem
+/// is for the operator's log. The client receives the same message for all problems: a server could choose which one
+/// occurs, and so send text to the client.
 pub(super) type MessageOutcome = (Vec<ProxyAction>, Option<Cow<'static, str>>);
 
 impl ModelRoutes {
@@ -74,10 +75,10 @@ fn is_answer(text: &str) -> bool {
 }
 
 impl<'e> McpExchange<'e> {
-    /// Sends a message to the server, and returns the actions that result from its answer. Messages before the answer
-    /// are handled and forwarded as they arrive. If no answer arrives, logs the reason for the operator and reports the
-    /// failure to the proxy, so that the client receives an error. A notification, or a response to a request of the
-    /// server, has no answer.
+    /// Sends the message `text` to the server, and returns the actions that result from the server's answer. Messages
+    /// before the answer are handled and forwarded as they arrive. If no answer arrives, logs the reason for the
+    /// operator and reports the failure to the proxy, so that the client receives an error. A notification, or a
+    /// response to a request of the server, has no answer, and leads to no actions.
     pub(super) async fn send_to_server(&mut self, text: String) -> Result<Vec<ProxyAction>, RequestError> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         let mut headers = self.request.headers.for_message(&message);
@@ -144,9 +145,9 @@ impl<'e> McpExchange<'e> {
         StopSignal { client: self.presence.clone(), cancelled, ..StopSignal::default() }
     }
 
-    /// Adds to a signal the further conditions that end a listening stream: the shutdown of the gateway, a freeze, and
-    /// the expiry of the client's token. The check for the last two also keeps the client's connection open, once the
-    /// reply has begun.
+    /// Returns the signal `stop` with the further conditions that end a listening stream: the shutdown of the gateway,
+    /// a freeze, and the expiry of the client's token. The check for the last two also keeps the client's connection
+    /// open, once the reply has begun.
     pub(super) fn add_stream_check(&self, stop: StopSignal<'e>) -> StopSignal<'e> {
         let check = StreamCheck::new(self.routes, self.request, self.reply.begun_parts());
         StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(check)), ..stop }
@@ -283,7 +284,7 @@ impl<'e> McpExchange<'e> {
         if self.received > MAX_SERVER_MESSAGES {
             return Ok((Vec::new(), Some(TOO_MANY_MESSAGES.into())));
         }
-        // A text that is not JSON becomes `null`, which is no response to the request.
+        // A text that is not JSON becomes `null`, which has no id and so is no response to the request.
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         if message.get("method").is_none() && message.get("id") != Some(id) {
             return Ok((

@@ -79,6 +79,7 @@ impl StopSignal<'_> {
     /// Waits until one of the conditions may hold: the client has disconnected or cancelled, the gateway shuts down,
     /// the time is over, or a check is due.
     async fn next_event(&mut self) {
+        // The earlier of the next check and the end of the time; `None` if there is neither.
         let next = self.check.as_ref().map(|check| check.next_check());
         let next = [next, self.until].into_iter().flatten().min();
         let is_due = async {

@@ -52,8 +52,9 @@ impl PeriodicCheck for StreamCheck<'_> {
         if self.parts.is_some() { next_check.min(self.last_comment + KEEP_ALIVE) } else { next_check }
     }
 
-    /// Sends the client a comment if one is due, so that its connection does not count as idle. If a check is due,
-    /// returns whether a freeze stops the stream or the token of its client has expired; otherwise returns false.
+    /// Sends the client a comment if one is due, so that the connection does not count as idle. If a check is due,
+    /// returns whether the stream must end, since it is frozen or the client's token has expired; otherwise returns
+    /// false.
     fn check(&mut self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             if let Some(parts) = &self.parts

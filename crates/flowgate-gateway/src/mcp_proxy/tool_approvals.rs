@@ -50,19 +50,21 @@ impl McpExchange<'_> {
         Ok(())
     }
 
-    /// Notes tools of the server for the coverage of the gateway.
+    /// Notes that the server offers these tools to the client, for the coverage that the page for people shows.
     fn note_listed<'t>(&self, tools: impl Iterator<Item = &'t str>) {
         let McpRequest { client, server, .. } = self.request;
         let tools = tools.map(|tool| Tool::of(&server.name, tool));
         self.routes.coverage.note_offered(&client.spec.name, tools);
     }
 
-    /// Stores the tools of a first list, which the proxy has accepted as approved ([`ProxyAction::Pins`]), and asks
-    /// people about the tools that the proxy has not accepted, at most [`MAX_PROPOSED`] of one list. Removes the
-    /// actions that report accepted or unaccepted tools, since they are for the gateway only.
+    /// Handles what the proxy reports about a list of tools, and removes these reports from `actions`, since they are
+    /// for the gateway only. [`ProxyAction::Pins`] are the tools of a first list, which the proxy has accepted: they
+    /// are stored as approved. Each [`ProxyAction::Unapproved`] is a tool that the proxy has hidden: people are asked
+    /// about it, at most about [`MAX_PROPOSED`] of one list.
     ///
     /// # Errors
-    /// If the tenant has approved other descriptions at the same time; the client has to list the tools again.
+    /// If the tenant has approved other descriptions at the same time (the client has to list the tools again), or if
+    /// the database or the audit log fails.
     pub(super) async fn note_tools(
         &mut self,
         session: &mut ConversationState,
@@ -79,6 +81,7 @@ impl McpExchange<'_> {
             _ => Vec::new(),
         });
         self.note_listed(listed);
+        // The number of tools that people are asked about, and the approved tools if they differ from the listed ones.
         let (mut proposed, mut conflicting_pins) = (0, None);
         for action in actions.iter() {
             match action {
@@ -106,7 +109,8 @@ impl McpExchange<'_> {
         // Another client of the tenant received other descriptions at the same time, and those are approved.
         if let Some(pins) = conflicting_pins {
             self.hand_to_proxy(session, ProxyEvent::Pinned { pins, accept_new: false });
-            let why = "another request listed the tools at the same time: list the tools again";
+            let why = "another client of the tenant listed other descriptions of the tools at the same time: list the \
+                tools again";
             return Err(RequestError::new(StatusCode::CONFLICT, why));
         }
         Ok(())

@@ -137,8 +137,9 @@ impl McpServerClient {
         read_answer(bytes, ServerRequestKind::Answer, has_session, stop).await
     }
 
-    /// Opens a stream of messages that answer no request; with the id of an event in `since`, opens the rest of the
-    /// stream after that event. `stop` ends the wait for the server.
+    /// Opens a new stream of messages that answer no request or, if `since` is the id of an event, the rest of an
+    /// earlier stream after that event. `headers` are the MCP headers of the request, and `stop` ends the wait for the
+    /// server.
     ///
     /// # Errors
     /// The reason why there is no stream, for the client, without text of the server and without its address.
@@ -237,6 +238,7 @@ async fn send_authorized(
     credential: &ServerCredential,
     place: OpenRequestPlace,
 ) -> Result<ServerAnswerBytes, &'static str> {
+    // A copy for a second attempt, with which only tokens help: a rejected key has no replacement.
     let again = credential.tokens().and_then(|_| request.try_clone());
     let authorization = credential.authorization(None).await?;
     let answer = send(with_authorization(request, authorization.as_ref()), place).await?;
@@ -244,6 +246,7 @@ async fn send_authorized(
         None => Ok(answer),
         Some(again) => {
             let place = answer.into_place();
+            // Another token than the rejected one.
             let authorization = credential.authorization(authorization.as_ref()).await?;
             send(with_authorization(again, authorization.as_ref()), place).await
         }
@@ -303,7 +306,7 @@ async fn read_answer(
     stop: &mut StopSignal<'_>,
 ) -> Result<ServerAnswer, &'static str> {
     // A request for a stream expects no single message.
-    let listens = kind == ServerRequestKind::Stream;
+    let expects_stream = kind == ServerRequestKind::Stream;
     // An id that is too long, or has characters other than visible ASCII, is ignored.
     let is_session = |id: &&str| id.len() <= 256 && id.bytes().all(|byte| byte.is_ascii_graphic());
     let session = bytes.header(SESSION).filter(is_session).map(str::to_owned);
@@ -311,7 +314,7 @@ async fn read_answer(
     let body = match bytes.status() {
         // The server has accepted a message that has no answer.
         202 | 204 => ServerAnswerBody::Nothing,
-        405 if listens => ServerAnswerBody::StreamNotOffered,
+        405 if expects_stream => ServerAnswerBody::StreamNotOffered,
         404 if has_session => ServerAnswerBody::SessionUnknown,
         300..=399 => {
             return Err(
@@ -326,7 +329,7 @@ async fn read_answer(
             );
         }
         // An HTTP error may still have an answer in its body.
-        _ if content.starts_with("application/json") && !listens => {
+        _ if content.starts_with("application/json") && !expects_stream => {
             let mut whole = Vec::new();
             while let Some(part) = stop.wait_for(bytes.next()).await?? {
                 whole.extend_from_slice(&part);
