@@ -83,8 +83,8 @@ impl PyTrace {
         Ok(())
     }
 
-    /// Returns an id that no call of the trace has: `call_` and a number. The number is that of the next event, counted
-    /// from 1, or a later one if that id is taken.
+    /// Returns an id for a new call, which no call of the trace has: `call_` and a number. The number is the position
+    /// of the next event, counted from 1, or a greater one if that id is taken.
     fn unused_call_id(&self) -> String {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = run.run.entries.iter().filter_map(|entry| match &entry.body {
@@ -147,8 +147,9 @@ impl PyTrace {
     }
 
     /// Adds a message of the user, and returns the trace, so that calls can be chained. The message carries at least
-    /// `label`, in addition to the label that a policy gives it; `agent`, `name` and `parents` are as for
-    /// `Monitor.user`.
+    /// `label`, in addition to the label that a policy gives it. The other parameters are needed only if several agents
+    /// share the run: `agent` is the agent that receives the message, `name` is a name for this event, and `parents`
+    /// are the names of the events that precede it.
     #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
     fn user<'py>(
         slf: Bound<'py, Self>,

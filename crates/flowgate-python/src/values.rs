@@ -220,8 +220,8 @@ fn convert(value: &Bound<'_, PyAny>, path: &ValuePath<'_>, depth: usize) -> PyRe
     )))
 }
 
-/// Converts an entry of a dict and adds it to `map`. Keys must be strings, as in JSON: converting `1` to `"1"` could
-/// make two keys equal.
+/// Converts an entry of a dict, its `key` and its value `item`, and adds it to `map`. Keys must be strings, as in JSON:
+/// converting `1` to `"1"` could make two keys equal. `path` and `depth` are those of the dict, as for [`convert`].
 fn insert(
     map: &mut Map<String, Value>,
     key: &Bound<'_, PyAny>,
@@ -240,7 +240,8 @@ fn insert(
     Ok(())
 }
 
-/// Converts the items of a list or tuple. `length` is their expected number, for which room is reserved.
+/// Converts the items of a list or tuple. `length` is their expected number, for which room is reserved. `path` and
+/// `depth` are those of the list, as for [`convert`].
 fn list_of<'py>(
     items: impl Iterator<Item = Bound<'py, PyAny>>,
     length: usize,

@@ -170,11 +170,13 @@ fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
 }
 
 impl Attention {
-    /// Computes attention for the rows of `x`, the vectors of the tokens. Returns the output of attention for each
-    /// token, which the layer adds to its input.
+    /// Computes attention for the rows of `x`, the vectors of the tokens: each token reads the values of the others in
+    /// proportion to how well its query fits their keys. Returns the output of attention for each token, which the
+    /// layer adds to its input.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (time, width) = x.dims2()?;
         let head_width = width / self.heads;
+        // The queries, the keys and the values, each of shape (heads, time, head width).
         let mut parts = Vec::with_capacity(3);
         for input in &self.inputs {
             let all = input.forward(x)?;
@@ -208,6 +210,7 @@ impl Attention {
             }
             read.push(ops::softmax_last_dim(&scores)?.matmul(values)?);
         }
+        // From (heads, time, head width) to (time, width): the results of all heads side by side.
         let read = Tensor::cat(&read, 1)?.transpose(0, 1)?.reshape((time, width))?;
         self.output.forward(&read)
     }

@@ -105,7 +105,8 @@ impl LocalModel {
     }
 
     /// Evaluates `tokens`, which follow the tokens of `cache`, all at once. Returns their hidden states, of shape (1,
-    /// tokens, width), and the cache extended by them.
+    /// tokens, width), and the cache extended by them. `probe` can block regions of the text, and selects intermediate
+    /// values to receive.
     pub(super) fn evaluate(
         &self,
         tokens: &[u32],
@@ -173,6 +174,7 @@ impl LocalModel {
             let rows = || {
                 let logits = self.decoder.logits(&hidden.narrow(0, start, piece.len())?)?;
                 let targets = Tensor::from_slice(piece, (piece.len(), 1), self.decoder.device())?;
+                // The log-probability of a token is its logit minus the logarithm of the sum of all exponentials.
                 let chosen = logits.gather(&targets, D::Minus1)?.squeeze(1)?;
                 (chosen - logits.log_sum_exp(D::Minus1)?)?.to_vec1::<f32>()
             };

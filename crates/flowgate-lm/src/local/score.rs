@@ -50,6 +50,7 @@ impl ScoringModel for LocalModel {
             let whole = format!("{}{text}", parent.map_or("", Prefix::text));
             let tokens = self.tokenizer.encode(&whole)?.ids;
             self.check_length(tokens.len())?;
+            // The cache of the parent holds for the tokens that the parent and the whole text share.
             let (cached, common) = self.cached_prefix(parent, &tokens);
             let cached = cached.truncated(common).map_err(failed)?;
             let cache = self.extend(cached, tokens.get(common..).unwrap_or_default())?;

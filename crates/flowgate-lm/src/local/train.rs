@@ -294,6 +294,7 @@ impl Trainer {
                     _ => self.tokenizer.encode_written_out(text)?,
                 };
                 ids.extend(tokens.ids);
+                // Each token of the part gets the weight of the part.
                 weights.resize(ids.len(), *weight);
             }
             let limit = self.decoder.config().context;
@@ -396,12 +397,14 @@ impl Trainer {
             let weighted: Vec<usize> =
                 (0..weights.len()).filter(|&at| weights.get(at) != Some(&0.0)).collect();
             let indices: Vec<u32> = weighted.iter().filter_map(|&at| u32::try_from(at).ok()).collect();
+            // Returns the entries of a list that belong to targets with a weight.
             let pick =
                 |list: &[f32]| weighted.iter().filter_map(|&at| list.get(at).copied()).collect::<Vec<_>>();
             let chosen: Vec<u32> = weighted.iter().filter_map(|&at| targets.get(at).copied()).collect();
             let indices = Tensor::new(indices, device)?;
             let logits = self.decoder.logits(&hidden.flatten(0, 1)?.index_select(&indices, 0)?)?;
             let losses = token_losses(&logits, &Tensor::new(chosen, device)?)?;
+            // The weighted mean: `total_weight` is the sum of the weights of all groups.
             (losses * Tensor::new(pick(&weights), device)?)?.sum_all()? / f64::from(group.total_weight)
         };
         loss().map_err(failed)

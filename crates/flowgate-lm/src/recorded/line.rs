@@ -75,7 +75,8 @@ fn message(message: &Message) -> Value {
     }
 }
 
-/// Returns the parts of a message as JSON that is hashed for the key.
+/// Returns the parts of a message as JSON that is hashed for the key. An image counts by its URL or its data, not by
+/// what it shows.
 fn parts(parts: &[Part]) -> Value {
     let part = |part: &Part| match part {
         Part::Text(text) => json!({"text": text}),

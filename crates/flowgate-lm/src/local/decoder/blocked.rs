@@ -31,8 +31,9 @@ impl BlockedTokens {
         region(source) == 0 || region(source) == region(reader)
     }
 
-    /// Returns for `time` tokens from `start` on whether each may read the token `distance` before it: 1 or 0, of
-    /// shape (1, time, 1). A token that is closer to the beginning reads padding there, which is never blocked.
+    /// Returns for `time` tokens from `start` on whether each may read the token that is `distance` tokens before it: 1
+    /// if it may, otherwise 0, as a tensor of shape (1, time, 1). If there is no such token, the convolution reads
+    /// padding in its place, which is never blocked.
     pub(super) fn readable_at(
         &self,
         (start, time): (usize, usize),
