@@ -214,7 +214,10 @@ impl fmt::Display for Error {
             }
             Self::Busy { retry_after: None } => f.write_str("the model server is busy; try again later"),
             Self::Rejected { status, message } => {
-                write!(f, "the model's server rejected the request ({status}): {message}")
+                write!(
+                    f,
+                    "the model's server rejected the request with the HTTP status {status} ({message}); see the documentation of its API"
+                )
             }
             Self::Malformed(what) => write!(
                 f,

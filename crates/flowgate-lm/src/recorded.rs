@@ -189,7 +189,12 @@ impl<M: ChatModel> RecordedModel<M> {
             )
         })?;
         // One write at the end of the file, so that lines of several threads and processes do not interleave.
-        (&file).write_all(text.as_bytes()).map_err(|error| Error::NotRecorded(error.kind().to_string()))?;
+        (&file).write_all(text.as_bytes()).map_err(|error| {
+            Error::NotRecorded(format!(
+                "{}; correct this, and record the run again, into another file",
+                error.kind()
+            ))
+        })?;
         state.file = Some(file);
         state.answers.insert(key, completion.clone());
         Ok(())
@@ -350,7 +355,7 @@ mod tests {
         let recorded = RecordedModel::open(model, &place.0, RecordingMode::Both).unwrap();
         recorded.state.lock().unwrap().file = Some(OpenOptions::new().append(true).open(full).unwrap());
         for why in [
-            "no storage space",
+            "no storage space; correct this, and record the run again, into another file",
             "an earlier answer was written only in part; record the run again, into another file",
         ] {
             let error = recorded.complete(&asked("1"), &mut ignore_deltas).await.unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Creates the exceptions of the package from errors of the core. The other modules call it where an error of the core
-//! reaches Python. The classes of the exceptions are in `python/flowgate/errors.py`.
+//! Creates the exceptions of the package from errors of the crate `flowgate`. The other modules call this one where
+//! such an error reaches Python. The classes of the exceptions are in `python/flowgate/errors.py`.
 
 use flowgate::analysis::TraceError;
 use flowgate::monitor::PushError;

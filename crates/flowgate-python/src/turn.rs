@@ -1,5 +1,5 @@
-//! Gives Python the outcome of a turn of a conversation, which `Conversation.need` returns at its end: the classes
-//! `Turn`, `Reply` and `CallVerdict`.
+//! Gives Python the outcome of a turn of a conversation, which `Conversation.need` returns at the end of the turn: the
+//! classes `Turn`, `Reply` and `CallVerdict`.
 
 use std::sync::Arc;
 

@@ -230,9 +230,10 @@ fn insert(
     depth: usize,
 ) -> PyResult<()> {
     let Ok(key) = key.cast::<PyString>() else {
-        return Err(
-            path.error(&format!("has a key that is {}, not a string: convert it to one", type_name(key)))
-        );
+        return Err(path.error(&format!(
+            "has a key that is {}, not a string: convert the key to a string",
+            type_name(key)
+        )));
     };
     let key = text_of(key, path)?;
     let value = convert(item, &path.child(PathEnd::Key(&key)), depth + 1)?;

@@ -1,4 +1,5 @@
-//! Implements [`ContinuationModel`] for local models: continues a plain text by its most probable tokens.
+//! Implements [`ContinuationModel`] for local models: continues a plain text by its most probable tokens, without a
+//! chat template. Label propagation in `flowgate-guard` and the benchmarks obtain the answers to questions in this way.
 
 use super::LocalModel;
 use super::decoder::Probe;

@@ -1,5 +1,6 @@
-//! Defines [`Decoder`], which computes hidden states and logits from tokens. `evaluation.rs`, `score.rs`, `inside.rs`,
-//! `jacobian.rs` and `train.rs` evaluate texts with it.
+//! Defines [`Decoder`], the neural network of a language model. It computes a vector for each token of a text (the
+//! hidden state), and from this vector a number for each possible next token (the logits), which determine its
+//! probability. `evaluation.rs`, `score.rs`, `inside.rs`, `jacobian.rs` and `train.rs` evaluate texts with it.
 //!
 //! One decoder covers all architectures; [`DecoderConfig`] says how they differ. The operations of a layer are in
 //! `attention.rs`, `feed_forward.rs`, `linear.rs` (matrices), `norm.rs` and `rotary.rs` (positions). A

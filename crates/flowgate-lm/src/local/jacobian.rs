@@ -33,7 +33,7 @@ impl JacobianModel for LocalModel {
         }
         if request.projections == 0 || request.projections > MAX_PROJECTIONS {
             return Err(Error::Unsupported(
-                "the number of projections is not from 1 to 256; use such a number",
+                "the number of projections is out of range; choose one from 1 to 256",
             ));
         }
         let pair = self.tokenizer.encode_pair(request.prompt, request.continuation)?;

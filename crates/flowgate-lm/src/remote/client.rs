@@ -157,7 +157,7 @@ impl HttpClient {
         let base = base.trim_end_matches('/');
         let wrong = || {
             Error::Unreachable(
-                "the address must begin with `http://` or `https://`, and have a host and a path, but no user name and no query"
+                "the address must begin with `http://` or `https://` and have a host, but no user name and no query"
                     .to_owned(),
             )
         };

@@ -372,7 +372,7 @@ mod tests {
             the server supports",
         )
         .await;
-        let no = "the model's server rejected the request (401): invalid_api_key";
+        let no = "the model's server rejected the request with the HTTP status 401 (invalid_api_key); see the documentation of its API";
         check(by, &[("401 No", r#"{"error":{"code":"invalid_api_key"}}"#)], no).await;
     }
 

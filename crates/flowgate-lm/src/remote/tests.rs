@@ -173,7 +173,7 @@ async fn transient_failures_are_retried() {
     check(vec![no("429 Slow Down"), no("503 Busy"), good()], "\"hello\" heard hello").await;
     check(
         vec![no("502 Bad"), no("502 Bad"), no("502 Bad")],
-        "the model's server rejected the request (502): server_error heard ",
+        "the model's server rejected the request with the HTTP status 502 (server_error); see the documentation of its API heard ",
     )
     .await;
     check(vec![no("429 No"), no("429 No"), no("429 No")], "the model server is busy; try again later heard ")
@@ -250,17 +250,19 @@ async fn permanent_failures_are_not_retried() {
         )
     };
     let no = |status: u16, name: &str| {
-        format!("the model's server rejected the request ({status}): {name} heard ")
+        format!(
+            "the model's server rejected the request with the HTTP status {status} ({name}); see the documentation of its API heard "
+        )
     };
     let error = r#"{"error":{"message":"a private question","type":"invalid_request_error","code":null}}"#;
     check(vec![ScriptedReply::json("400 Bad", "", error)], &no(400, "invalid_request_error")).await;
-    check(vec![ScriptedReply::json("401 No", "", "a private question")], &no(401, "no reason")).await;
+    check(vec![ScriptedReply::json("401 No", "", "a private question")], &no(401, "no reason given")).await;
     check(
         vec![ScriptedReply::json("302 Found", "location: http://127.0.0.1:1/\r\n", "")],
-        &no(302, "no reason"),
+        &no(302, "no reason given"),
     )
     .await;
-    check(vec![ScriptedReply::json("204 Nothing", "", "")], &no(204, "no reason")).await;
+    check(vec![ScriptedReply::json("204 Nothing", "", "")], &no(204, "no reason given")).await;
     check(vec![ScriptedReply::json(OK, "", "no JSON")], &bad("the answer is not valid JSON")).await;
     check(
         vec![ScriptedReply::json(OK, "", "{}")],

@@ -51,7 +51,7 @@ pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Opt
     if matches!(status, 429 | 503 | 529) {
         return Error::Busy { retry_after };
     }
-    let name = name.filter(|name| is_word(name)).unwrap_or("no reason");
+    let name = name.filter(|name| is_word(name)).unwrap_or("no reason given");
     Error::Rejected { status, message: name.to_owned() }
 }
 
@@ -101,8 +101,11 @@ mod tests {
 
     #[test]
     fn only_error_names_are_passed_on() {
-        let rejects =
-            |status: u16, name: &str| format!("the model's server rejected the request ({status}): {name}");
+        let rejects = |status: u16, name: &str| {
+            format!(
+                "the model's server rejected the request with the HTTP status {status} ({name}); see the documentation of its API"
+            )
+        };
         check(
             &json!({"type": "invalid_request_error", "code": null, "message": "secret"}),
             &rejects(400, "invalid_request_error"),
@@ -114,13 +117,13 @@ mod tests {
         check(&json!({"type": "overloaded_error"}), "the model server is busy; try again later");
         check(&json!({"code": "rate_limit_exceeded"}), "the model server is busy; try again later");
         check(&json!({"code": 404, "type": "NotFoundError"}), &rejects(404, "NotFoundError"));
-        check(&json!({"type": "you asked for a secret"}), &rejects(500, "no reason"));
+        check(&json!({"type": "you asked for a secret"}), &rejects(500, "no reason given"));
         check(
             &json!({"status": "PERMISSION_DENIED", "message": "secret"}),
             &rejects(403, "PERMISSION_DENIED"),
         );
         check(&json!({"code": 503, "status": "UNAVAILABLE"}), "the model server is busy; try again later");
-        check(&json!("text"), &rejects(500, "no reason"));
+        check(&json!("text"), &rejects(500, "no reason given"));
     }
 
     #[test]

@@ -318,7 +318,13 @@ mod tests {
         );
         check(json!(3), &bad("the answer has no candidate with a `finishReason`"));
         let error = json!({"error": {"code": 403, "status": "PERMISSION_DENIED", "message": "secret"}});
-        check(error.clone(), "the model's server rejected the request (403): PERMISSION_DENIED");
-        check(json!([error]), "the model's server rejected the request (403): PERMISSION_DENIED");
+        check(
+            error.clone(),
+            "the model's server rejected the request with the HTTP status 403 (PERMISSION_DENIED); see the documentation of its API",
+        );
+        check(
+            json!([error]),
+            "the model's server rejected the request with the HTTP status 403 (PERMISSION_DENIED); see the documentation of its API",
+        );
     }
 }

@@ -203,7 +203,7 @@ mod tests {
         );
         check(
             r#"{"type":"error","error":{"type":"authentication_error"}}"#,
-            "the model's server rejected the request (401): authentication_error",
+            "the model's server rejected the request with the HTTP status 401 (authentication_error); see the documentation of its API",
         );
         check("3", &bad("the field `content` of the answer is missing or is not a list"));
     }
