@@ -236,9 +236,9 @@ impl OperatorLog {
         self.admit(event, client, ("", ""), fields, sentence);
     }
 
-    /// Queues a line, unless the lines of the same event, client and limit have reached their maximum number in the
-    /// current window of time. `limit` is the limit that was reached, for [`LogEvent::Limit`]; it is empty for other
-    /// events. The line has `fields` with their names, and ends with the sentence.
+    /// Queues a line for the thread that writes lines, unless too many lines of the same event, client and limit were
+    /// written in the current window of time. `limit` is the limit that was reached, for [`LogEvent::Limit`]; it is
+    /// empty for other events. The line has `fields` with their names, and ends with the sentence.
     fn admit(
         &self,
         event: LogEvent,
@@ -284,8 +284,9 @@ struct OperatorLogWriter<W> {
 }
 
 impl<W: Write> OperatorLogWriter<W> {
-    /// Writes lines until the log is dropped. After each batch of lines, reports how many lines were lost; when no line
-    /// arrives for a window of time, how many were suppressed. Reports both at the end.
+    /// Writes lines until the log and its clones are dropped. After each batch of lines, reports how many lines were
+    /// lost. When no line has arrived for a window of time ([`WINDOW`]), reports how many lines were suppressed.
+    /// Reports both at the end.
     fn run(mut self, lines: &Receiver<Vec<u8>>) {
         loop {
             match lines.recv_timeout(WINDOW) {
@@ -308,8 +309,8 @@ impl<W: Write> OperatorLogWriter<W> {
             // As above, there is no other place to report a failure.
             let _ = self.out.flush();
         }
-        // The log and its clones are dropped, so no line follows. The time passed here is two windows in the future:
-        // every window is over then, and the suppressed lines of all of them are reported.
+        // The log and its clones are dropped, so no line follows. The suppressed lines of all windows are reported now:
+        // at a time two windows in the future, every window is over.
         let suppressed = rates(&self.rates).take_expired(Instant::now() + 2 * WINDOW);
         self.report(suppressed);
         self.report_lost();
@@ -325,7 +326,8 @@ impl<W: Write> OperatorLogWriter<W> {
                 vec![("client", client.into()), ("limit", limit.into()), ("setting", setting.into())];
             fields.retain(|(_, value): &(_, Value)| value.as_str() != Some(""));
             fields.push(("suppressed", count.into()));
-            self.line(event.level(), event.name(), fields, "lines of this kind were suppressed");
+            let sentence = "lines of this kind were suppressed, since there were too many: the earlier ones say the cause";
+            self.line(event.level(), event.name(), fields, sentence);
         }
     }
 

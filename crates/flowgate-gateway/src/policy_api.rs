@@ -1,5 +1,7 @@
-//! Implements the policy API: clients of Invariant's policy service send a policy to check it, and traces to judge
-//! them. `http::service` calls [`PolicyApi`] on a worker thread, because an analysis blocks.
+//! Implements the policy API, which is that of Invariant's policy service. A client sends a policy to learn whether it
+//! compiles, or a trace with one or several policies to learn their verdicts. No request changes anything: each has the
+//! policies by which its trace is judged. `http::service` calls [`PolicyApi`] on a worker thread, because an analysis
+//! blocks.
 //!
 //! * `request`: parses requests; `response`: defines the replies.
 //! * `cache`: caches compiled policies.
@@ -44,7 +46,7 @@ pub(crate) struct PolicyApi {
     cache: PolicyCache,
 }
 
-/// The reason why a request has no answer, or why one policy of a batch has none.
+/// Why a request fails, or why one policy of a batch cannot be used.
 struct PolicyApiError {
     status: StatusCode,
     detail: String,
@@ -140,8 +142,9 @@ impl PolicyApi {
         })
     }
 
-    /// Returns the options for the evaluation of each of `policies` policies of a request, which share the fuel of the
-    /// request and its time for predicates. `parameters` are the parameters in the request.
+    /// Returns the options for the evaluation of each policy of a request. `policies` is the number of policies in the
+    /// request, which share its fuel evenly and its time for extern predicates. `parameters` are the parameters in the
+    /// request.
     fn options(&self, parameters: Map<String, Value>, policies: usize) -> AnalysisOptions {
         let shares = u64::try_from(policies).unwrap_or(u64::MAX).max(1);
         let predicates = self.predicate_sources.predicates(self.time);
@@ -176,9 +179,9 @@ impl PolicyApi {
         self.conclude(analysis, &policy, messages.len())
     }
 
-    /// Converts the analysis of a trace with `messages` messages to an answer. A rule that cannot be evaluated is never
-    /// skipped: the answer has a match that denies, or the whole request fails. The request fails in the dialect of
-    /// invariant-ai, and in any dialect if a parameter of the policy is missing.
+    /// Converts the analysis of a trace to an answer; `messages` is the number of its messages. A rule that cannot be
+    /// evaluated is never skipped. In the dialect of invariant-ai, or if a parameter of the policy is missing, such a
+    /// rule makes the whole request fail. Otherwise the answer has a match that denies in its place.
     fn conclude(
         &self,
         analysis: Analysis,
@@ -214,8 +217,8 @@ fn to_reply(result: Result<impl serde::Serialize, PolicyApiError>) -> HttpReply 
     result.map_or_else(HttpReply::from, |value| HttpReply::json(StatusCode::OK, &value))
 }
 
-/// Returns the error for a rule that cannot be evaluated, with the prefix by which clients of Invariant's service
-/// recognise the kind of error.
+/// Returns the error of a request that fails because a rule cannot be evaluated. Clients of Invariant's service
+/// recognise the kind of error by the prefix of the message.
 fn refusal(kind: EvaluationFailureKind, message: &str) -> PolicyApiError {
     match kind {
         EvaluationFailureKind::MissingParameter => {
@@ -244,8 +247,8 @@ fn entries(messages: &[Value]) -> Result<Vec<TraceEntry>, PolicyApiError> {
     })
 }
 
-/// Returns the index of the message from which an event was read: one message may become several events. An event
-/// beyond the last message counts as an event of that message.
+/// Returns the index of the message from which the event with the index `event` was read: one message may become
+/// several events, so the two indices differ. An index beyond all events counts as one of the last message.
 fn message_of(event: usize, messages: &[Value]) -> usize {
     let mut events = 0;
     let index = messages.iter().position(|message| {

@@ -3,7 +3,7 @@
 
 use std::io;
 
-/// Explains to the operator why a file of the configuration cannot be read.
+/// Returns the explanation for an error of the operating system, without the name of the file, which the caller adds.
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => {

@@ -50,8 +50,9 @@ impl AuditEntry {
 }
 
 impl AuditEntry {
-    /// Returns an entry by which the caller takes back this one: this one records that an approved call ran, but the
-    /// call did not run after all, because of `cause`. `None` if this entry records something else.
+    /// If this entry records that an approved call ran, returns the entry that corrects it: the call did not run after
+    /// all, because of `cause`. `None` for an entry that records something else. The caller needs it if storing the
+    /// call fails after this entry was recorded.
     pub(crate) fn correction(&self, cause: &str) -> Option<Self> {
         let AuditEvent::ApprovalUsed { conversation, tool, digest } = &self.event else { return None };
         let (conversation, tool, digest) = (conversation.clone(), tool.clone(), digest.clone());
@@ -105,12 +106,13 @@ impl Recorder {
         let key = AuditKey::load_or_create(key).map_err(to_database_error)?;
         let retention = if content.is_some() { ContentRetention::Kept } else { ContentRetention::Dropped };
         let options = AuditOptions { content: retention, ..AuditOptions::default() };
+        // What the database and the witness know of the log.
         let anchors = store.anchors().await?;
         let witnessed = read_configured_witness(witness.as_ref())?;
-        // Returns the loss, if there is one: lines that the database or the witness has recorded and the log does not
-        // have.
+        // Returns the loss, if there is one: lines of which the database or the witness has a record, and which the log
+        // does not have. A loss that both show is reported as one of the database.
         let check = |past: &mut UnopenedLog<'_>| {
-            // A database in memory has no record of earlier logs. The loss against the database is reported first.
+            // A database in memory has no record of earlier logs.
             let loss = if store.is_memory() { None } else { anchors.loss(past)? };
             Ok(match loss {
                 Some(loss) => Some(loss),
@@ -197,9 +199,9 @@ impl Recorder {
         }
     }
 
-    /// Records that an order or decision that was recorded before may not be in force, because the database failed with
-    /// `error`. `what` describes the order, and `who` is the person who gave it. A failure to record this is ignored:
-    /// `/health` reports that the log cannot be written.
+    /// Records that an earlier record may be wrong: the order or decision `what` of the person `who` was recorded, but
+    /// then the database failed with `error`, so it may not be in force. A failure to record this is ignored: `/health`
+    /// reports that the log cannot be written.
     pub(crate) fn record_unconfirmed(&self, what: String, who: &str, error: &DatabaseError) {
         let (who, cause) = (who.to_owned(), error.to_string());
         let _ = self.record(&[AuditEvent::OrderUnconfirmed { what, who, cause }.into()]);
@@ -453,8 +455,8 @@ pub(crate) fn withheld_reply_entry(client: &ClientSettings, conversation: &str, 
     AuditEntry::new(event, Value::String(text))
 }
 
-/// Describes reasons without content: a rule by its position and the first line of its text, other reasons by their
-/// kind and the names of the labels.
+/// Describes reasons for the audit log, which has no content: a rule by its position and the first line of its text in
+/// the policy (its message may quote content), other reasons by their kind and the names of the labels.
 fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
     let name_of_reason = |reason: &Reason| {
         let kind = reason.kind.name();

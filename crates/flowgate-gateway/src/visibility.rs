@@ -146,8 +146,8 @@ fn example_conversation(client: &ClientSettings) -> Option<Conversation> {
     Conversation::new(monitor, tools, settings).ok()
 }
 
-/// Returns the names of the tools whose answers no statement labels; none if the policy has a `default` statement,
-/// which labels them all.
+/// Returns the names of those of `tools` whose answers no statement labels; none if the policy has a `default`
+/// statement, which labels all answers.
 fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
     if monitor.policy().has_default_label() {
         return Vec::new();
@@ -192,8 +192,8 @@ pub(crate) fn log(
         let VisibilityAdvice { id, is_intended, text } = advice(&item, client);
         let mut fields = vec![("conversation", name.into()), ("what", kind_name(&item.what).into())];
         fields.extend(tool_of(&item.what).map(|tool| ("tool", client.name_of(tool).into())));
-        // Whether all of the item is hidden; what of its label is too high; and the tool on offer whose requirement hides
-        // it, if one does.
+        // Whether all of the item is hidden; what of its label is too high; and the tool on offer whose requirement
+        // hides it, if one does.
         fields.push(("all", item.is_whole.into()));
         fields.push(("carries", item.carries.join(", ").into()));
         fields.extend(item.because_of.as_ref().map(|tool| ("because_of", client.name_of(tool).into())));

@@ -1,9 +1,10 @@
 //! Sends the head of the audit log (the number and the digest of its newest line) to witnesses, programs outside the
 //! gateway. Their records reveal when somebody has restored the log and the database together to an earlier state.
 //!
-//! Each destination has its own thread. There is no queue: only the newest head is sent, which covers all earlier
-//! lines, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported
-//! in the operator's log; with `required`, no turn begins once a destination is too far behind.
+//! A witness is a file, a server, or both (`[audit.witness]`). Each of these destinations has its own thread. There is
+//! no queue: only the newest head is sent, which covers all earlier lines, so a destination that was unreachable for
+//! long receives one line. A failed delivery is retried and reported in the operator's log; with `required`, no turn
+//! begins once a destination is too far behind.
 //! [`flowgate_audit::WitnessLine`] is the format of a line. `recorder` owns the `HeadDestinations`.
 
 use std::fmt;
@@ -95,7 +96,7 @@ pub(crate) struct HeadDestinations {
     destinations: Vec<Arc<HeadDestination>>,
     /// The limits beyond which no turn begins; `None` if the witness is not required.
     required: Option<DeliveryRequirement>,
-    /// Dropping these ends the threads.
+    /// One for each thread, which ends when its sender is dropped.
     _running: Vec<Sender<()>>,
 }
 
@@ -270,6 +271,7 @@ impl HeadDestination {
     /// Sends a head when enough lines (`self.every`) were written or enough time (`self.pause`) has passed since the
     /// last one, and retries failed deliveries after growing pauses, until the sender of `ended` is dropped.
     fn run(&self, ended: &Receiver<()>) {
+        // `recv_timeout` is only a pause that ends early when the sender is dropped: nothing is ever sent.
         let mut until_next_check = Duration::ZERO;
         while ended.recv_timeout(until_next_check) == Err(RecvTimeoutError::Timeout) {
             until_next_check = POLL_INTERVAL;
@@ -383,8 +385,8 @@ fn http_client(authorities: &Authorities) -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         // `post` checks the status itself, to report it.
         .http_status_as_error(false)
-        // Heads are sent only to the address that the operator wrote: not to the target of a redirect, and not through a
-        // proxy that the environment names.
+        // Heads are sent only to the address that the operator wrote: not to the target of a redirect, and not through
+        // a proxy that the environment names.
         .max_redirects(0)
         .proxy(None)
         .tls_config(tls_config(authorities))

@@ -80,8 +80,9 @@ impl RateWindows {
         RateDecision::Written { suppressed }
     }
 
-    /// Removes the windows that are over at the time `now`. Returns the number of suppressed lines of each kind that
-    /// has any. The caller has to report these numbers: no later line of the kind does.
+    /// Removes the windows that are over at the time `now`. Returns, for each kind with suppressed lines in such a
+    /// window, their number. The caller has to report these numbers: since the windows are removed, no later line of
+    /// the kind reports them.
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<SuppressedLines> {
         let is_over = |window: &RateWindow| now.saturating_duration_since(window.since) >= WINDOW;
         let (over, open) = std::mem::take(&mut self.0).into_iter().partition(|(_, window)| is_over(window));

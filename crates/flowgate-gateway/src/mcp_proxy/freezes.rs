@@ -20,15 +20,16 @@ pub(super) fn freeze_name(message: &Value) -> String {
 }
 
 impl ModelRoutes {
-    /// Returns why the server of a request is stopped: a freeze of the server, the client or the conversation. `None`
-    /// if none of them is frozen.
+    /// Returns why no message may pass between the client and the server of a request: a freeze stops the server, the
+    /// client or the conversation, the client's virtual key is no longer valid, or the database cannot be read. `None`
+    /// if messages may pass.
     pub(super) async fn freeze_of_server(&self, request: &McpRequest) -> Option<String> {
         // No freeze of a tool has an empty name, so only freezes of the server, the client and the conversation match.
         self.freeze_of(request, "").await
     }
 
-    /// Returns why the tool or the method `name` of the server of a request is stopped: a freeze of the tool, the
-    /// method, the server, the client or the conversation. `None` if none of them is frozen.
+    /// Returns why the tool or the method `name` of the server of a request may not be used: the tool or the method is
+    /// frozen, or the server is stopped as in [`Self::freeze_of_server`]. `None` if it may be used.
     pub(super) async fn freeze_of(&self, request: &McpRequest, name: &str) -> Option<String> {
         let McpRequest { client, server, conversation, .. } = request;
         let tool = format!("{}/{name}", server.name);

@@ -186,10 +186,10 @@ impl McpExchange<'_> {
         Ok(())
     }
 
-    /// Handles a server's message that does not change the conversation, such as a notice of progress, and returns the
-    /// resulting actions. Such a message need not be stored, which would cost a transaction for each. Returns `None` if
-    /// the message changes the conversation: the caller must process it as an input. If the conversation could not be
-    /// loaded, the message is dropped, and the list of actions is empty.
+    /// Handles a server's message if it does not change the conversation, such as a notification that does not raise
+    /// the client's label, and returns the resulting actions; such a message need not be stored. Returns `None` if the
+    /// message changes the conversation: the caller must process it as an input. If the conversation is not loaded, the
+    /// message is dropped, and the list of actions is empty.
     async fn handle_stateless_message(
         &self,
         text: &str,

@@ -39,7 +39,7 @@ const NOTIFICATION_GRACE: Duration = Duration::from_secs(1);
 
 /// The actions that result from a server's message, and the problem if the message makes the request fail. The problem
 /// is for the operator's log. The client receives the same message for all problems: a server could choose which one
-/// occurs, and so send text to the client.
+/// occurs, and so pass unlabelled information to the client.
 pub(super) type MessageOutcome = (Vec<ProxyAction>, Option<Cow<'static, str>>);
 
 impl ModelRoutes {

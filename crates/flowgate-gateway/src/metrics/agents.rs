@@ -167,8 +167,8 @@ impl AgentMetrics {
         }
     }
 
-    /// Counts the verdicts on the calls of a client; with `is_watching`, as verdicts of watch mode, which had no
-    /// effect.
+    /// Counts the verdicts on the calls of a client. `is_watching` says that the client is in watch mode, in which the
+    /// verdicts had no effect.
     pub(crate) fn count_calls(&self, client: &str, verdicts: &VerdictCounts, is_watching: bool) {
         for ((tool, verdict), &count) in &verdicts.0 {
             let labels = CallLabels {
@@ -209,7 +209,8 @@ impl AgentMetrics {
         self.questions.get_or_create(&self.tool_labels(client, tool)).inc();
     }
 
-    /// Counts the decision of a person on a question about a tool of a client, and the time since it was asked.
+    /// Counts the decision of a person on a question about a tool of a client. `after` is the time from the question to
+    /// the decision.
     pub(crate) fn count_decision(
         &self,
         (client, tool): (&str, &str),

@@ -1,5 +1,5 @@
-//! Caches compiled policies for the policy API (`policy_api`), whose clients send the text of the policy with every
-//! request.
+//! Caches compiled policies for `policy_api`: its clients send the text of the policy with every request, and most send
+//! the same text again. [`PolicyCache`] keeps the most recently used policies, up to limits on their number and size.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -100,8 +100,8 @@ impl CachedPolicies {
         Some(Arc::clone(policy))
     }
 
-    /// Adds a policy, and evicts the least recently used ones until at most `policies` policies are left, which take at
-    /// most `bytes` bytes together.
+    /// Adds a policy. Then evicts the least recently used policies until the cache is within its limits: `policies` is
+    /// the most policies, and `bytes` the most bytes of all of them.
     fn insert(&mut self, key: PolicyKey, policy: Arc<Policy>, policies: usize, bytes: usize) {
         // Another thread has compiled and added the policy at the same time.
         if self.compiled.contains_key(&key) {

@@ -44,9 +44,9 @@ pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     report
 }
 
-/// Returns a part of a line, and the indentation that puts a caret under `column` (from 0) of the line. The part begins
-/// at most [`AROUND`] characters before the column, and has at most twice as many characters; `…` stands for what is
-/// left out.
+/// Returns the part of a line to show, and the indentation of the caret that points to `column` (counted from 0). The
+/// part begins at most [`AROUND`] characters before the column, and has at most twice as many characters; `…` stands
+/// for what is left out.
 fn excerpt(line: &str, column: usize) -> (String, String) {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let skipped = column.saturating_sub(AROUND);

@@ -1,5 +1,5 @@
-//! Parses the bodies of requests for `policy_api`. A body must be strict JSON. An error is the reply with status 400:
-//! it names the wrong field, or the position in malformed JSON.
+//! Parses the bodies of requests for `policy_api`: one type for each route, with a function `read`. A body must be
+//! strict JSON. Every error has the status 400, and names the wrong field or the position in malformed JSON.
 
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};
@@ -58,7 +58,7 @@ impl BatchRequest {
         });
         let policies = policies.collect::<Result<_, _>>()?;
         let parameters = fields.object("parameters")?;
-        // Only Invariant's service uses this field. Its type is checked here as there.
+        // Only Invariant's service uses this field. A wrong type is an error here, as it is there.
         fields.optional_text("dataset_name")?;
         Ok(Self { messages, policies, parameters })
     }

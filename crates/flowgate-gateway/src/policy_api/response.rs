@@ -6,7 +6,8 @@ use flowgate::policy::{Action, Diagnostic, Policy};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The answer for a policy that compiles. It has no field `errors`: clients take that for a failure.
+/// The answer for a policy that compiles. It has no field `errors`, since clients treat an answer with this field as a
+/// failure.
 #[derive(Debug, Serialize)]
 pub(crate) struct LoadResponse {
     warnings: Vec<PolicyWarning>,
@@ -78,10 +79,10 @@ impl RuleMatchResponse {
     }
 
     /// Returns a match that denies, for a rule that cannot be evaluated. `rule` is the index of the rule in the policy;
-    /// `failed.rule` is its line.
+    /// `failed.rule` is its line. `messages` is the number of messages in the trace.
     ///
-    /// The key contains the length of the trace, `messages`, so that a client that reports only new keys reports the
-    /// failure again for a longer trace.
+    /// Some clients report only matches whose key they have not seen. The key therefore contains the length of the
+    /// trace, so that they report the failure again for a longer trace.
     pub(super) fn failure(failed: &RuleFailureResponse, rule: usize, messages: usize) -> Self {
         let message = format!("the rule at line {} cannot be evaluated: {}", failed.rule, failed.message);
         Self {

@@ -140,9 +140,10 @@ struct DryRun {
 }
 
 impl DryRun {
-    /// Judges a conversation under both policies, and adds the differences. `name` is the name of the conversation,
-    /// `monitor` is the monitor that has replayed it, and `judged` are the verdicts that its calls had; `own` is the
-    /// policy in force. Returns `None` if `is_awaited` returns false: the request no longer waits for the answer.
+    /// Judges a conversation under both policies, and adds the differences to the result. `name` is the name of the
+    /// conversation, `monitor` is the monitor that has replayed it, and `judged` are the verdicts that its calls had
+    /// when they were made. `own` is the policy in force, and `edited` the edited one. Returns `None` as soon as
+    /// `is_awaited` returns false: the request no longer waits for the answer.
     fn add(
         &mut self,
         name: &str,
@@ -157,6 +158,7 @@ impl DryRun {
         for (sum, session) in self.stopped.iter_mut().zip([&before, &after]) {
             *sum += stopped_count(&session.findings);
         }
+        // The verdicts in `judged` to which no call was matched yet.
         let mut unmatched = judged.iter();
         // Both sessions have the same inputs, and so the same calls.
         for (old, new) in before.calls.iter().zip(&after.calls) {
@@ -166,9 +168,9 @@ impl DryRun {
             }
             self.calls += 1;
             let (was, would_be) = (old.judgement.outcome(), new.judgement.outcome());
-            // The verdict that the call had in the conversation. The verdicts are in the order of the calls, so the
-            // search continues after the last verdict that was found. For a call without a verdict, the search does not
-            // advance.
+            // `recorded` is the verdict that the call had in the conversation. The verdicts are in the order of the
+            // calls, so the search continues after the last verdict that was found. For a call without a verdict, the
+            // search does not advance.
             let is_its =
                 |verdict: &CallVerdict| verdict.event == old.events_before && verdict.tool == old.call.tool;
             let mut rest = unmatched.clone();
@@ -197,6 +199,7 @@ impl DryRun {
         diagnostics: &[Diagnostic],
         counts: Option<ConversationCounts>,
     ) -> Value {
+        // The diagnostics of this severity.
         let of = |severity: Severity| {
             let found = diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity);
             found

@@ -49,10 +49,11 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"policies": listed.collect::<Vec<_>>()})))
     }
 
-    /// Reads the last conversations of a client, in which the statements of its policy are counted. The query has the
+    /// Prepares the reply to a request for the policy of a client: reads the last conversations of the client, in which
+    /// [`RequestedPolicy::show`] counts how often each statement applied. The query of the request has the name of the
     /// client (`client`) and the number of conversations (`last`). Also returns a guard, which the caller holds until
     /// the answer is sent: when it is dropped, the evaluation stops. If the person may not read all conversations of
-    /// the client, reads none, and returns no guard.
+    /// the client, reads none, and returns no guard; the policy is then shown without counts.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated or has another evaluation running, the query is malformed,
@@ -148,7 +149,8 @@ fn mode(client: &ClientState) -> &'static str {
     if client.spec.watch.is_some() { "watch" } else { "enforce" }
 }
 
-/// Returns the reply of an evaluation that stopped because its request no longer waits for the answer. Nobody reads it.
+/// Returns the reply of an evaluation that stopped because its request no longer waits for the answer, so that nobody
+/// reads this reply.
 pub(super) fn ended_reply() -> HttpReply {
     HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, "the evaluation was ended with its request")
 }

@@ -1,10 +1,11 @@
 //! Selects the last stored conversations of a client, within limits on their number and size
 //! ([`ModelRoutes::stored_conversations`]), and replays them one after the other
-//! ([`StoredConversations::replay_each`]). A conversation that began under another policy or other settings of the
-//! client is carried over to the present ones for that, as its next request would be.
+//! ([`StoredConversations::replay_each`]). For the replay, a conversation that began under another policy or other
+//! settings of the client is carried over to the present ones, as it would be at its next request.
 //!
 //! `policy_view` and `dry_run` call it: they judge each replayed conversation under a policy. The journals are read in
-//! the task of the request; the replay runs on a worker thread, and the reserved memory is released when it ends.
+//! the task of the request. The replay runs on a worker thread; when it ends, the memory that was reserved for it is
+//! released.
 
 use std::sync::Arc;
 
@@ -73,10 +74,10 @@ pub(super) struct StoredConversations {
 /// A stored conversation of the client.
 #[derive(Debug)]
 enum FoundConversation {
-    /// It has this name and journal. `is_earlier` states whether it has to be carried over, because it began under
-    /// another policy or other settings.
+    /// A conversation to replay. `is_earlier` says whether it has to be carried over, because it began under another
+    /// policy or other settings.
     Journal { name: String, journal: ConversationJournal, is_earlier: bool },
-    /// It exceeds a limit on sizes.
+    /// A conversation that is left out, since it exceeds a limit on sizes.
     TooLarge,
 }
 
@@ -95,10 +96,13 @@ pub(super) fn read_last(last: Option<usize>) -> Result<usize, HttpReply> {
 }
 
 impl ModelRoutes {
-    /// Finds the last conversations of a client, of which [`StoredConversations::replay_each`] judges `last`, and reads
-    /// their journals. Also finds a few further ones, as long as fewer than `last` began under the present
-    /// configuration: some of the others may be impossible to carry over. If the conversations of other clients are
-    /// many, fewer than `last` are found, since the number of queries is limited.
+    /// Reads the journals of the newest conversations of a client, so that [`StoredConversations::replay_each`] can
+    /// judge `last` of them, and reserves the memory for the replay.
+    ///
+    /// The search ends when `last` conversations that began under the present configuration are found. A conversation
+    /// that began under another one counts only as a spare, since it may be impossible to carry over; with
+    /// [`MAX_SPARE`] spare ones, the search ends as well. The number of queries is limited too, so fewer conversations
+    /// are found if nearly all of the database belongs to other clients.
     ///
     /// # Errors
     /// The reply to send if the database fails, or the gateway has no room for the conversations now.
@@ -149,8 +153,8 @@ impl ModelRoutes {
             false => ShownTexts::default(),
         };
         let remembered: usize = shown.texts.iter().map(|text| text.text.len() * MEMORY_OF_A_BYTE).sum();
-        // One conversation is in memory at a time, but three times: the recorded session, and one under each policy. The
-        // texts are in memory twice: each conversation that is carried over has a copy to which it adds its own.
+        // One conversation is in memory at a time, but three times: the recorded session, and one under each policy.
+        // The texts are in memory twice: each conversation that is carried over has a copy to which it adds its own.
         let memory = greatest.saturating_mul(3).saturating_add(remembered.saturating_mul(2));
         let memory = self.values.take_for_conversation(memory.saturating_add(bytes)).map_err(|_| {
             let message = "the gateway has no room for these conversations now: try again later";
@@ -167,9 +171,9 @@ pub(super) type ConversationVisitor<'a> = dyn FnMut(&str, &Monitor, &[CallVerdic
 
 impl StoredConversations {
     /// Replays the conversations, newest first, until the requested number was replayed, and calls `each` after each
-    /// replay that does not diverge. `run` says whether the request still waits. The monitor that `each` receives has
-    /// recorded the inputs of the conversation, so it can judge them again under another policy. Returns the numbers of
-    /// conversations; `None` if the request no longer waits for the answer, or `each` returns `None`.
+    /// replay that does not diverge. `each` receives a monitor that has recorded the inputs of the conversation, and so
+    /// can judge them again under another policy. Returns how many conversations were replayed or left out; `None` if
+    /// `run` says that the request no longer waits for the answer, or if `each` returns `None`.
     pub(super) fn replay_each(
         self,
         run: &ReviewRun,
@@ -190,6 +194,7 @@ impl StoredConversations {
                 continue;
             };
             let ConversationJournal { key, inputs, .. } = journal;
+            // What `each` has returned; stays `None` if the replay diverges, and `each` is not called.
             let mut outcome = None;
             let mut at_end = |monitor: &Monitor, judged: Vec<CallVerdict>| {
                 outcome = Some(each(name, monitor, &judged));
@@ -213,7 +218,7 @@ impl StoredConversations {
                     Err(_) => counts.diverged += 1,
                 }
             }
-            // `each` has ended the evaluation.
+            // `each` was called, and has returned `None` to end the evaluation.
             if outcome == Some(None) {
                 return None;
             }

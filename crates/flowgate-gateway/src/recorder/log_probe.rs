@@ -28,8 +28,9 @@ struct ProbeState {
 }
 
 impl LogProbe {
-    /// Returns whether the audit log can be written, as of at most a second ago: the outcome of `test`, or of an
-    /// earlier test if that is recent or still runs. Returns false if the test does not end within `limit`, or panics.
+    /// Returns whether the audit log can be written, as of at most a second ago. Runs `test`, unless the outcome of an
+    /// earlier test is recent enough ([`FRESH`]), or an earlier test still runs, whose outcome is then awaited. Returns
+    /// false if the test does not end within `limit`, or panics.
     pub(super) async fn is_writable(
         &self,
         limit: Duration,
