@@ -81,6 +81,7 @@ fn with_marks(
     // The marks are inserted from the end of each part to its beginning, so that the ranges of the texts that still
     // need marks stay valid.
     order.sort_by_key(|text| std::cmp::Reverse((text.message, text.part, text.span.start, text.span.end)));
+    // In this order, each text is followed by the one before it in the chat.
     for pair in order.windows(2) {
         let [later, earlier] = pair else { continue };
         if (later.message, later.part) == (earlier.message, earlier.part)

@@ -265,6 +265,7 @@ impl Layer {
     /// each add their output to their input. ModernBERT (`is_norm_first`) normalises the input of each part, BERT the
     /// sum.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        // Returns `x` unchanged if the layer does not have the normalisation.
         let normed =
             |norm: Option<&Norm>, x: &Tensor| norm.map_or_else(|| Ok(x.clone()), |norm| norm.forward(x));
         if self.is_norm_first {

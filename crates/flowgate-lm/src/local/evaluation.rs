@@ -39,6 +39,7 @@ impl RecentPrompts {
     /// Returns the cache of the longest beginning that `tokens` shares with a recent prompt, rounded down to a whole
     /// number of pieces; an empty cache if no recent prompt shares a piece.
     fn find(&self, tokens: &[u32]) -> candle_core::Result<KeyValueCache> {
+        // The length of the shared beginning in whole pieces, and the cache of the prompt.
         let shared_pieces = |(prompt, cache): &(Vec<u32>, KeyValueCache)| {
             (common_length(prompt, tokens) / PIECE * PIECE, cache.clone())
         };

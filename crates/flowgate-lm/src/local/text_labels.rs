@@ -120,9 +120,9 @@ fn load_decoder(folder: &Path, settings: &LocalSettings, labels: usize) -> Resul
     let model = LocalModel::load_folder(folder, device(folder, settings.processor)?, settings, has_output)?;
     let width = model.decoder.config().width;
     let score = SafetensorsFolder::open(folder)?.tensor(SCORE, &[labels, width], &Device::Cpu)?;
-    let rows = score
-        .to_vec2::<f32>()
-        .map_err(|error| LoadError::of_tensor(folder, SCORE, format_args!("cannot be converted: {error}")))?;
+    let rows = score.to_vec2::<f32>().map_err(|error| {
+        LoadError::of_tensor(folder, SCORE, format_args!("cannot be converted: {error}; download it again"))
+    })?;
     Ok(ScoredModel::Decoder { model: Box::new(model), rows })
 }
 

@@ -61,7 +61,11 @@ impl Weights {
             WeightSource::Gguf(file) => {
                 let quantized = file.tensor(&name, shape, &self.device)?;
                 quantized.dequantize(&self.device).map_err(|error| {
-                    LoadError::of_tensor(file.path(), &name, format_args!("cannot be converted: {error}"))
+                    LoadError::of_tensor(
+                        file.path(),
+                        &name,
+                        format_args!("cannot be converted: {error}; download it again"),
+                    )
                 })
             }
             WeightSource::Memory(tensors) => {
@@ -84,7 +88,13 @@ impl Weights {
         let name = self.name(role)?;
         let quantized = file.tensor(&name, &[rows, columns], &self.device)?;
         QMatMul::from_arc(Arc::new(quantized)).map(|matrix| Matrix::Quantized(Arc::new(matrix))).map_err(
-            |error| LoadError::of_tensor(file.path(), &name, format_args!("cannot be converted: {error}")),
+            |error| {
+                LoadError::of_tensor(
+                    file.path(),
+                    &name,
+                    format_args!("cannot be converted: {error}; download it again"),
+                )
+            },
         )
     }
 

@@ -135,14 +135,14 @@ impl GgufFile {
         let mut content = Vec::new();
         file.seek(SeekFrom::Start(location.start))
             .and_then(|_| file.take(bytes).read_to_end(&mut content))
-            .map_err(|error| wrong(&format_args!("cannot be read: {error}")))?;
+            .map_err(|error| wrong(&format_args!("cannot be read: {error}; download it again")))?;
         if u64::try_from(content.len()) != Ok(bytes) {
             return Err(wrong(
                 &"is incomplete, since the file became shorter while it was read; download it again",
             ));
         }
         ggml_file::qtensor_from_ggml(location.data_type, &content, shape.to_vec(), device)
-            .map_err(|error| wrong(&format_args!("cannot be read: {error}")))
+            .map_err(|error| wrong(&format_args!("cannot be read: {error}; download it again")))
     }
 }
 

@@ -156,7 +156,7 @@ impl SafetensorsFolder {
         };
         check_shape(shard, name, &location.shape, shape)?;
         let failed = |error: &dyn std::fmt::Display| {
-            LoadError::of_tensor(shard, name, format_args!("cannot be read: {error}"))
+            LoadError::of_tensor(shard, name, format_args!("cannot be read: {error}; download it again"))
         };
         // Only the content of this tensor is read.
         let (mut file, _) = file::open(shard)?;
