@@ -66,6 +66,8 @@ pub enum AnswerFileError {
 }
 
 impl fmt::Display for AnswerFileError {
+    /// Writes the problem and what to do, in one line. The caller adds the path of the file, which the error does not
+    /// have.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(why) => write!(

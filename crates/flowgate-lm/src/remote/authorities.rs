@@ -26,6 +26,8 @@ pub enum AuthoritiesError {
 }
 
 impl fmt::Display for AuthoritiesError {
+    /// Writes the problem and what to do, in one line. The caller adds the path of the file, which the error does not
+    /// have.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str(
