@@ -191,7 +191,7 @@ impl PyEvent {
         values::display(slf)
     }
 
-    /// Shows the index, the kind, the role or tool, and the label. The content is left out, since it can be long.
+    /// Shows the index, the kind, the role or tool, and the label, but not the content.
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         // A message shows its role, any other event its tool.
         let kind = self.kind(py)?;
