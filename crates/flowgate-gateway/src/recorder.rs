@@ -319,8 +319,8 @@ async fn accept_losses(
     if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), witness_loss) {
         // The witness's file may name several logs of this key: this one, and earlier ones that are gone.
         for (other, head) in witnessed.signed_by(log.key()) {
-            // The number of the first lost line: this log has lost the lines after those that it still has, and an
-            // earlier log all of its lines.
+            // `since` is the number of the first lost line: in this log, of the line after those that it still has; in
+            // an earlier log, of its first line (0), since all of that log is gone.
             let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
             // From now on, the lines of the log `other` from `since` on are no longer expected.
             witness::give_up(&file, &log, AcceptedLoss { log: other, since })

@@ -143,8 +143,8 @@ struct DeliveryState {
 
 impl HeadDestinations {
     /// Writes a head to the witness's file at once, and starts a thread for each destination that sends further heads.
-    /// A server receives its first head from its thread, so that it cannot delay the start. Failed deliveries are
-    /// written to `operator`, the operator's log.
+    /// A server receives its first head from its thread, so that a slow server cannot delay the start of the gateway.
+    /// Failed deliveries are written to `operator`, the operator's log.
     ///
     /// # Errors
     /// Fails if the witness is required and the head cannot be signed or written to its file, or if no thread can be
@@ -287,9 +287,9 @@ impl HeadDestination {
         }
     }
 
-    /// Signs the newest head of the audit log, sends it, and updates the state of the destination. Writes the first of
-    /// several failures, and the first success after them, to the operator's log. Does nothing after the audit log was
-    /// released.
+    /// Signs the newest head of the audit log, sends it to the destination, and notes the outcome in `self.state`.
+    /// Writes the first of several failures, and the first success after them, to the operator's log. Does nothing
+    /// after the audit log was released.
     fn deliver(&self) -> Result<(), DeliveryError> {
         // Held until the end of this function: only one delivery to this destination runs at a time.
         let _delivering = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);

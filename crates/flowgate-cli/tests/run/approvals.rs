@@ -369,7 +369,7 @@ fn a_lasting_grant_has_a_sum_a_day() {
     check(&gateway.run(&["approvals", "allow", &id, "--sum-a-day", "body=50"]), 2, &["--lasting"]);
     let (code, shown) = gateway.at_terminal(&allow("to=50"), &json!([]));
     assert_eq!(code, Some(1), "{shown}");
-    assert!(shown.contains("has no argument `to` that the policy calls an amount"), "{shown}");
+    assert!(shown.contains("has no argument `to` that the policy declares as an amount"), "{shown}");
     assert!(shown.contains("--sum-a-day can name body"), "{shown}");
     let asks = "until the grant is withdrawn, with any body up to a sum of 50.5 a day? [y/N] ";
     let words = [&allow("body=50.5")[..], &["--days", "0"]].concat();

@@ -67,7 +67,7 @@ struct IdentifiedDecision {
 /// Reads the decision that a request names.
 ///
 /// # Errors
-/// If the value is no text, or no decision has this name.
+/// If the value is not a string, or no decision has this name.
 fn decision_of_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PersonDecision, D::Error> {
     let name = String::deserialize(deserializer)?;
     PersonDecision::from_name(&name).ok_or_else(|| {
@@ -344,6 +344,7 @@ fn check_decisions(decisions: &[IdentifiedDecision]) -> Result<(), Rejection> {
             decisions.len()
         ));
     }
+    // After sorting, equal ids are neighbours.
     let mut ids: Vec<&str> = decisions.iter().map(|decision| decision.id.as_str()).collect();
     ids.sort_unstable();
     match ids.array_windows().find(|[first, second]| first == second) {

@@ -71,7 +71,8 @@ impl EventStream {
                 return Ok(Some(message));
             }
             let Some(bytes) = stop.wait_for(self.bytes.next()).await?? else { return Ok(None) };
-            // A stream that consists of comments must not hold an abandoned request open.
+            // Checked here as well, since `wait_for` prefers bytes that have arrived: a server that sends comments all
+            // the time could otherwise hold an abandoned request open.
             if stop.is_over().await {
                 return Err(NOT_AWAITED);
             }

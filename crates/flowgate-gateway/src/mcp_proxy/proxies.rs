@@ -84,6 +84,7 @@ impl ConversationProxies {
         let server = client.server(name)?;
         let new_proxy = || {
             let mut proxy = Proxy::new(proxy_settings(client, server, conversation));
+            // The rulings are stored with each input, so that the input can be carried over to another policy.
             proxy.record_rulings();
             proxy
         };

@@ -70,8 +70,9 @@ impl McpRequest {
         &self.client.spec.name
     }
 
-    /// Gives back the place in the limit on parallel requests, and takes one in the limit on listening streams instead.
-    /// Rejects the request, and logs the limit, if the client has reached its limit on streams.
+    /// Makes the request count against the limit on listening streams instead of the limit on parallel requests, since
+    /// its message, which is read after the headers, opens such a stream. Rejects the request, and logs the limit, if
+    /// the client has reached its limit on streams.
     pub(crate) fn switch_place(&mut self, routes: &ModelRoutes) -> Result<(), HttpReply> {
         let Some(place) = StreamPlace::acquire(&self.client.listening) else {
             routes.log_client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
@@ -84,7 +85,7 @@ impl McpRequest {
 
 impl ModelRoutes {
     /// Authenticates the client of a request to the server with the name `server` and checks its limits, before any of
-    /// the body is read. The error is the reply to send.
+    /// the body is read. The request counts against the limit on parallel requests. The error is the reply to send.
     pub(crate) async fn receive_for(
         &self,
         server: &str,
@@ -97,8 +98,9 @@ impl ModelRoutes {
         .await
     }
 
-    /// Authenticates the client of a listening stream of the server with the name `server` and checks its limits. The
-    /// error is the reply to send.
+    /// Authenticates the client that opens a listening stream of the server with the name `server`, and checks its
+    /// limits, as [`Self::receive_for`] does. The request counts against the limit on listening streams. The error is
+    /// the reply to send.
     pub(crate) async fn receive_listener(
         &self,
         server: &str,

@@ -1,5 +1,5 @@
-//! Limits the listening streams of a client: answers that stay open to forward messages of an MCP server that answer no
-//! request. `request` acquires a [`StreamPlace`] for each stream, which counts until it is dropped.
+//! Limits the listening streams of a client: HTTP responses that stay open to forward the messages that an MCP server
+//! sends without a request. `request` acquires a [`StreamPlace`] for each stream, which counts until it is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -335,7 +335,8 @@ async fn read_answer(
                 whole.extend_from_slice(&part);
                 if whole.len() > MAX_JSON {
                     return Err(
-                        "the answer of the MCP server is larger than 8 MiB: let the agent ask for less",
+                        "the answer of the MCP server is larger than 8 MiB, and a message may have at most 4 MiB: let \
+                        the agent ask for less",
                     );
                 }
             }

@@ -72,7 +72,7 @@ impl ModelRoutes {
         let person = self.approvals.person(headers, Role::Approver)?;
         let DryRunRequest { client, policy: text, last } = serde_json::from_slice(body).map_err(|error| {
             let message = format!(
-                "the body of the request cannot be read; send `{{\"client\": NAME, \"policy\": TEXT, \"last\": NUMBER}}`: {error}"
+                "the body of the request is not `{{\"client\": NAME, \"policy\": TEXT, \"last\": NUMBER}}`: {error}; send it in this form"
             );
             HttpReply::detail(StatusCode::BAD_REQUEST, &message)
         })?;
@@ -97,8 +97,9 @@ impl ModelRoutes {
 }
 
 impl RequestedDryRun {
-    /// Compiles the edited policy and, if it has no error, judges the conversations under both policies. Stops early if
-    /// the request no longer waits for the answer: its client has disconnected, or the time for an answer is over.
+    /// Compiles the edited policy and, if it has no error, judges the conversations under both policies. The answer has
+    /// the differences or, if the policy has errors, these errors. Stops early if the request no longer waits for the
+    /// answer: the browser has disconnected, or the time for an answer is over.
     pub(crate) fn run(self) -> HttpReply {
         let Self { client, text, conversations, review_run } = self;
         let own = client.spec.own_policy();

@@ -99,10 +99,10 @@ impl ModelRoutes {
     /// Reads the journals of the newest conversations of a client, so that [`StoredConversations::replay_each`] can
     /// judge `last` of them, and reserves the memory for the replay.
     ///
-    /// The search ends when `last` conversations that began under the present configuration are found. A conversation
-    /// that began under another one counts only as a spare, since it may be impossible to carry over; with
-    /// [`MAX_SPARE`] spare ones, the search ends as well. The number of queries is limited too, so fewer conversations
-    /// are found if nearly all of the database belongs to other clients.
+    /// The search ends when `last` conversations are found that began under the present configuration. A conversation
+    /// that began under another one may be impossible to carry over, so the search continues until [`MAX_SPARE`] more
+    /// than `last` are found in all. The number of queries is limited too, so fewer conversations are found if nearly
+    /// all of the database belongs to other clients.
     ///
     /// # Errors
     /// The reply to send if the database fails, or the gateway has no room for the conversations now.

@@ -261,7 +261,7 @@ fn a_dry_run_reports_errors_as_the_compiler_does() {
         ("eve", body(POLICY), 404, "there is no client of this name"),
         ("nobody", body(POLICY), 401, "no valid key of a person"),
         ("ann", json!({"client": "nobody", "policy": POLICY}), 404, "there is no client of this name"),
-        ("ann", json!({"policy": POLICY}), 400, "cannot be read; send `{\"client\": NAME, "),
+        ("ann", json!({"policy": POLICY}), 400, "the body of the request is not `{\"client\": NAME, "),
         ("ann", json!({"client": "agent", "policy": POLICY, "last": 0}), 400, "from 1 to 50"),
         ("ann", json!({"client": "agent", "policy": POLICY, "more": 1}), 400, "unknown field `more`"),
         ("ann", body(&" ".repeat((1 << 20) + 1)), 413, "1048576 bytes: shorten it, or move statements"),

@@ -365,7 +365,7 @@ fn a_server_can_be_stopped() {
     // A tool that is not listed yet can be frozen in advance; a tool of an unknown server, or the client's own name for
     // a tool, cannot.
     for (what, can_come, why) in [
-        ("bank/balanec", true, "no server has listed one"),
+        ("bank/balanec", true, "was ever approved for a server"),
         ("bnak/balance", false, "the configuration has no server `bnak`; known servers are: bank, web"),
         ("mcp__bank__balance", false, "the gateway calls this tool `bank/balance`; use that name"),
     ] {

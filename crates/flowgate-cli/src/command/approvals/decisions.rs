@@ -99,7 +99,7 @@ impl TypedDecision {
                 false => format!("--sum-a-day can name {}", amounts.join(", ")),
             };
             format!(
-                "the call has no argument `{argument}` that the policy calls an amount and whose value is a number: {which}"
+                "the call has no argument `{argument}` that the policy declares as an amount and whose value is a number: {which}"
             )
         })
     }
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(typed.words(), words);
         };
         check(json!(["amount", "fee"]), "fee", None);
-        let no_amount = "that the policy calls an amount and whose value is a number";
+        let no_amount = "that the policy declares as an amount and whose value is a number";
         let other = format!("the call has no argument `to` {no_amount}: --sum-a-day can name amount, fee");
         check(json!(["amount", "fee"]), "to", Some(&other));
         let none = format!("the call has no argument `a\\u{{1b}}` {no_amount}: leave out --sum-a-day");
