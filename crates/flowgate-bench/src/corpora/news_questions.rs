@@ -111,7 +111,7 @@ fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
                     let quote = words_of(fact, field)?;
                     if !contains(article, &quote) {
                         return Err(format!(
-                            "article {field} does not have the sentence `{}`",
+                            "the model quotes a sentence that article {field} does not have: `{}`",
                             quote.escape_debug()
                         ));
                     }
@@ -211,7 +211,7 @@ mod tests {
         let one = r#"{"words": "Ann", "A": "Ann built it", "B": null}"#;
         refused(asked, "Ann did.", one, "article B has the words `Ann`, but no sentence of it is quoted");
         let invented = r#"{"words": "Bob", "A": "Bob built it", "B": null}"#;
-        refused(asked, "Bob did.", invented, "article A does not have the sentence `Bob built it`");
+        refused(asked, "Bob did.", invented, "the model quotes a sentence that article A does not have: `Bob built it`");
         let other = r#"{"words": "Ann", "A": "It cost 12 million", "B": "Ann built it"}"#;
         refused(asked, "Ann did.", other, "the quoted sentence lacks the words `Ann`");
         let nowhere = r#"{"words": "Bob", "A": null, "B": null}"#;
@@ -226,7 +226,7 @@ mod tests {
         );
         // `An` is not a word of the article.
         let part = r#"{"words": "An", "A": "An built it", "B": null}"#;
-        refused(asked, "An did.", part, "article A does not have the sentence");
+        refused(asked, "An did.", part, "the model quotes a sentence that article A does not have");
         refused(asked, "Ann did.", "", "`facts` is not a list");
         refused(asked, "Ann did.", &[both; MAX_FACTS + 1].join(","), "`facts` is not a list");
         refused(" ", "Ann did.", both, "`question` is not a text");

@@ -1,5 +1,6 @@
-//! Defines the record of one execution, which is the run of one side of a task under one defence. The record is one row
-//! of the trace that AgentSecBench's section 6.1 describes.
+//! Defines the record of one execution: the run of a task under one defence, with the adversarial observation or with
+//! its benign control (the *side* of the pair). The record is one row of the trace that AgentSecBench's section 6.1
+//! describes.
 //!
 //! [`runner`](super::runner) creates the record, and the [measures](super::measure) read it.
 

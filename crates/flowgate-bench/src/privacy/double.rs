@@ -188,9 +188,10 @@ impl AgentDouble<'_> {
     }
 
     /// Returns the message for `step`, which has the position `index`: its call, or a look if a value is hidden and no
-    /// slot can carry it. If a value does not exist, the message says so. The result is `None` if the step is skipped:
-    /// its condition does not hold, or the condition is hidden and the double guesses. `is_raised` says whether the
-    /// double is already on the level of a look.
+    /// slot can carry it. The guessing double does not look: it guesses a hidden argument, or omits it. If a value does
+    /// not exist, the message says so. The result is `None` if the step is skipped: its condition does not hold, or the
+    /// condition is hidden and the double guesses. `is_raised` says whether the double is already on the level of a
+    /// look.
     fn perform(
         &self,
         chat: &Chat<'_>,
@@ -236,8 +237,8 @@ impl AgentDouble<'_> {
         if needed.is_empty() {
             return Some(call(&tool, arguments));
         }
-        // The reply counts as an item after the steps. Items that do not depend on this step are done afterwards, on
-        // the lower level.
+        // The double returns to the lower level after the look if work is left that does not depend on this step: a
+        // step after its group (`group_end`), or the reply, which counts as the step after the last one.
         let items = self.task.steps.len() + usize::from(!self.task.tell.is_empty());
         let then_return = !is_raised && group_end(self.task, index) < items;
         Some(self.look(chat, needed, then_return))

@@ -32,9 +32,9 @@ pub struct ModelResults {
     pub labels: Vec<LabelRow>,
     /// The settings that were tried on the tuning questions, each with its data set.
     pub grids: Vec<(DataSet, GridPoint)>,
-    /// The figures of Table 4; `None` if the model does not answer.
+    /// The figures of Table 4; `None` if the model only scores texts.
     pub alignment: Option<Alignment>,
-    /// The degradation attack: a row for each number of attacker documents, or none if the model does not answer.
+    /// The degradation attack: a row for each number of attacker documents, or none if the model only scores texts.
     pub degradation: Vec<Degradation>,
     /// The share of conversations whose label is improved, without and with a trusted quotation.
     pub endorsement: [Rate; 2],

@@ -19,9 +19,9 @@ pub(super) struct SeedResults<'a> {
     pub(super) labels: &'a [LabelRow],
     /// The settings that were tried on the tuning questions, each with its data set.
     pub(super) grids: &'a [(DataSet, GridPoint)],
-    /// The figures of Table 4; `None` if the model does not answer.
+    /// The figures of Table 4; `None` if the model only scores texts.
     pub(super) alignment: Option<Alignment>,
-    /// The degradation attack: a row for each number of attacker documents, or none if the model does not answer.
+    /// The degradation attack: a row for each number of attacker documents, or none if the model only scores texts.
     pub(super) degradation: &'a [Degradation],
     /// The share of conversations whose label is improved, without and with a trusted quotation.
     pub(super) endorsement: [Rate; 2],

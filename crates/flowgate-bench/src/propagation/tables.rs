@@ -104,7 +104,7 @@ fn chain_row(row: &LabelRow) -> Vec<Cell> {
 /// Returns Table 4: the mean alignment (ROUGE-L) of answers with those of the data set. Three columns have the answers
 /// from the whole context, at the label that was found, and from trusted texts only. Two columns have the change of the
 /// alignment: at the found label where a better one exists, and with trusted texts only where none exists. A model that
-/// does not answer has no row.
+/// only scores texts has no row.
 pub(super) fn alignment_table(runs: &Runs<'_>) -> Table {
     let header =
         ["double", "whole context", "at the label", "change if improvable", "if not", "trusted only"];
@@ -181,7 +181,7 @@ pub(super) fn cost_table(runs: &Runs<'_>, literal: &[LiteralCost]) -> Table {
 
 /// Returns a table for sections 6.1 and 6.2: how many labels are improved with each number of attacker documents. The
 /// two columns about quotations do not depend on this number, so only the first row of each double or model has them. A
-/// model that does not answer is not attacked. `who` is added to the title.
+/// model that only scores texts is not attacked. `who` is added to the title.
 pub(super) fn attack_table(runs: &Runs<'_>, who: &str) -> Table {
     let header = ["double", "attackers", "improved in context", "in retrieval", "quoted: before", "after"];
     let title = format!(

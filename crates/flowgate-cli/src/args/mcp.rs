@@ -161,7 +161,7 @@ fn server_name(name: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
         return Err(
-            "policies cannot use this name of a server; use up to 64 letters, digits, `-`, `_` and `.`"
+            "a policy cannot name a server like this; use 1 to 64 letters, digits, `-`, `_` and `.`"
                 .to_owned(),
         );
     }

@@ -220,8 +220,8 @@ impl ServerFields<'_> {
                 });
                 if !is_web {
                     return Err(
-                        "its `url` is not an address of HTTP, or has a user name; write http:// or https:// with a host, \
-                        and keys in `headers`"
+                        "its `url` is not an HTTP address, or has a user name before the host; write http://HOST or \
+                        https://HOST, and put keys in `headers`"
                             .to_owned(),
                     );
                 }

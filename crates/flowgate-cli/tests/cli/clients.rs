@@ -91,7 +91,7 @@ fn a_scan_becomes_a_policy() {
     let said = text(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     for part in [
-        "odd\\u{1b}[2J`: policies cannot use this name",
+        "odd\\u{1b}[2J`: a policy cannot name a server like this",
         "the server `files`: another file configures a different server of this name; rename one of them",
         // Its address contains a password.
         "the server `notion`: its `url` is not a URL",

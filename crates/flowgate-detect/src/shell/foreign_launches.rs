@@ -1,5 +1,6 @@
-//! Finds the programs of `awk` and `sed` that may run commands. [`launches`](super::launches) calls [`awk`] and [`sed`]
-//! for the commands with these names.
+//! Examines the scripts that commands pass to `awk` and `sed`. A script that may run commands (for `sed`, also one that
+//! may write a file) becomes a launch that is reported as code that is not read. [`launches`](super::launches) calls
+//! [`awk`] and [`sed`] for the commands with these names.
 
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;

@@ -261,7 +261,7 @@ fn set(
             }
             (false, Some(_)) => {
                 return Err(format!(
-                    "`{path}` has no parts that variables can set: write {}",
+                    "`{path}` is one value, without fields: set it with {}",
                     prefix.trim_end_matches('_')
                 ));
             }

@@ -3,8 +3,8 @@
 //! then sees the tools that no statement covers, and the clients and servers of the configuration that were not
 //! seen: if these are in use, their traffic does not pass the gateway.
 //!
-//! The routes of models and MCP servers note here. Names of tools are bounded in number and length, since agents and
-//! models choose them; names of clients and servers are those of the configuration.
+//! The routes of models and MCP servers record here what they see. Names of tools are bounded in number and length,
+//! since agents and models choose them; names of clients and servers are those of the configuration.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -12,9 +12,9 @@
 //! ([`MethodRegistry::register_influence`](crate::method::MethodRegistry::register_influence)).
 //!
 //! On a recorded run the result is an *estimate*, for two reasons. The call was generated from the whole context, and
-//! is not generated again. And a model decides, which hidden text can mislead. Where an answer is to be generated
-//! again at the label, use [`crate::propagation::Propagator`]. If the model fails, or the call cannot be read, the
-//! call depends on everything.
+//! is not generated again. And the result depends on the judgement of a model, and hidden text can mislead that model.
+//! Where an answer is to be generated again at the label, use [`crate::propagation::Propagator`]. If the model fails,
+//! or the call cannot be read, the call depends on everything.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Applies the `label` statements of a policy to an event. A statement can read text of the event to decide which label
-//! it gives, and another statement can then raise the label of this text. So the statements are applied in rounds, until
-//! no such label is raised. [`Monitor::label_and_append`] calls [`Monitor::apply_statements`] once for each event.
+//! it gives. If another statement then raises the label of this text, the decision relied on a label that was too low.
+//! So the statements are applied in rounds, until no label of a text that was read is raised. [`Monitor::label_and_append`] calls [`Monitor::apply_statements`] once for each event.
 
 use super::computed_label::{compute_label, greatest_label};
 use super::regions::{event_frame, region_nodes, unstructured_texts};

@@ -251,8 +251,8 @@ fn is_run_at_start(path: &str) -> bool {
             .any(|start| path.starts_with(start))
 }
 
-/// Returns whether a path names a whole tree, whose removal destroys the system or the user's files: the root, a
-/// home directory, or a system directory.
+/// Returns whether a path names a whole tree, whose removal destroys the system or the user's files: the root, the
+/// user's home directory or that of root, the directory of all home directories, or a system directory.
 fn is_whole_tree(path: &str) -> bool {
     // `/etc/*` and `/etc/` mean `/etc`, but `/` remains.
     let path = path.trim_end_matches('*');
