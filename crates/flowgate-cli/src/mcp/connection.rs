@@ -191,7 +191,8 @@ async fn open_with(
         Err(error) => {
             // The last output of a server may arrive a little after its end.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let last_output = stderr_tail.last_line().map(|line| format!(" (its last output: {line})")).unwrap_or_default();
+            let last_output =
+                stderr_tail.last_line().map(|line| format!(" (its last output: {line})")).unwrap_or_default();
             Err(format!("cannot be used: {}{last_output}", describe_initialize_error(&error)))
         }
     }

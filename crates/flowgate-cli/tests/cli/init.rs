@@ -156,7 +156,7 @@ fn files_of_another_form_are_refused() {
         ("", "; the file is not a trace with tools either"),
         (
             r#"{"mcpServers": {"my mail": {"command": "x"}}}"#,
-            "the server `my mail`: a policy cannot name a server like this",
+            "the server `my mail`: policies cannot use this name",
         ),
         (r#"{"mcpServers": {}}"#, "the files describe no tool and no server"),
         (
