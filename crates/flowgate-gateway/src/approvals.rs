@@ -15,9 +15,9 @@
 //! * `conversation_grants`: lists and withdraws approvals for the rest of a conversation (grants).
 //! * `lasting_grants`: answers questions by approvals for all conversations of a client (lasting grants).
 //! * `question_content`: writes what the database stores of a question, and what a person sees.
-//! * `question_limits`: reports that a limit on questions is reached.
+//! * `question_limits`: applies the limits on questions, and reports when one is reached.
 //! * `tool_offers`: asks people about new and changed tools of MCP servers.
-//! * `reload`: replaces people and names when the configuration is reloaded.
+//! * `reload`: replaces the service when the configuration is reloaded.
 //! * `webhook`: notifies another program of questions and decisions; `webhook_format`: writes the notifications.
 
 pub(crate) mod clearance;

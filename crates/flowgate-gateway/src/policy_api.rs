@@ -230,6 +230,7 @@ fn refusal(kind: EvaluationFailureKind, message: &str) -> PolicyApiError {
         EvaluationFailureKind::Attribute => {
             PolicyApiError::bad_request(format!("Invariant Attribute Error: {message}"))
         }
+        // The request itself is valid, so these count as failures of the service.
         EvaluationFailureKind::Fuel | EvaluationFailureKind::TooMany | EvaluationFailureKind::Type => {
             PolicyApiError {
                 status: StatusCode::INTERNAL_SERVER_ERROR,

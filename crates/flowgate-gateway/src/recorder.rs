@@ -5,8 +5,8 @@
 //! of the rule's text, but not its message, which may quote content. For any other reason, the log has the kind of the
 //! reason and the names of the labels.
 //!
-//! `log_probe` tests for the health route whether the log can be written. [`accept_loss`], which a command calls,
-//! records that the operator accepts the loss of lines.
+//! `log_probe` tests for the health route whether the log can be written. The command line calls [`accept_loss`] to
+//! record that the operator accepts the loss of lines.
 
 mod log_probe;
 

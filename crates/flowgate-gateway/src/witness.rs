@@ -1,10 +1,11 @@
-//! Sends the head of the audit log (the number and the digest of its newest line) to witnesses, programs outside the
-//! gateway. Their records reveal when somebody has restored the log and the database together to an earlier state.
+//! Sends the head of the audit log (the number and the digest of its newest line) to the witness, a party outside the
+//! gateway that keeps these heads. They reveal when somebody has restored the log and the database together to an
+//! earlier state.
 //!
-//! A witness is a file, a server, or both (`[audit.witness]`). Each of these destinations has its own thread. There is
-//! no queue: only the newest head is sent, which covers all earlier lines, so a destination that was unreachable for
-//! long receives one line. A failed delivery is retried and reported in the operator's log; with `required`, no turn
-//! begins once a destination is too far behind.
+//! The heads go to a file, to a server, or to both (`[audit.witness]`). Each of these destinations has its own thread.
+//! There is no queue: only the newest head is sent, which covers all earlier lines, so a destination that was
+//! unreachable for long receives one line. A failed delivery is retried and reported in the operator's log; with
+//! `required`, no turn begins once a destination is too far behind.
 //! [`flowgate_audit::WitnessLine`] is the format of a line. `recorder` owns the `HeadDestinations`.
 
 use std::fmt;

@@ -17,7 +17,9 @@ const FIND_THE_CAUSE: &str = "find out which text provokes the questions before 
 const FIND_THE_FLOOD: &str = "find out whether a text provokes these questions; people are asked again after a pause, or after an approval";
 
 impl ApprovalService {
-    /// Converts the configured limits on questions to the type that the database checks.
+    /// Converts the configured limits on questions to the type that the database checks: the limits on open questions
+    /// and, in `asked`, those on how often people are asked at all. A question that a lasting grant answers is exempt
+    /// from the latter, and the caller then removes them.
     pub(super) fn question_limits(&self) -> QuestionLimits {
         let ApprovalSettings {
             open_of_client,

@@ -1,7 +1,7 @@
 //! Notifies another program, such as one that posts in a chat, when a question is asked or decided. A [`Webhook`] owns
-//! the queue of notifications and the thread that posts them;
-//! [`ApprovalService`](super::ApprovalService) adds to the queue. A notification names the tool and the label of the
-//! call, but has no arguments and no reasons: to see these, a recipient requests the question with the key of a person.
+//! the queue of notifications and the thread that posts them; [`ApprovalService`](super::ApprovalService) adds to the
+//! queue. A notification names the tool and the label of the call, but has no arguments and no reasons: to see these, a
+//! recipient requests the question with the key of a person.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

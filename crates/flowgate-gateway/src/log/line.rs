@@ -1,5 +1,6 @@
-//! Formats one line of the operator's log, as text or as JSON, for `log`. A text in a line that a client, a model or
-//! a server chose cannot end the line, move a cursor or change the direction of writing.
+//! Formats one line of the operator's log, as text or as JSON, for `log`. Parts of a line can be chosen by a client, a
+//! model or a server: they are cut and escaped, so that they cannot end the line, move a cursor or change the direction
+//! of writing.
 
 use std::fmt::Write as _;
 

@@ -104,6 +104,7 @@ impl McpExchange<'_> {
             let why = "the conversation has reached the size limit of this gateway: begin a new one";
             return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
         }
+        // Parameters of the policy that the caller's key or token sets, and the watcher of a client in watch mode.
         session.add_caller_parameters(self.request.key.as_deref());
         session.begin_watching(&client.spec);
         // The failure of a sent call is processed even under a freeze, since the proxy waits for its outcome.

@@ -134,8 +134,8 @@ impl McpExchange<'_> {
     }
 
     /// Forwards the messages in `events`, the stream of the server, to the client. Returns when the stream ends or
-    /// breaks off, a freeze stops the server, the client disconnects, or the server has sent too many messages or
-    /// requests; in the last case, logs the limit.
+    /// breaks off, a freeze stops the server, the client disconnects (or `stop` ends the wait for another reason), or
+    /// the server has sent too many messages or requests; in the last case, logs the limit.
     ///
     /// # Errors
     /// If a message cannot be processed or stored.

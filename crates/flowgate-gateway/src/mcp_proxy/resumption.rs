@@ -1,5 +1,5 @@
-//! Resumes a stream of server-sent events that an MCP server ends before the stream has had the answer: the client does
-//! not notice, since it receives everything in one stream. `server_requests` calls it.
+//! Resumes a stream of server-sent events if an MCP server ends it before sending the answer. The client does not
+//! notice, since the client receives everything in one stream. `server_requests` calls it.
 //!
 //! If the server gives its events ids, the stream can be resumed after the last id. The field `retry` of an event says
 //! how long to wait first. The gateway keeps these ids to itself: clients neither receive nor send them.

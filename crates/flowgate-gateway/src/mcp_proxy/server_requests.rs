@@ -1,5 +1,6 @@
-//! Sends a message to an MCP server, and reads and labels everything that the server answers. `exchange` calls it for
-//! the actions that the proxy returns.
+//! Sends a message to an MCP server, and has the proxy judge and label everything that the server sends until its
+//! answer. If no answer arrives, reports the failure to the proxy and the operator. `exchange` calls it for the actions
+//! that the proxy returns.
 
 use std::borrow::Cow;
 use std::time::Duration;

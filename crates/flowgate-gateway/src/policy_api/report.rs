@@ -1,8 +1,8 @@
-//! Formats the diagnostics of a policy as text that a client of the policy API can print. For each diagnostic, the text
-//! has the line of the policy, a line with a caret under the position, and the message.
+//! Formats the diagnostics of a policy as text that a client of the policy API can print. `policy_api` puts the text
+//! into its answer.
 //!
-//! `policy_api` puts the text into its answer. The form of the first two lines, with equal indentation, must not
-//! change: clients search for them together.
+//! For each diagnostic, the text has the line of the policy, a line with a caret under the position, and the message.
+//! Clients search for the first two of these lines together, so their form and their equal indentation must not change.
 
 use std::fmt::Write;
 
@@ -14,13 +14,17 @@ const MAX_DIAGNOSTICS: usize = 50;
 /// of the line are shown in all.
 const AROUND: usize = 120;
 
-/// Returns the text about the first [`MAX_DIAGNOSTICS`] diagnostics of the policy `source`, in their order.
+/// Returns the text about the first [`MAX_DIAGNOSTICS`] diagnostics of the policy `source`, in their order. It begins
+/// with the number of errors; for each diagnostic follow the line of the policy with its number, a caret under the
+/// position, and the message.
 pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
     let mut report = format!("the policy has {errors} error{}", if errors == 1 { "" } else { "s" });
     let lines: Vec<&str> = source.split('\n').collect();
+    // The width of the greatest line number, so that all numbers are aligned.
     let width = lines.len().to_string().len();
     for diagnostic in diagnostics.iter().take(MAX_DIAGNOSTICS) {
+        // Both count from 1.
         let (line, column) = diagnostic.position(source);
         let (shown, caret) = excerpt(lines.get(line - 1).unwrap_or(&""), column - 1);
         let severity = match diagnostic.severity {

@@ -200,8 +200,7 @@ impl DryRun {
         diagnostics: &[Diagnostic],
         counts: Option<ConversationCounts>,
     ) -> Value {
-        // The diagnostics of this severity.
-        let of = |severity: Severity| {
+        let of_severity = |severity: Severity| {
             let found = diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity);
             found
                 .take(MAX_DIAGNOSTICS)
@@ -210,8 +209,8 @@ impl DryRun {
         };
         let [stopped_before, stopped_after] = self.stopped;
         json!({
-            "errors": of(Severity::Error),
-            "warnings": of(Severity::Warning),
+            "errors": of_severity(Severity::Error),
+            "warnings": of_severity(Severity::Warning),
             "conversations": counts,
             "calls": self.calls,
             "changed": self.changed,

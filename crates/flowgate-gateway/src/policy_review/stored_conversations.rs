@@ -203,6 +203,7 @@ impl StoredConversations {
                 let (turns, profile) = ((key.as_str(), inputs.as_slice()), profile.clone());
                 let replayed =
                     conversations::replay_carried_over_recording(&client, turns, profile, &mut |monitor| {
+                        // Its calls had their verdicts under another policy, so none are compared.
                         at_end(monitor, Vec::new());
                     });
                 match replayed {
