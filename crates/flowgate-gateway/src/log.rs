@@ -326,7 +326,8 @@ impl<W: Write> OperatorLogWriter<W> {
                 vec![("client", client.into()), ("limit", limit.into()), ("setting", setting.into())];
             fields.retain(|(_, value): &(_, Value)| value.as_str() != Some(""));
             fields.push(("suppressed", count.into()));
-            let sentence = "lines of this kind were suppressed, since there were too many: the earlier ones say the cause";
+            let sentence = "further lines of this kind were not written, since there were too many: read the first ones \
+                for the cause";
             self.line(event.level(), event.name(), fields, sentence);
         }
     }

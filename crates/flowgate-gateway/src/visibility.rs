@@ -309,8 +309,8 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
     {
         let text = format!(
             "{} is hidden: it carries {carries}, but no `require` of {file} names the tool `{tool}`, so \
-            while that tool is on offer, each turn starts with steps that are shown only text with the bottom of every \
-            dimension; add `require ... if: (call: ToolCall) is tool:{tool}`",
+            while that tool is on offer, each turn starts with steps that are shown only trusted and public text (the \
+            label bottom); add `require ... if: (call: ToolCall) is tool:{tool}`",
             subject(&item.what)
         );
         return new_advice("require-tool", false, text);

@@ -323,7 +323,7 @@ impl HeadDestination {
                 drop(state);
                 if is_first {
                     let sentence =
-                        format!("the witness of the audit log does not receive its heads: {undelivered}");
+                        format!("the witness of the audit log does not receive heads: {undelivered}");
                     self.report(LogEvent::Failure, &sentence);
                 }
                 Err(undelivered)

@@ -107,7 +107,7 @@ impl FreezeTargets {
             FreezeKind::Consent => {
                 let consents = listed(&self.consents);
                 let why = format!(
-                    "no policy has this standing consent; known ones, as CLIENT:LINE-DIGEST, are: {consents}"
+                    "no policy has this standing consent: name one of these, in the form CLIENT:LINE-DIGEST: {consents}"
                 );
                 FreezeTargetMatch::Impossible(why)
             }

@@ -174,7 +174,7 @@ impl GrantOffer {
                     let names = self.amount_arguments();
                     return Err(format!(
                         "`sum_a_day`: the call has no argument `{argument}` that the policy declares as an amount \
-                        and whose value is a number: name one of these: {}",
+                        and whose value is a number: leave `sum_a_day` out, or name one of these: {}",
                         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
                     ));
                 };

@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 
 /// The reason, for the operator's log, why a request has no answer: the connection was lost within the answer.
 pub(super) const BROKEN: &str =
-    "the connection of the MCP server ended within its answer: check the log of that server";
+    "the connection to the MCP server was lost within its answer: check the log of that server";
 
 /// The place of one open request in the limit on open requests to a server, released when it is dropped. Contains the
 /// counter of the taken places.

@@ -163,7 +163,7 @@ impl ModelRoutes {
             let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             let why = format!(
-                "this client may not use an MCP server of this name; it may use: {names}: correct the name in the \
+                "this client may not use an MCP server of this name (it may use: {names}): correct the name in the \
                 address, or ask the operator to give the client this server"
             );
             error_reply(StatusCode::NOT_FOUND, &why)

@@ -184,10 +184,9 @@ impl McpServerClient {
 
     /// Returns the HTTP client, which the first call creates. Fails, in every call, if it cannot be created.
     fn client(&self) -> Result<&reqwest::Client, &'static str> {
-        self.client
-            .get_or_init(|| self.make_client())
-            .as_ref()
-            .ok_or("the HTTP client for the MCP server cannot be started: check its `ca-file` in [mcp]")
+        self.client.get_or_init(|| self.make_client()).as_ref().ok_or(
+            "the HTTP client for the MCP server cannot be started: check the server's `ca-file` in [mcp]",
+        )
     }
 
     /// Creates the HTTP client; `None` if the authorities or the TLS library are not usable.
@@ -264,7 +263,7 @@ async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<Server
             Err("the MCP server did not answer in time: check the log of that server")
         }
         Err(error) if is_tls_failure(&error) => Err(
-            "the certificate of the MCP server is not trusted: its issuer is unknown, it has expired, or it names another host; check its `ca-file` in [mcp]",
+            "the certificate of the MCP server is not trusted: its issuer is unknown, it has expired, or it names another host; check the `ca-file` of the server in [mcp]",
         ),
         Err(_) => Err(UNREACHABLE),
     }
