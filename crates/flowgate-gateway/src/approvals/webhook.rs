@@ -79,7 +79,7 @@ fn post(url: &str, secret: Option<&[u8]>, messages: &Receiver<String>, log: &Ope
         ureq::Agent::config_builder().timeout_global(timeout).max_redirects(0).build().into();
     while let Ok(message) = messages.recv() {
         let mut is_sent = false;
-        // The first attempt follows at once, each further one after its pause. Each signs its own time.
+        // The first attempt follows at once, each further one after its pause. Each is signed with its own time.
         for pause in std::iter::once(Duration::ZERO).chain(RETRY_PAUSES) {
             std::thread::sleep(pause);
             let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());

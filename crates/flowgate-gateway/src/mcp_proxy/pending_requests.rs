@@ -77,9 +77,9 @@ impl PendingRequests {
         RunningRequest { pending: self, id, cancelled }
     }
 
-    /// Cancels the request with this server-side id; if it does not run, remembers the cancellation. If
-    /// [`MAX_CANCELLED`] cancellations are remembered already, which can belong to requests that have ended, forgets
-    /// all of them first and returns true.
+    /// Cancels the request that the server knows by this id. If it does not run, remembers the cancellation: the
+    /// request may begin later, or may have ended already. If [`MAX_CANCELLED`] cancellations are remembered, forgets
+    /// all of them first and returns true, so that the caller can log the loss; otherwise returns false.
     pub(crate) fn cancel(&self, id: &Value) -> bool {
         let (id, mut requests) = (id.to_string(), self.requests());
         if let Some(running) = requests.running.get(&id) {

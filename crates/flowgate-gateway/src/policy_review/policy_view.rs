@@ -129,7 +129,8 @@ impl RequestedPolicy {
     }
 }
 
-/// Returns a statement of the policy as JSON. Its counts are null if nothing was counted.
+/// Returns a statement of the policy as JSON, with three counts: how often it applied, how often it objected to
+/// something, and how often it could not be evaluated. The counts are null if nothing was counted (`is_counted`).
 fn statement(policy: &Policy, hits: &StatementHits, is_counted: bool) -> Value {
     let place = policy.locate(&hits.span);
     let count = |number: u64| is_counted.then_some(number);
