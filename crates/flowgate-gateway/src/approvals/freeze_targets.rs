@@ -107,7 +107,7 @@ impl FreezeTargets {
             FreezeKind::Consent => {
                 let consents = listed(&self.consents);
                 let why = format!(
-                    "no policy has this standing consent: name one of these, in the form CLIENT:LINE-DIGEST: {consents}"
+                    "no policy has this standing consent; known ones, in the form CLIENT:LINE-DIGEST, are: {consents}"
                 );
                 FreezeTargetMatch::Impossible(why)
             }

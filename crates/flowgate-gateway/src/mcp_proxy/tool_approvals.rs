@@ -109,7 +109,7 @@ impl McpExchange<'_> {
         // Another client of the tenant received other descriptions at the same time, and those are approved.
         if let Some(pins) = conflicting_pins {
             self.hand_to_proxy(session, ProxyEvent::Pinned { pins, accept_new: false });
-            let why = "another client of the tenant listed other descriptions of the tools at the same time: list the \
+            let why = "another request of the tenant listed other descriptions of the tools at the same time: list the \
                 tools again";
             return Err(RequestError::new(StatusCode::CONFLICT, why));
         }
