@@ -68,8 +68,8 @@ impl<'f> UnopenedLog<'f> {
         })
     }
 
-    /// Returns the hash of the line with the number `seq`; `None` if the log does not have the line. Reads backwards
-    /// from the end, since the line is usually near it. Fails at a malformed line.
+    /// Returns the hash of the line with the number `seq`; `None` if the log does not have the line. Reads backwards,
+    /// since the line is usually near the end of the log. Fails at a malformed line.
     pub(super) fn hash_of(&mut self, seq: u64) -> Result<Option<LineHash>, AuditErrorKind> {
         // The offset after the line that is read next.
         let mut at = self.whole;

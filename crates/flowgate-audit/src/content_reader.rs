@@ -134,8 +134,10 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
             }
         };
         match (self.next.take_if(|next| next.seq <= record.seq), recorded) {
+            // The next entry belongs to this line.
             (Some(next), Some(hash)) if next.seq == record.seq => {
                 let (line, sealing_key) = (self.number, next.sealing_key());
+                // If it is encrypted and the reader has keys, it is decrypted.
                 let next = match (self.cipher, &sealing_key) {
                     (Some(cipher), Some(key)) => {
                         next.opened(record.previous, cipher).map_err(|error| match error {
@@ -151,6 +153,7 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
                 if !next.belongs_to(record, hash) {
                     return Err(VerifyErrorKind::Content);
                 }
+                // Without keys, an encrypted entry stays unread: its hash was not compared.
                 let compared = match sealing_key.filter(|_| self.cipher.is_none()) {
                     Some(key) => {
                         self.counts.sealed += 1;

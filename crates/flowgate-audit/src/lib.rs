@@ -381,7 +381,8 @@ impl AuditLog {
         let read = |error| AuditError::new(&contents, AuditErrorKind::Read(error));
         let size = {
             let mut inner = self.state()?;
-            // After this repair, a later one can only remove entries beyond `size`.
+            // After this repair, the entries up to `size` are complete, so they can be copied without the lock: a later
+            // repair removes only entries beyond `size`.
             inner.ensure_writable()?;
             content::file_size(&contents).map_err(read)?
         };

@@ -44,8 +44,10 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, milliseconds) = (self.0 / 1000, self.0 % 1000);
         let (days, second) = (seconds / 86_400, seconds % 86_400);
-        // Howard Hinnant's `civil_from_days`, for dates since 1970: days are counted from 0000-03-01, so a leap
-        // day is the last day of its year, and years are grouped in eras of 400, which have the same number of days.
+        // Howard Hinnant's `civil_from_days`, for dates since 1970. Days are counted from 0000-03-01 (719 468 days
+        // before 1970), so a leap day is the last day of its year. Years are grouped in eras of 400 years, which all
+        // have the same number of days. With the months counted from March, `(153 * month + 2) / 5` days of the year
+        // precede a month.
         let days = days + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);
         let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

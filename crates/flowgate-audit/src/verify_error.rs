@@ -1,6 +1,7 @@
-//! Defines two results of the verification of a log. [`VerifyError`] is a problem, with its text for the person who
+//! Defines what the verification of a log can find. [`VerifyError`] is a problem, with its text for the person who
 //! verifies the log. [`ContentCounts`] says how many stored contents are unchanged, missing, deleted according to the
-//! log, not named by any record, or encrypted and therefore not compared. `verify` returns both, and `flowgate audit` prints them.
+//! log, not named by any record, or encrypted and therefore not compared. `verify` returns them, and `flowgate audit`
+//! prints them.
 
 use std::fmt;
 

@@ -295,8 +295,8 @@ impl WitnessRecord {
         witnessed.heads.get(&line.seq).is_some_and(|heads| heads.iter().any(|head| *head != line.hash))
     }
 
-    /// Returns the loss of a log that is about to be opened, if there is one: the last recorded line of a log with the
-    /// same key is not in this log.
+    /// Returns the loss of a log that is about to be opened: the witness has received the lines of a log with the same
+    /// key, and the last of these lines is not in this log. `None` if there is no such line.
     ///
     /// # Errors
     /// Fails if the log cannot be read.

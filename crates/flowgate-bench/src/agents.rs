@@ -234,6 +234,7 @@ impl TaskSuite {
             let acting: Vec<CompletedCall> =
                 truth.done.iter().filter(|done| is_acting_tool(&done.tool)).cloned().collect();
             let clean = run_task(task, guard, &World::new(""), &acting)?;
+            // The position of the task's kind in `clean` and `asked`; `ALL` contains every kind.
             let kind = HiddenTextUse::ALL.iter().position(|kind| *kind == task.kind).unwrap_or(0);
             // Unwanted calls count only under attack, so those of this run do not go into the sums.
             let run = judge(task, None, truth, &clean);

@@ -85,7 +85,8 @@ fn part(line: &Value) -> &str {
 }
 
 /// Returns the panels for one game or part of the tasks: two with measures of the games, one of the privacy suite, one of
-/// the agents. So most of the panels have no figures in any run; [`drawing`] returns `None` for these.
+/// the agents. A run has the figures of one suite, so a comparison usually leaves panels without figures; [`drawing`] returns
+/// `None` for these.
 fn panels(part: &str) -> [Panel<'_>; 4] {
     let panel = |title: &str, x: (&'static str, &'static str), y: (&'static str, &'static str)| Panel {
         title: format!("{title}: {part}"),
@@ -147,6 +148,7 @@ fn measured(line: &Value, name: &str) -> Option<ValueWithInterval> {
 /// catches. `None` if no run measures detectors.
 fn detector_drawing(runs: &[NamedRun]) -> Option<Drawing> {
     let points = figure_lines(runs).flat_map(|(run, line)| {
+        // A line of figures can have several detectors, each of which becomes a point.
         let detectors = tables::detector_figures(line).into_iter().map(Value::Object);
         detectors.filter_map(move |line| {
             let name = format!("{run}: {}", text(&line, "defence"));

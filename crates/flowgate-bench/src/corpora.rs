@@ -168,6 +168,7 @@ impl CorpusSuite {
     ) -> Result<Option<Vec<CaseRow>>, CorpusError> {
         let mut rows = Vec::new();
         for case in &self.corpus.cases {
+            // The tools of the case, and the policy that was drafted for them.
             let parts = self.corpus.tool_sets.get(case.tool_set).zip(self.policies.get(case.tool_set));
             let (set, policy) = parts.ok_or_else(|| {
                 CorpusError::new(

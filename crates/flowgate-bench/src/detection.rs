@@ -82,7 +82,7 @@ impl<'a> CallerDetector<'a> {
     /// injections. If it is `None`, the detector uses the label `injection`, in uppercase or lowercase letters.
     ///
     /// # Errors
-    /// If the model has no such label, or if it is not clear which one is meant; the text names all labels.
+    /// If the model does not have exactly one such label; the error names all its labels.
     pub fn new(
         name: impl Into<String>,
         model: &'a dyn TextLabelModel,
@@ -93,6 +93,7 @@ impl<'a> CallerDetector<'a> {
             Some(label) => of_model == label,
             None => of_model.eq_ignore_ascii_case("injection"),
         };
+        // Exactly one label of the model must be the one that is meant.
         let mut found = (0..labels.len()).filter(|index| labels.get(*index).is_some_and(|one| is_meant(one)));
         match (found.next(), found.next()) {
             (Some(label), None) => Ok(Self { name: name.into(), model, label }),
@@ -240,7 +241,8 @@ pub fn page(rows: &[DetectionRow], manifest: &Value) -> String {
     html::page("Detectors of prompt injections", manifest, &charts, &[detection_table(rows)])
 }
 
-/// Returns the figures of each part and detector as an object, for CSV.
+/// Returns the figures of each part and detector as an object, for CSV. A column such as `found_at_0.01` has the share
+/// of injections that the detector finds if it flags at most this share of the other texts.
 pub fn figure_rows(rows: &[DetectionRow]) -> Vec<Map<String, Value>> {
     let row = |row: &DetectionRow| {
         let mut fields = Map::new();
@@ -258,7 +260,8 @@ pub fn figure_rows(rows: &[DetectionRow]) -> Vec<Map<String, Value>> {
     rows.iter().map(row).collect()
 }
 
-/// Returns the table of the rows. The last two columns are the found injections if at most 0.1 % and 1 % of the other texts are flagged.
+/// Returns the table of the rows. The last two columns are the share of injections that the detector finds at thresholds at which it flags
+/// at most 0.1 % and 1 % of the other texts.
 fn detection_table(rows: &[DetectionRow]) -> Table {
     let header = [
         "split",

@@ -254,6 +254,7 @@ impl<'a> JudgedRow<'a> {
     ) -> Result<Vec<Self>, String> {
         let mut judged = Vec::with_capacity(rows.len());
         for row in rows {
+            // A recorded line is used only if this program would print the same line.
             let read = recorded.iter().find_map(|line| Self::read(line, row, rows));
             judged.push(match read {
                 Some(read) => read,

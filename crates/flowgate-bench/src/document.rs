@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 /// Returns a document with the manifest, a list for each kind of lines in their order, and whether the run was
-/// interrupted. The field `type` of a line names its kind.
+/// interrupted (`is_interrupted`). The field `type` of a line names its kind.
 pub fn by_kind(manifest: &Value, lines: Vec<Value>, is_interrupted: bool) -> Value {
     let mut document = Map::new();
     for line in lines {

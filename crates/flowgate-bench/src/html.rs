@@ -160,6 +160,8 @@ fn figure(chart: &Chart) -> String {
         y(f64::midpoint(base, 1.0)),
         escaped(chart.y),
     );
+    // A mark for each group of defences: the lines of its two intervals, a dot, and the number that the legend
+    // explains.
     let groups = groups(&chart.points);
     for (number, (point, _)) in groups.iter().enumerate() {
         let (at, level) = (x(point.x.value), y(point.y.value));

@@ -51,8 +51,9 @@ use split::{Split, measure};
 /// A way to score the regions of a prompt: the higher the score of a region, the more likely the output depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScreenerScore {
-    /// The share of the output's values that the region has, without those of the request, as the guard's screener
-    /// compares them ([`DraftValues`](flowgate_guard::screener::attention::DraftValues)). It needs no model.
+    /// The share of the output's values that the region contains; values that the request contains do not count. Values
+    /// are compared as in the guard's screener ([`DraftValues`](flowgate_guard::screener::attention::DraftValues)). It
+    /// needs no model.
     SharedValues,
     /// The highest saliency of a token (RTBAS, Figure 2).
     Peak,
@@ -83,9 +84,9 @@ pub enum ScreenerScore {
     /// The same network, which also reads the features with equal weight of each token of the output, and the
     /// attention.
     NetworkExtended,
-    /// The score of the shared values for regions that have some, which is above that of all others, and the score of
-    /// the extended network for all other regions. So a model can only add dependencies to those that shared values
-    /// show. With the threshold of the extended network, this is the screener of a conversation.
+    /// The shared values, and then the extended network: a region that shares values scores above all regions that
+    /// share none, and these have the score of the network. So a model can only add dependencies to those that shared
+    /// values show. With the threshold of the extended network, this is the screener of a conversation.
     ValuesThenNetwork,
 }
 
@@ -193,11 +194,10 @@ impl fmt::Display for ScreenerError {
 
 impl std::error::Error for ScreenerError {}
 
-/// A number that is combined with the seed of the run, so that the network is trained on other cases than the reported
-/// ones.
+/// A number that is combined with the seed of the run, so that the network is trained on cases that are not reported.
 const TRAINING: u64 = 0x7472_6169;
-/// A number that is combined with the seed of the run, so that the thresholds are chosen on other cases than the
-/// reported ones.
+/// A number that is combined with the seed of the run, so that the thresholds are chosen on cases that are not
+/// reported.
 const THRESHOLDS: u64 = 0x7468_7265;
 
 /// Returns the number of calls of `step` that [`run`] makes with `cases` cases of each set, by which the command line
@@ -208,9 +208,10 @@ pub fn steps(cases: usize) -> usize {
 }
 
 /// Measures every screener on every set, with `cases` cases each. The network is trained, and the thresholds are
-/// chosen, on other cases of all sets except unseen phrasings. RTBAS's Figure 2 has the regions of all reported cases,
-/// and its Figure 3 has `cases` calls that follow the user and as many that follow an attacker. `step` is called after
-/// each case; if it returns true (the user has interrupted the command), the result is `None`.
+/// chosen, on further cases that are not reported, from all sets but the one with unseen phrasings. RTBAS's Figure 2
+/// has the regions of all reported cases, and its Figure 3 has `cases` calls that follow the user and as many that
+/// follow an attacker. `step` is called after each case; if it returns true (the user has interrupted the command), the
+/// result is `None`.
 ///
 /// # Errors
 /// If the model or the network fails, or the cases cannot be built from the seed.
@@ -279,7 +280,7 @@ pub fn run_traces(
 ) -> Result<Option<ScreenerResults>, ScreenerError> {
     let suites = traces.suites();
     if suites.len() < 2 {
-        let problem = "the traces have calls of fewer than two suites, and a screener learns from other suites than the one on which it is measured; record a second suite";
+        let problem = "the traces have calls of fewer than two suites, but a screener is trained on suites other than the one on which it is measured; record a second suite";
         return Err(ScreenerError::Cases(problem.to_owned()));
     }
     if let Some(unknown) = suite.filter(|suite| !suites.iter().any(|known| known == suite)) {

@@ -85,9 +85,9 @@ pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     regions
 }
 
-/// Returns an answer to a screener that names these regions. If the question offers the tool [`ANSWER`], as the
-/// screener *judge* does, the answer is a call of this tool. Otherwise it is the text `CITED: NAMES`, as the screener
-/// *introspection* reads it.
+/// Returns an answer to a screener that names these regions. If the question offers the tool [`ANSWER`]
+/// (`has_answer_tool`), as the screener *judge* does, the answer is a call of this tool. Otherwise it is the text
+/// `CITED: NAMES`, as the screener *introspection* reads it.
 pub(crate) fn screening_answer(regions: &[String], has_answer_tool: bool) -> Completion {
     if has_answer_tool {
         let arguments = json!({"reasoning": "the next step of the task", "regions": regions}).to_string();

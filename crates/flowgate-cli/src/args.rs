@@ -1,5 +1,6 @@
 //! Declares the commands of the program and their arguments, which `clap` parses. Each submodule declares the arguments
-//! and the help of one command, or what several commands share. `main` parses [`Args`], and `command` runs the result.
+//! and the help of one command, or options that several commands share. `main` parses [`Args`], and `command::run` runs
+//! the command.
 
 #[cfg(feature = "run")]
 mod approvals;

@@ -49,8 +49,9 @@ pub(crate) struct SavedScreener {
     pub(crate) suite: Option<String>,
 }
 
-/// Writes a screener to an existing folder, in place of one that is there. The description is written last: a folder
-/// without it, whose first writing was cut off, cannot be loaded.
+/// Writes a screener to an existing folder, and replaces a screener that is there: `network` becomes the file of its
+/// weights, and `screener` its description. The description is written last, so that a folder in which the first
+/// writing was cut off has no description and cannot be loaded.
 pub(crate) fn save(
     folder: &Path,
     screener: &SavedScreener,

@@ -116,7 +116,7 @@ impl GatewayClient {
             )),
             _ => {
                 let message = format!(
-                    "--gateway: `{address}` is no address of a gateway; write it as http://127.0.0.1:8000"
+                    "--gateway: `{address}` is not the address of a gateway; write it as http://127.0.0.1:8000"
                 );
                 return Err(InputError(message));
             }

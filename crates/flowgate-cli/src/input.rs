@@ -125,10 +125,8 @@ pub(crate) fn bounded_text(path: &Path, limit: u64) -> Result<String, InputError
     let read = open(path)?.take(limit + 1).read_to_end(&mut bytes);
     read.map_err(|error| InputError(format!("{name}: {}", describe_io_error(&error))))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > limit {
-        return Err(InputError(format!(
-            "{name}: the file is longer than {} MiB; give a shorter one",
-            limit >> 20
-        )));
+        let (size, unit) = if limit < 1 << 20 { (limit >> 10, "KiB") } else { (limit >> 20, "MiB") };
+        return Err(InputError(format!("{name}: the file is longer than {size} {unit}; give a shorter one")));
     }
     utf8_text(bytes, &name.to_string(), 1).map_err(InputError)
 }
@@ -257,6 +255,7 @@ fn read_document(
         Ok(JsonLine::Run(run)) => Ok(run),
         // The document is the rest of the file, so these entries are the whole run.
         Ok(JsonLine::Part(entries)) => Ok(RecordedRun { entries, ..RecordedRun::default() }),
+        // Only parameters of a policy: a run without events.
         Ok(JsonLine::Parameters(_)) => Ok(RecordedRun::default()),
         Err(error) => Err(InputError(format!("{name}: {error}"))),
     }

@@ -162,6 +162,7 @@ pub(crate) fn answers(question: &Value) -> String {
     if may("you_may_grant") {
         answers.push("allow equal calls of the conversation".to_owned());
     }
+    // A lasting grant lasts for at most the time `longest`, which is a text of the gateway such as `always`.
     if let Some(longest) = question.get("you_may_grant_for").and_then(Value::as_str) {
         let longest = escaping::line(longest);
         let sum = match amounts(question) {
@@ -206,7 +207,7 @@ fn print_list(title: &str, items: Option<&Value>, output: &mut Console) {
 }
 
 /// Prints the arguments of a call: each name with its value below it. If `arguments` is a text, it says that the person
-/// may not read the arguments, and is printed alone. Any other value that is no object is printed as JSON.
+/// may not read the arguments, and is printed alone. Any other value that is not an object is printed as JSON.
 pub(crate) fn print_arguments(arguments: &Value, output: &mut Console) {
     let Value::Object(arguments) = arguments else {
         let shown = arguments.as_str().map_or_else(|| escaping::json(arguments), escaping::line);

@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
-/// Returns the folder of Flowgate in the one in which programs of the user keep their state (`XDG_STATE_HOME`, or
-/// `.local/state` in `HOME`). A variable without an absolute path counts as not set. `None` if neither is set.
+/// Returns the folder `flowgate` in the folder for the state of the user's programs: `XDG_STATE_HOME`, or else
+/// `.local/state` in `HOME`. A variable whose value is not an absolute path counts as not set. Returns `None` if neither
+/// variable is set.
 pub(crate) fn state_folder() -> Option<PathBuf> {
     let folder_in = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state =

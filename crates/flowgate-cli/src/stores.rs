@@ -156,8 +156,9 @@ impl SharedStoreLabels {
         acted
     }
 
-    /// Joins the labels to the labels of a session, unless the session has their version already, and sets
-    /// `seen_version`, the version that the session has, to theirs. Joins nothing if no labels are stored yet.
+    /// Joins the shared labels to the labels of a session, unless the session has the present version of them already.
+    /// `seen_version` is the version that the session has, and becomes the present one. Joins nothing if no labels are
+    /// stored yet.
     fn update_session(
         &self,
         session: &mut impl ExternalStateSession,
@@ -178,9 +179,10 @@ impl SharedStoreLabels {
     fn read(&mut self) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
         let found: Option<Value> = match std::fs::read_to_string(path) {
-            Ok(text) => {
-                Some(serde_json::from_str(&text).map_err(|error| file_error(path, &error.to_string()))?)
-            }
+            Ok(text) => Some(
+                serde_json::from_str(&text)
+                    .map_err(|error| file_error(path, &format!("the file is not valid JSON: {error}")))?,
+            ),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.labels.is_none() => None,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(format!(
@@ -306,6 +308,7 @@ require top if:
         );
     }
 
+    /// Checks whether the labels of the stores in a conversation are `stores`; `expected` is the answer.
     fn second_carries(conversation: &Conversation, stores: &Value, expected: bool) {
         assert_eq!(
             conversation.monitor().external_state_record()["stores"] == *stores,

@@ -55,6 +55,7 @@ fn unmask(text: &str) -> String {
     let mut hidden = hidden.iter().filter(|finding| finding.kind != "MIXED_SCRIPT").peekable();
     let mut plain = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
+        // The hidden characters are in order, so those that end before this character are passed.
         while hidden.next_if(|finding| finding.span.end <= at).is_some() {}
         if hidden.peek().is_some_and(|finding| finding.span.contains(&at)) {
             continue;

@@ -84,8 +84,8 @@ fn deduplicate_links(links: &mut Vec<Link>) {
 }
 
 /// Adds the links and images that Markdown in a text refers to: `[label](address)`, and `[label][name]` with a
-/// definition `[name]: address` elsewhere. With `!` before it, each is an image. The label of `[label]` or `[label][]`
-/// is also the name.
+/// definition `[name]: address` elsewhere. With `!` before it, such a reference is an image. In `[label]` and
+/// `[label][]`, the label is also the name of the definition.
 fn markdown(text: &str, markup: &mut Markup) {
     // The positions of open brackets.
     let mut open: Vec<usize> = Vec::new();
@@ -198,8 +198,8 @@ fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usi
 /// Maximum length of the recorded alternative text of an image, in bytes.
 const MAX_ALT: usize = 1_000;
 
-/// Returns whether a text between angle brackets is an address: with `://`, or with one of three schemes without it. A
-/// colon alone does not suffice, because names of XML, such as `xs:element`, have one.
+/// Returns whether a text between angle brackets is an address: it contains `://`, or begins with one of three schemes
+/// that need no `//`. A colon alone does not suffice, because names of XML, such as `xs:element`, have one.
 fn is_autolink(text: &str) -> bool {
     text.contains("://")
         || ["mailto:", "javascript:", "data:"]
@@ -272,6 +272,7 @@ fn without_escapes(url: &str) -> String {
         plain.push_str(&html::resolve_character_references(before));
         let mut following = after.chars();
         following.next();
+        // A backslash before punctuation is dropped; any other backslash stays.
         match following.clone().next() {
             Some(c) if c.is_ascii_punctuation() => {
                 plain.push(c);

@@ -133,7 +133,7 @@ const PHONE: &[&str] = &[
     "celular",
 ];
 
-/// Where matches overlap, earlier rows take precedence.
+/// The rules for data that has a distinctive form. Where matches overlap, earlier rows take precedence.
 const TABLE: &[DetectionRule] = &[
     rule("EMAIL_ADDRESS", EMAIL).check(has_domain),
     rule("IBAN_CODE", r"\b[A-Za-z]{2}[0-9]{2}(?:[ -]?[A-Za-z0-9]){11,30}\b")

@@ -72,8 +72,8 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
     }
 }
 
-/// Parses Python code and collects its content. Code that is not valid, or too deeply nested, yields only a
-/// `syntax_error`.
+/// Parses Python code and collects its content. With `ipython`, the code may have escapes of IPython, such as `!cmd`.
+/// Code that is not valid, or too deeply nested, yields only a `syntax_error`.
 #[cfg(feature = "python")]
 fn parse_code(text: &str, ipython: bool) -> PythonCode {
     use ruff_python_parser::Mode;

@@ -151,8 +151,8 @@ impl ApprovalReference {
         }
     }
 
-    /// Returns the decision by which the answer, if it allows, allows one call: [`Decision::AllowByAll`] if certain
-    /// people must all approve the question, and otherwise [`Decision::AllowOnce`].
+    /// Returns the decision for one call, if the question was allowed: [`Decision::AllowByAll`] if the content of the
+    /// question names people who must all approve it, and otherwise [`Decision::AllowOnce`].
     pub(crate) fn allowing_decision(&self) -> Decision {
         match self.content.get(APPROVERS) {
             Some(_) => Decision::AllowByAll,
@@ -201,7 +201,8 @@ impl ApprovalOutcome {
 
 impl ApprovalService {
     /// Creates the service. `settings` contains the limits on questions, and how long requests and questions wait;
-    /// `freeze_targets` are the targets that an admin can freeze.
+    /// `freeze_targets` are the targets that an admin can freeze; `log` is the operator's log, and `metrics` counts the
+    /// questions.
     pub(crate) fn new(
         store: Arc<Database>,
         people: People,
@@ -294,6 +295,8 @@ impl ApprovalService {
         let may_grant = ask.is_grantable() && origin.turns().is_some();
         // `shown` is for the audit log. `content` is for the database, which also needs what people are not shown.
         let (shown, mut content) = (shown_content(ask), stored_content(ask, may_grant));
+        // The offer has the lasting grants that a person may give with the answer. It is stored with the question, among
+        // the content that people are not shown.
         let offer = GrantOffer::new(client, ask);
         if let (Some(offer), Some(Value::Object(hidden))) = (&offer, content.get_mut(HIDDEN_MEMBER)) {
             hidden.insert(OFFER.to_owned(), json!(offer));
@@ -321,7 +324,8 @@ impl ApprovalService {
             used: &used,
             limits,
         };
-        // `void` are the approvals of the same call that the new question makes void, since external state has changed.
+        // `void` are earlier approvals of the same call: the external state has changed since, so the new question
+        // makes them void.
         let record = |void: &[String]| {
             let voided_entries = void.iter().map(|_| {
                 let (tool, digest) = (ask.tool.clone(), ask.digest.clone());
@@ -473,8 +477,8 @@ impl ApprovalService {
         Ok(())
     }
 
-    /// Records in the audit log that the approvals of these questions are void, and their calls do not run, because of
-    /// `cause`.
+    /// Records in the audit log that the approvals of these questions are void, so that their calls do not run. `cause`
+    /// is the reason.
     fn record_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
         let to_entry = |question: &StoredQuestion| {
             // Content that is not valid JSON leaves the name of the tool empty.

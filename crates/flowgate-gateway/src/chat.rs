@@ -216,7 +216,8 @@ impl ModelRoutes {
         } = config;
         let audited = audit.as_ref().map(|spec| (spec, store.encryption.audit_content_cipher()));
         let recorder = Recorder::open(audited, &clients, keys, &database, &log).await?;
-        // Only now: `Recorder::open` has compared the database with the audit log, if there is one.
+        // From now on, later starts expect this database. This is recorded only after `Recorder::open` has compared the
+        // database with the audit log.
         database.accept_database()?;
         remark_open_files(&store.address, audit.as_ref(), &log);
         if database.is_partly_encrypted() {
@@ -279,7 +280,7 @@ impl ModelRoutes {
             fixed_sections,
             retention: store.retention,
         };
-        // Does not wait for the keys.
+        // Begins to fetch the keys of the issuers, and does not wait for them.
         routes.fetch_issuer_keys();
         Ok(routes)
     }
@@ -325,8 +326,8 @@ impl ModelRoutes {
         failing
     }
 
-    /// Appends the verdicts on a client in watch mode to the watch log. If that fails, the operator's log says so: in
-    /// watch mode, nothing is stopped.
+    /// Appends the verdicts on a client in watch mode to the watch log. A failure only adds a line to the operator's
+    /// log, since watch mode stops nothing.
     pub(crate) fn record_watched(&self, client: &ClientSettings, verdicts: &[WatchedVerdict]) {
         let Some(watch) = &client.watch else { return };
         if let Err(error) = watch.log.append(verdicts) {

@@ -492,7 +492,7 @@ impl ConfigReader<'_> {
         let address = DatabaseAddress::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
         let encryption =
             self.encryption_keys(spec.encryption_key_from.as_deref(), spec.encryption_key_file.as_deref())?;
-        // Mebibytes, in bytes.
+        // Converts a number of mebibytes to bytes.
         let mib = |mib: Option<u32>, default: u64| mib.map_or(default, |mib| u64::from(mib) << 20);
         let memory = u64::try_from(defaults.memory).unwrap_or(u64::MAX);
         let quotations = u64::try_from(defaults.quotations).unwrap_or(u64::MAX);
@@ -512,11 +512,12 @@ impl ConfigReader<'_> {
         })
     }
 
-    /// Reads the keys that encrypt stored content, from an environment variable or a file; none if the section names
-    /// neither.
+    /// Reads the keys that encrypt stored content, from an environment variable or a file. Returns no keys if the
+    /// section names neither; content is then not encrypted.
     fn encryption_keys(&self, variable: Option<&str>, file: Option<&Path>) -> Result<EncryptionKeys, String> {
         const FROM: &str = "encryption-key-from";
         const FILE: &str = "encryption-key-file";
+        // The setting that the section has, for errors.
         let setting = if variable.is_some() { FROM } else { FILE };
         if let Some(name) = variable.filter(|name| (self.environment)(name).is_none()) {
             return Err(format!(

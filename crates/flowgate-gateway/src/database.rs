@@ -130,7 +130,8 @@ impl Database {
         place: &DatabaseAddress,
         keys: &EncryptionKeys,
     ) -> Result<Self, DatabaseError> {
-        // The random name of this process: the holder of leases, and the identity of a new database.
+        // The random name of this process. It names this process as the holder of leases, and becomes the identity of a
+        // new database.
         let holder = crate::random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         let database = match place {
             DatabaseAddress::Postgres(url) => {
@@ -168,7 +169,7 @@ impl Database {
         Self::read_with_keys(place, &EncryptionKeys::default()).await
     }
 
-    /// Opens an existing database for reading, also while a gateway uses it. It is not migrated.
+    /// Opens an existing database for reading, also while a gateway uses it. The database is not migrated.
     ///
     /// # Errors
     /// If the database cannot be opened, its schema is not the one of this program, or it is encrypted with other keys.
@@ -251,8 +252,8 @@ impl Database {
         }
     }
 
-    /// Closes the connections, after the operations that run have ended or a time limit. If they have ended, SQLite
-    /// writes no more to the files, and an operator can replace them.
+    /// Waits for the operations that run, at most until a time limit, and closes the connections. If the operations
+    /// have ended in time, SQLite writes no more to the files, and an operator can replace them.
     pub(crate) async fn close(&self) {
         self.backend.close().await;
     }

@@ -1,4 +1,5 @@
-//! Serves HTTP: from a socket to a route, and from the answer of the route to the socket.
+//! Serves HTTP: accepts connections, reads requests, passes each to its route, and writes the answer of the route.
+//! `flowgate serve` starts it by [`server`].
 //!
 //! * [`server`]: accepts sockets, and shuts down; `admission`: bounds the open connections, and chooses which one is
 //!   closed for a new one.

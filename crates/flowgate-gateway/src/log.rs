@@ -29,6 +29,9 @@
 //! `ModelRoutes`, `Conversations`, `ApprovalService` and `GatewayService` have a field `log`. An `OperatorLog` is cheap
 //! to clone, and a default one writes nothing. Parts without a log (the guard, the database) return what happened, and
 //! their caller reports it.
+//!
+//! * `line`: formats a line, and removes keys from it.
+//! * `rate`: decides which lines are written, and counts the suppressed ones.
 
 mod line;
 mod rate;
@@ -246,6 +249,7 @@ impl OperatorLog {
     ) {
         let Some(shared) = &self.0 else { return };
         let admitted = rates(&shared.rates).admit((event, client, limit), Instant::now());
+        // `suppressed`: how many lines of this kind were suppressed before this one.
         let RateDecision::Written { suppressed } = admitted else { return };
         let (client, fields) = (Value::from(client), fields.into_iter());
         // A line about no single client has no field for it.
@@ -304,7 +308,8 @@ impl<W: Write> OperatorLogWriter<W> {
             // As above, there is no other place to report a failure.
             let _ = self.out.flush();
         }
-        // All handles are dropped. At the given time, which lies in the future, all windows are over.
+        // The log and its clones are dropped, so no line follows. The time passed here is two windows in the future:
+        // every window is over then, and the suppressed lines of all of them are reported.
         let suppressed = rates(&self.rates).take_expired(Instant::now() + 2 * WINDOW);
         self.report(suppressed);
         self.report_lost();

@@ -33,6 +33,7 @@ pub(crate) fn mistakes(value: &serde_json::Value, schema: &serde_json::Value, pl
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
+    // An integer is also a number.
     let is = |expected: &Value| expected == kind || (expected == "number" && kind == "integer");
     let mut found = Vec::new();
     match &schema["type"] {
@@ -49,6 +50,8 @@ pub(crate) fn mistakes(value: &serde_json::Value, schema: &serde_json::Value, pl
         }
     }
     for (name, field) in value.as_object().into_iter().flatten() {
+        // `additionalProperties` is the schema of the fields that `properties` does not name. Without it, an object whose
+        // fields are listed must have no others.
         let known = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
         match known {
             Some(schema) => found.extend(mistakes(field, schema, &format!("{place}.{name}"))),

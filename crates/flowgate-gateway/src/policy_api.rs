@@ -81,7 +81,8 @@ impl PolicyApi {
     /// Serves `POST /api/v1/policy/load`: compiles a policy, and returns its warnings or its errors.
     pub(crate) fn load(&self, body: &[u8]) -> HttpReply {
         let loaded = LoadRequest::read(body).and_then(|load| {
-            // The other part of the error is an unavailable feature, which the report contains as well.
+            // The second part of the error, about an unavailable feature, is not needed: the report contains it as
+            // well.
             let policy =
                 self.compile(&load.policy).map_err(|(report, _)| PolicyApiError::bad_request(report))?;
             Ok(LoadResponse::of(&policy))

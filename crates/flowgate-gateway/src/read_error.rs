@@ -11,7 +11,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
                 .to_owned()
         }
         io::ErrorKind::PermissionDenied => {
-            "there is no permission to read the file: permit it to the user of the gateway".to_owned()
+            "there is no permission to read the file: let the user that runs the gateway read it".to_owned()
         }
         io::ErrorKind::IsADirectory => "the path names a directory: name a file in it".to_owned(),
         // Reported when the file is read as text.

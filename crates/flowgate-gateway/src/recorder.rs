@@ -50,8 +50,8 @@ impl AuditEntry {
 }
 
 impl AuditEntry {
-    /// Returns the entry that corrects this one, if this one records that an approved call ran: the call did not run,
-    /// because of `cause`. `None` for every other entry.
+    /// Returns an entry by which the caller takes back this one: this one records that an approved call ran, but the
+    /// call did not run after all, because of `cause`. `None` if this entry records something else.
     pub(crate) fn correction(&self, cause: &str) -> Option<Self> {
         let AuditEvent::ApprovalUsed { conversation, tool, digest } = &self.event else { return None };
         let (conversation, tool, digest) = (conversation.clone(), tool.clone(), digest.clone());
@@ -107,7 +107,8 @@ impl Recorder {
         let options = AuditOptions { content: retention, ..AuditOptions::default() };
         let anchors = store.anchors().await?;
         let witnessed = read_configured_witness(witness.as_ref())?;
-        // Returns the lines that the database or the witness has recorded and the log does not have.
+        // Returns the loss, if there is one: lines that the database or the witness has recorded and the log does not
+        // have.
         let check = |past: &mut UnopenedLog<'_>| {
             // A database in memory has no record of earlier logs. The loss against the database is reported first.
             let loss = if store.is_memory() { None } else { anchors.loss(past)? };
@@ -189,8 +190,8 @@ impl Recorder {
     ) -> Result<(), DatabaseError> {
         let Some(recording) = self.0.as_deref().filter(|_| !entries.is_empty()) else { return Ok(()) };
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-            // This waits for the disk, and must not block sockets. Only this kind of runtime can move its other tasks
-            // to another thread.
+            // Recording waits for the disk, and must not block the sockets that this thread serves. A runtime with
+            // several threads can move its other tasks to another thread; other runtimes cannot.
             Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.record(entries, key)),
             _ => recording.record(entries, key),
         }
@@ -319,6 +320,7 @@ async fn accept_losses(
             // The number of the first lost line: this log has lost the lines after those that it still has, and an
             // earlier log all of its lines.
             let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
+            // From now on, the lines of the log `other` from `since` on are no longer expected.
             witness::give_up(&file, &log, AcceptedLoss { log: other, since })
                 .map_err(delivery_to_database_error)?;
         }
@@ -353,8 +355,8 @@ fn delivery_to_database_error(undelivered: DeliveryError) -> DatabaseError {
     DatabaseError::Audit(undelivered.to_string())
 }
 
-/// Returns the text of `content` in which it is stored: without the keys of the configuration (`keys`), the client's
-/// own key (`key`) and all virtual keys.
+/// Returns the text that is stored for `content`: without the keys of the configuration (`keys`), the client's own key
+/// (`key`) and all virtual keys.
 fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
     let hide = |text: &str| {
         // Removes the virtual keys.

@@ -1,5 +1,6 @@
 //! Defines [`Secret`], a key (of a client or an upstream, for example) whose `Debug` does not show it: keys must appear
-//! in no log and no message. `config` creates a [`Secret`] for each key that it reads.
+//! in no log and no message. `config` creates a [`Secret`] for each key that it reads. [`add_keys`] adds keys to a list
+//! of keys to be removed from texts; `log` and `recorder` have such lists.
 
 use std::fmt;
 

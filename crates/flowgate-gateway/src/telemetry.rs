@@ -1,5 +1,5 @@
-//! Records what the gateway does as spans of OpenTelemetry, and exports them to the collector of the operator. Off
-//! unless the configuration has a section `[telemetry]`.
+//! Records what the gateway does as spans of OpenTelemetry, and exports them to the collector of the operator. Without a
+//! section `[telemetry]` in the configuration, nothing is recorded.
 //!
 //! A span has no content: only numbers, constants of this program, and names that the operator has written
 //! ([`shown_names`]). It has verdicts, which may depend on hidden text, so the collector is trusted like the operator.
@@ -97,7 +97,8 @@ impl Telemetry {
         self.0.is_some()
     }
 
-    /// Reads the span of the client to which a request belongs from its headers, if spans are recorded.
+    /// Reads the headers of a request, and returns the client's span to which the request belongs. `None` if the
+    /// headers name no span, or spans are not recorded.
     pub(crate) fn read_parent(&self, headers: &HeaderMap) -> Option<SpanContext> {
         self.0.as_ref().and_then(|_| trace_parent::read(headers))
     }

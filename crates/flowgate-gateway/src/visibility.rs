@@ -192,6 +192,8 @@ pub(crate) fn log(
         let VisibilityAdvice { id, is_intended, text } = advice(&item, client);
         let mut fields = vec![("conversation", name.into()), ("what", kind_name(&item.what).into())];
         fields.extend(tool_of(&item.what).map(|tool| ("tool", client.name_of(tool).into())));
+        // Whether all of the item is hidden; what of its label is too high; and the tool on offer whose requirement hides
+        // it, if one does.
         fields.push(("all", item.is_whole.into()));
         fields.push(("carries", item.carries.join(", ").into()));
         fields.extend(item.because_of.as_ref().map(|tool| ("because_of", client.name_of(tool).into())));

@@ -33,7 +33,7 @@ const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration
 pub(crate) enum DeliveryError {
     /// The log cannot be signed.
     Log(AuditError),
-    /// The file cannot be written.
+    /// The file cannot be read or written.
     File(PathBuf, io::Error),
     /// The server answers with this status.
     Status(u16),
@@ -49,7 +49,11 @@ impl fmt::Display for DeliveryError {
         match self {
             Self::Log(error) => write!(f, "the head of the audit log cannot be signed: {error}"),
             Self::File(path, error) => {
-                write!(f, "{} cannot be written: {error}: check `file` in [audit.witness]", path.display())
+                write!(
+                    f,
+                    "{} cannot be read or written: {error}: check `file` in [audit.witness]",
+                    path.display()
+                )
             }
             Self::Status(status) => {
                 write!(
@@ -202,8 +206,8 @@ impl HeadDestinations {
     }
 
     /// Returns the name of the first destination that is so far behind that no turn may begin; always `None` if the
-    /// witness is not required. A destination is so far behind if its deliveries fail, it lacks lines, and it lacks too
-    /// many (`lines`) or its deliveries have failed for too long (`time`).
+    /// witness is not required. A destination is that far behind if its deliveries fail, lines are undelivered, and
+    /// either more than `lines` lines are undelivered or the deliveries have failed for longer than `time`.
     pub(crate) fn overdue_destination(&self) -> Option<&'static str> {
         let DeliveryRequirement { lines, time } = self.required?;
         let is_too_late = |destination: &&Arc<HeadDestination>| {
@@ -285,11 +289,11 @@ impl HeadDestination {
     /// several failures, and the first success after them, to the operator's log. Does nothing after the audit log was
     /// released.
     fn deliver(&self) -> Result<(), DeliveryError> {
-        // Held until the end of this function, so that one delivery follows the other.
+        // Held until the end of this function: only one delivery to this destination runs at a time.
         let _delivering = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
         let signed = {
-            // This block ends, and with it the lock, before the line is sent: `drop` waits for the lock, and must not
-            // wait for a server.
+            // The log is locked only in this block, and not while the line is sent: the drop of `HeadDestinations`
+            // waits for this lock, and must not wait for a server.
             let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(log) = log.upgrade() else { return Ok(()) };
             // `None`: the line does not record an accepted loss.
@@ -379,7 +383,8 @@ fn http_client(authorities: &Authorities) -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         // `post` checks the status itself, to report it.
         .http_status_as_error(false)
-        // The operator chose neither the target of a redirect nor a proxy.
+        // Heads are sent only to the address that the operator wrote: not to the target of a redirect, and not through a
+        // proxy that the environment names.
         .max_redirects(0)
         .proxy(None)
         .tls_config(tls_config(authorities))

@@ -249,8 +249,20 @@ async fn unanswerable_requests_are_refused_with_advice() {
             &long,
             "413 the body is larger than 200 bytes: send fewer messages, or start the server with a larger --max-body",
         ),
-        (Method::GET, LOAD, json, "", "405 /api/v1/policy/load supports only the method POST"),
-        (Method::POST, "/metrics", json, "", "405 /metrics supports only the method GET"),
+        (
+            Method::GET,
+            LOAD,
+            json,
+            "",
+            "405 /api/v1/policy/load supports only the method POST: send the request with this method",
+        ),
+        (
+            Method::POST,
+            "/metrics",
+            json,
+            "",
+            "405 /metrics supports only the method GET: send the request with this method",
+        ),
         (
             Method::GET,
             "/api/v1/policy",

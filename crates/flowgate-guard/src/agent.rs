@@ -135,7 +135,7 @@ impl Toolbox {
 /// Runs the calls of tools that the provider of a model runs. It consumes the evidence that a call was judged, as a
 /// [`ToolHandler`] does.
 pub trait ProviderToolRunner: Send + Sync {
-    /// Returns whether it runs calls of this tool.
+    /// Returns whether the provider runs this tool.
     fn runs(&self, tool: &Identity) -> bool;
 
     /// Has the provider run a call, and returns the output of the tool, or the provider's failure as an error of the
@@ -357,7 +357,7 @@ impl Agent<'_> {
                 Need::Run(_) if self.observer.is_cancelled() => {
                     conversation.record_voided_call("the turn was stopped");
                     conversation.accept_tool_answer(ToolAnswer::error(
-                        "the turn was stopped, and the call did not run",
+                        "the turn was stopped, so the call did not run",
                     ));
                     return self.abort_turn(conversation, Error::Cancelled);
                 }
@@ -425,7 +425,7 @@ impl Agent<'_> {
     ) -> Result<ToolAnswer, Error> {
         let Some(tools) = self.provider_tools else {
             return Ok(ToolAnswer::error(
-                "the call did not run: this program has no runner for tools of the provider",
+                "the call did not run: this program cannot run tools of the provider; do without the tool",
             ));
         };
         if let Err(problem) = self.observer.before_run(conversation, &call).await {

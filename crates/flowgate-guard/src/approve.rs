@@ -87,9 +87,9 @@ impl ApprovalRequest {
         self.is_about_same_call(other) && self.texts() == other.texts()
     }
 
-    /// Whether `later` is the same question about a call of the same message of the model, after other calls of the
-    /// message have run. `later` may have further excerpts: the answers to these calls. The answers have not influenced
-    /// the call, since the model wrote all calls of the message before.
+    /// Whether `later` is the same question as this one, asked after other calls of the same message of the model have
+    /// run. `later` may have further excerpts, from the answers of those calls. They are ignored: the model wrote all
+    /// calls of the message before it saw any of these answers, so the answers have not influenced the call.
     #[must_use]
     pub fn is_same_question_after_answers(&self, later: &Self) -> bool {
         let later_texts = later.texts();
@@ -135,8 +135,8 @@ pub struct Excerpt {
 /// no decision. It differs from a [`PersonDecision`] in two ways: it has no lasting grants, because a conversation does
 /// not know them, and it has variants for a question that no person has answered.
 ///
-/// The list is exhaustive on purpose: a program has to act on each decision. The serialized names are the first names
-/// of the variants, so that old journals stay readable.
+/// The list is exhaustive on purpose: a program has to act on each decision. Some variants are serialized by a name
+/// that they had in an earlier version, so that old journals stay readable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {

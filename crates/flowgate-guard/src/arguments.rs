@@ -1,11 +1,11 @@
 //! Rejects argument names that another parser could confuse with declared names.
 //!
-//! A policy reads `to`. A tool whose JSON parser ignores case (Go, .NET, Jackson if configured so) also accepts `To`,
-//! and uses whichever comes last; a Protobuf JSON parser accepts `userId` for `user_id`. The call that runs would
-//! differ from the call that was judged. Therefore a name that is not in the tool's schema, but differs from a name
-//! there only in case, separators, normalisation or invisible characters, is refused. Two undeclared names in one
-//! object are refused if they differ only in case, normalisation or invisible characters. [`crate::conversation`] and
-//! the MCP proxy check the arguments of every call before the call is judged.
+//! For example, a policy reads the argument `to` of a call. A tool whose JSON parser ignores case (Go, .NET, Jackson if
+//! configured so) also accepts `To`, and uses the last of the two; a Protobuf JSON parser accepts `userId` for
+//! `user_id`. The call that runs would then differ from the call that was judged. Therefore a name that is not in the
+//! tool's schema is refused if it differs from a name there only in case, separators, normalisation or invisible
+//! characters. Two undeclared names in one object are refused if they differ only in case, normalisation or invisible
+//! characters. [`crate::conversation`] and the MCP proxy check the arguments of every call before the call is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,16 +35,17 @@ impl fmt::Display for AmbiguousArgumentsError {
 impl std::error::Error for AmbiguousArgumentsError {}
 
 const VARIANT: AmbiguousArgumentsError = AmbiguousArgumentsError {
-    message: "the name of an argument differs from one that the tool declares only in case, `_` or `-`",
-    advice: "write each name as the schema of the tool has it",
+    message: "an argument has almost the name of another argument that the tool declares: only the case, separators \
+        such as `_` or invisible characters differ",
+    advice: "write each name exactly as in the schema of the tool",
 };
 const DUPLICATE: AmbiguousArgumentsError = AmbiguousArgumentsError {
-    message: "two names in one object of the arguments differ only in case",
-    advice: "send each name once",
+    message: "two names in one object of the arguments differ only in case or in invisible characters",
+    advice: "send only one of them",
 };
 const TOO_LARGE: AmbiguousArgumentsError = AmbiguousArgumentsError {
-    message: "the arguments and the schema of the tool are too large to be compared",
-    advice: "call the tool with shorter arguments",
+    message: "the arguments and the schema of the tool have too many names and list items to be compared",
+    advice: "call the tool with fewer arguments or shorter lists",
 };
 
 /// Checks that every parser finds the same values under the names that a tool declares, in nested objects as well.
@@ -82,7 +83,8 @@ impl<'s> SchemaWalker<'s> {
                 let schemas = self.referenced_schemas(schemas)?;
                 for (index, item) in items.iter().enumerate() {
                     self.spend(1)?;
-                    // A schema describes items by their position (a list of schemas), all alike (one schema), or both.
+                    // `prefixItems`, or `items` if it is a list, has one schema for each position. `items` or
+                    // `additionalItems`, if it is an object, is a schema for all items. Both kinds may apply.
                     let schemas_of_item = |schema: &&'s Value| {
                         let by_position = schema.get("prefixItems").or(schema.get("items"));
                         let positioned =
@@ -172,9 +174,8 @@ impl<'s> SchemaWalker<'s> {
         Ok(declared)
     }
 
-    /// Returns the schemas and all schemas that may apply to the same value through them: by combination (`allOf`,
-    /// `if` and the like) or by a reference within the schema of the tool. A reference to another document is not
-    /// followed.
+    /// Returns `schemas` and all schemas that they make apply to the same value: by combination (`allOf`, `if` and the
+    /// like) or by a reference within the schema of the tool. A reference to another document is not followed.
     ///
     /// # Errors
     /// If more than [`MAX_EXAMINED`] schemas and names would have to be examined.
@@ -209,7 +210,8 @@ impl<'s> SchemaWalker<'s> {
     }
 
     /// Resolves a `$ref` that is not a plain JSON pointer. Returns the subschema at a percent-encoded pointer
-    /// (`#/%24defs/x`), or all subschemas with this anchor (`#name`) or identifier (`$id`); none if there is none.
+    /// (`#/%24defs/x`), or all subschemas with this anchor (`#name`) or identifier (`$id`). Returns an empty list if no
+    /// subschema matches.
     ///
     /// # Errors
     /// If more than [`MAX_EXAMINED`] schemas and names would have to be examined.
@@ -221,6 +223,7 @@ impl<'s> SchemaWalker<'s> {
         let is_named = |part: &Value| {
             let text = |key: &str| part.get(key).and_then(Value::as_str);
             let is_anchored = ["$anchor", "$dynamicAnchor"].iter().any(|key| text(key) == fragment);
+            // Without the first condition, a reference without a fragment would match every part without an anchor.
             fragment.is_some() && is_anchored || ["$id", "id"].iter().any(|key| text(key) == Some(reference))
         };
         let (mut parts, mut pending) = (Vec::new(), vec![self.root]);
@@ -261,8 +264,9 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// Folds a name so that all names which some parser confuses become equal. Such parsers ignore case, normalise (NFKC,
-/// as Python does with names of arguments), or drop invisible characters and the white space around a name.
+/// Folds a name, so that names which some parser takes for the same name become equal. Such a parser ignores case,
+/// normalises (NFKC, as Python does with names of arguments), or drops invisible characters and the white space around
+/// a name.
 fn fold_case(name: &str) -> String {
     let name: String = name.nfkc().filter(|c| !is_invisible(*c)).collect();
     // Three case mappings and the removal of the combining dot U+0307 make all spellings of a letter equal: U+0130

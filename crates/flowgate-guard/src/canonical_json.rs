@@ -77,8 +77,8 @@ fn write_string(string: &str, text: &mut String) {
 
 /// Returns the canonical spelling of a number, which is the same for numbers that are equal (`20`, `20.0` and `2e1`).
 fn canonical_number(number: &Number) -> String {
-    // Rust prints the float 1.0 as `1`, as it prints the integer 1. Adding 0.0 turns -0.0 into 0.0: JavaScript prints
-    // both as 0.
+    // An integer is printed as it is. Rust prints the float 1.0 as `1`, so it equals the integer 1. Adding 0.0 turns
+    // -0.0 into 0.0, because JavaScript prints both as 0.
     let float = number.as_f64().filter(|_| number.is_f64()).map(|float| float + 0.0);
     float.map_or_else(|| number.to_string(), |float| float.to_string())
 }

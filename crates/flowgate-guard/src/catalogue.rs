@@ -145,8 +145,8 @@ impl Catalogue {
         self.entries.iter().filter(move |entry| entry.is_visible_at(monitor, label))
     }
 
-    /// Returns what the descriptions of the tools contribute to the label of a view at `bound`: the join of the labels
-    /// of what the view shows of them.
+    /// Returns the label that a view at `bound` carries because of the tool descriptions in it: the join of the labels
+    /// of those parts of the descriptions that the view shows.
     pub(crate) fn view_label(&self, monitor: &Monitor, bound: &Label) -> Label {
         let descriptions = self.entries.iter().filter_map(|entry| entry.event);
         descriptions.fold(Label::BOTTOM, |joined, event| joined.join(&monitor.view_label(event, bound)))
@@ -239,9 +239,9 @@ impl CatalogueEntry {
     }
 }
 
-/// Returns a name by which the model can call a tool: one that providers accept and that is not in `taken`. It is
-/// `server__tool`, or `tool` without a server. The name ends in a digest of server and tool in three cases: server and
-/// tool cannot be read back from it, it would be `look`, or it is too long.
+/// Returns a name by which the model can call a tool: one that providers accept and that is not in `taken`. The name is
+/// `server__tool`, or `tool` for a tool without a server. It ends in a digest of server and tool in three cases: if
+/// server and tool could not be read back from the name otherwise, if the name would be `look`, or if it is too long.
 ///
 /// The name depends on the tool alone, since a tool that is hidden at some label must not influence the names of
 /// others. Only if two tools nevertheless have the same name, the later one receives a number.

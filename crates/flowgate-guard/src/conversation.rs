@@ -5,11 +5,14 @@
 //! tool's answer. Its driver ([`crate::agent`], a gateway, a test) obtains that input and passes it in. One piece of
 //! code therefore decides what the model is shown and which calls run, wherever models and tools are hosted.
 //!
-//! **Files.** `inputs` defines the inputs, and `apply` executes them. `generation`, `draft` and `step_labels` choose
-//! the label of a step and show the model a view. `calls`, `slot_filling`, `slot_copy`, `approval` and `upcoming`
-//! process the calls of a step. `hand_over`, `handed_over_calls` and `outside_chat` serve a caller that runs calls
-//! itself. `merge`, `redeclared`, `respelled_calls` and `postpone` compare the chat that a caller sends with the
-//! conversation. `replay` and `carry_over` rebuild a conversation from its recorded inputs.
+//! **Files.** `inputs` defines the inputs, `apply` executes them, and `messages`, `output_format` and `embedded_texts`
+//! add texts to the trace. `generation`, `draft` and `step_labels` choose the label of a step and show the model a
+//! view. `calls`, `slot_filling`, `slot_copy`, `approval` and `upcoming` process the calls of a step. `hand_over`,
+//! `handed_over_calls` and `outside_chat` serve a caller that runs calls itself. `merge`, `redeclared`,
+//! `respelled_calls` and `postpone` compare the chat that a caller sends with the conversation. `replay` and
+//! `carry_over` rebuild a conversation from its recorded inputs, and `hidden_items` reports what is hidden. The other
+//! files define the settings, the state (`phase`, `pending_step`, `running_turn`, `tool_offer`, `unique_numbers`), and
+//! what a driver receives (`need`, `turn`).
 //!
 //! **Levels.** Under the method [lowest first](crate::method::lowest_first), a step is shown what flows to the
 //! strictest requirement of the tools on offer. The model requests more with [`look`](crate::slot::LOOK). A look pushes
@@ -181,7 +184,7 @@ impl Conversation {
         matches!(self.phase, ConversationPhase::User) && self.step.view().is_none()
     }
 
-    /// Returns what a next step with the bound `label` would be shown.
+    /// Returns the view that the next step would be shown if its bound were `label`.
     pub fn view_at(&self, label: Label) -> View {
         self.view_builder(None).build(label)
     }
@@ -218,9 +221,9 @@ impl Conversation {
         }
     }
 
-    /// Advances through the phases, as far as no input is needed, and returns the next input that the driver has to
-    /// supply. If the driver was asked for a screening, a choice of tools, a decision or a tool's answer and did not
-    /// pass it in, the conversation assumes the most cautious answer.
+    /// Executes phases until the conversation needs an input, and returns this need. If the driver was asked for a
+    /// screening, a choice of tools, a decision or a tool's answer, and calls this function without having passed it
+    /// in, the conversation assumes the most cautious answer.
     fn next_need(&mut self) -> Need {
         if let Some(view) = self.step.view() {
             return Need::Complete(view.clone());
@@ -243,6 +246,7 @@ impl Conversation {
                     self.phase = ConversationPhase::Generate;
                     None
                 }
+                // A screener or the verdict on a draft has chosen the label.
                 ConversationPhase::Showing(label) => {
                     let label = self.labels.take_chosen().unwrap_or(label);
                     Some(self.show_screened(label))
@@ -258,7 +262,8 @@ impl Conversation {
                 // No answer was passed in. The tool may have had any effect, so an error is recorded as its answer.
                 ConversationPhase::Running { index, event } => {
                     self.turn.void_approval("the tool gave no answer");
-                    self.record_answer_event(index, event, ToolAnswer::error("the tool gave no answer"));
+                    let error = ToolAnswer::error("the tool gave no answer; its call may have had an effect");
+                    self.record_answer_event(index, event, error);
                     None
                 }
             };
@@ -277,7 +282,8 @@ impl Conversation {
         let can_stream = self.step.is_final() && !self.monitor.may_stop_replies();
         let cleaner =
             can_stream.then(|| links::StreamCleaner::new(&self.monitor, &view.label, view.names.len()))?;
-        // The last reply of a turn must be JSON alone, and only without tools this reply is certainly the last one.
+        // If the client demands JSON, the answer of the turn must be one JSON text. This text is certainly the only
+        // reply if there was none before, and if the model has no tools, after whose calls it could write another one.
         let is_only_reply = view.request.tools.is_empty() && self.turn.replies().is_empty();
         (self.format.is_none() || is_only_reply && cleaner.permits_all()).then_some(cleaner)
     }
@@ -307,8 +313,8 @@ impl Conversation {
     }
 }
 
-/// Returns the messages of the rules that forbid an event of the trace. If there are any, the text of the event must
-/// not be shown. Rules that only log are left out.
+/// Returns the messages of the rules that forbid an event of the trace; `findings` is everything that rules say about
+/// the event. If there is a message, the text of the event must not be shown. Rules that only log are left out.
 fn blocking_messages(findings: Vec<EventFinding>) -> Vec<String> {
     // A rule that cannot be evaluated stops a text like a rule that matches.
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];

@@ -122,18 +122,20 @@ pub(crate) struct HistoryMessage {
     number: u64,
     /// The label of the message.
     pub(crate) label: Label,
-    /// Where the items of the conversation that it represents end. They begin where those of the previous message end.
+    /// The index after the last item of the conversation that this message represents. Its items begin where those of
+    /// the previous message end.
     pub(crate) until: usize,
 }
 
 impl HistoryMessage {
-    /// Creates the entry of a message that the model did not write here. The items of the conversation that it
-    /// represents end before the index `until`.
+    /// Creates the entry of a message that the model did not write in this conversation. The items of the conversation
+    /// that the message represents end before the index `until`.
     pub(crate) fn new(message: &Message, label: Label, until: usize) -> Self {
         Self { digest: MessageHasher::default().digest(message), is_written: false, number: 0, label, until }
     }
 
-    /// Marks the message as written by the model here: a chat that continues from it belongs to this session.
+    /// Marks the message as written by the model in this conversation: a chat that has this message belongs to this
+    /// session.
     pub(crate) fn into_written(self) -> Self {
         Self { is_written: true, ..self }
     }
@@ -201,8 +203,9 @@ impl History {
         self.messages.get(index).is_some_and(|answer| answer.is_written && answer.number == number)
     }
 
-    /// Returns the digests of the first `count` messages and of the answer after them; `None` if the message after them
-    /// is not the answer with this number.
+    /// Returns the digests of the first `count` messages and of the answer after them, for a client that continues from
+    /// this answer without sending the chat before it. Returns `None` if the message after the first `count` is not the
+    /// answer with this number.
     pub fn answered_chat(&self, count: usize, number: u64) -> Option<MessageDigests> {
         if !self.is_answer(count, number) {
             return None;
@@ -283,6 +286,7 @@ impl History {
         if !message.is_written || message.digest != hasher.digest(recorded) {
             return None;
         }
+        // The comparison runs with the new digest, which is undone if the message still counts as changed.
         let recorded_digest = std::mem::replace(&mut message.digest, hasher.digest(sent));
         let alignment = self.align(digests, certain);
         if alignment.unchanged <= index {
@@ -326,9 +330,10 @@ impl History {
         }
     }
 
-    /// Compares once, with at most `max_unchanged` unchanged messages at the beginning. `sent` are the digests of the
-    /// chat that the client sends. After the unchanged messages, the removed ones of the session are followed by those
-    /// that the chat has again (`moved`); in the chat, the replacements of the removed ones come before the moved ones.
+    /// Compares the chat that the client sends, given by its digests `sent`, with the history once. At most the first
+    /// `max_unchanged` messages count as unchanged. In the history, the unchanged messages are followed by the removed
+    /// ones, and then by the moved ones, which the chat has again. In the chat, they are followed by the replacements
+    /// of the removed ones, by the moved ones, and then by new ones.
     fn align_to(&self, sent: &[MessageDigest], max_unchanged: usize) -> Alignment {
         let length_of_history = self.messages.len();
         let is_unchanged = |(message, sent): &(&HistoryMessage, &MessageDigest)| message.digest == **sent;
@@ -341,12 +346,13 @@ impl History {
                 moved: length_of_history..length_of_history,
             };
         }
-        // Find the longest suffix of the session's messages in the sent ones: the messages before it were rewritten.
+        // Finds the longest suffix of the session's messages that occurs in the sent ones: these messages are the moved
+        // ones, and the messages before them were rewritten.
         let old_reversed: Vec<&MessageDigest> =
             self.messages.iter().skip(unchanged).rev().map(|message| &message.digest).collect();
         let sent_reversed: Vec<&MessageDigest> = sent.iter().skip(unchanged).rev().collect();
-        // Both are reversed: a prefix that begins at a position is then a suffix of the session that ends there. Of
-        // several longest ones, the last counts.
+        // Both lists are reversed, so the length at a position is the length of the suffix of the session that ends at
+        // this position, counted from the end of the sent messages. Of several longest suffixes, the last counts.
         let lengths = common_prefix_lengths(&old_reversed, &sent_reversed);
         let ends = lengths.iter().enumerate().map(|(from_end, length)| (*length, sent.len() - from_end));
         let (length, end) = ends.max().filter(|(length, _)| *length > 0).unwrap_or((0, sent.len()));

@@ -125,8 +125,8 @@ pub enum Input {
         /// The tools of its calls, in order: the server, if it has one, and the name.
         tools: Vec<(Option<String>, String)>,
     },
-    /// A call that ran under another policy while the model wrote an answer, and its answer, before the conversation was
-    /// [carried over](crate::conversation::Conversation::carry_over).
+    /// A call that ran under another policy while the model wrote an answer, and its answer, before the conversation
+    /// was [carried over](crate::conversation::Conversation::carry_over).
     CarriedRun {
         /// The tool: the server, if it has one, and the name.
         tool: (Option<String>, String),

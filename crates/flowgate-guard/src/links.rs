@@ -69,10 +69,10 @@ impl LinkPolicy {
     }
 }
 
-/// Breaks apart every address in a text with the label `label` that the policy does not permit. Returns the text and
-/// the refused addresses. Unless the policy permits every address, the addresses after the first [`MAX_JUDGED`] are
-/// refused without being judged. `method` is the name of the method that the attribution records. `next_id` is the
-/// number of the last judged call; each judged address increases it.
+/// Breaks apart every address in `text` that the policy does not permit in a text with the label `label`. Returns the
+/// changed text and the refused addresses. Unless the policy permits every address, the addresses after the first
+/// [`MAX_JUDGED`] are refused without being judged. `method` is the name of the conversation's method, which the
+/// attribution records. `next_id` is the number of the last judged call; each judged address increases it.
 pub(crate) fn disarm(
     monitor: &mut Monitor,
     method: &'static str,

@@ -60,6 +60,7 @@ pub(crate) fn find(text: &str, hidden_count: usize) -> Vec<Placeholder> {
 }
 
 /// Returns the characters of a text as a renderer may show them, with percent escapes and numeric HTML escapes decoded.
+/// A decoded character has the bytes of its whole escape.
 fn decoded_chars(text: &str) -> Vec<RenderedChar> {
     let chars = rendered_chars(text);
     if !chars.iter().any(|rendered| matches!(rendered.c, '%' | '&')) {
@@ -231,7 +232,7 @@ impl StreamNeutralizer {
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.pending.push_str(piece);
         let mut chars = decoded_chars(&self.pending);
-        // A possible escape at the end waits for its remaining characters.
+        // The text is processed up to `end`: an incomplete escape at the end waits for its remaining characters.
         let tail = chars.len().saturating_sub(LONGEST_ESCAPE);
         let cut = (tail..chars.len()).find(|at| may_be_escape(&chars, *at));
         let end = cut.and_then(|cut| chars.get(cut)).map_or(self.pending.len(), |cut| cut.start);

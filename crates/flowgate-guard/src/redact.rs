@@ -118,8 +118,9 @@ impl HiddenRegions {
 
     /// Adds a hidden region under the next name, and returns the text that the view shows in its place: a
     /// placeholder, or, for a screener that may read the region, the region between tags. `label` is the label that a
-    /// view must have to show the region, and `reach` the label of its whole content, `hidden`. `schema` is the
-    /// schema of the content in the tool's declaration, and `text` returns the text to be put between tags.
+    /// view must have to show the region. `hidden` is the content of the region, and `reach` is the label of all of
+    /// this content. `schema` is the schema of the content in the tool's declaration; the placeholder names the type in
+    /// it. `text` returns the text to be put between tags.
     pub(crate) fn hide(
         &mut self,
         label: Label,
@@ -237,8 +238,8 @@ impl Redactor<'_> {
         }
         match &node.text {
             Some(text) if self.is_spelled(id) => {
-                // Only JSON and Python literals are edited in place. Other notations, such as YAML, are printed again as
-                // JSON.
+                // Only JSON and Python literals are edited in place. Other notations, such as YAML, are printed again
+                // as JSON.
                 let is_in = |notation| located_text::locate(text, Some(notation)).is_ok();
                 let is_literal = is_in(Notation::Json) || is_in(Notation::Python);
                 Some(Value::String(if is_literal {
@@ -311,8 +312,8 @@ impl Redactor<'_> {
                 Some(span) if !node.label.flows_to(self.label) => {
                     edits.push((span.clone(), self.typed_placeholder(child, schema, hidden_regions)));
                 }
-                // This part is shown, but parts of it may be hidden. No hidden part lacks a span: the text spells all
-                // fields (`is_spelled`), and a text is at least as hidden as the parts that are captured from it.
+                // This part is shown, but parts of it may be hidden. Every hidden part has a span: the text spells all
+                // fields (`is_spelled`), and a captured part, which has none, is at most as hidden as its text.
                 _ => self.collect_edits(child, schema, hidden_regions, edits),
             }
         }

@@ -61,7 +61,7 @@ pub struct JudgedCall {
 pub struct ReplayInputs {
     /// The answers to its extern predicates.
     pub predicates: Predicates,
-    /// Its parameters, the values of `input.NAME`. They precede those that a run has itself.
+    /// Its parameters, the values of `input.NAME`. They replace parameters of the same names that the run has itself.
     pub parameters: Map<String, Value>,
 }
 

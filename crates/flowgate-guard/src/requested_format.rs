@@ -49,7 +49,7 @@ impl RequestedFormat {
         is_visible.then_some(&self.format)
     }
 
-    /// Returns what the form contributes to the label of a view at `bound`. The fact that there is a form contributes
+    /// Returns the label that a view at `bound` carries because of the form. The fact that there is a form contributes
     /// nothing, since the client knows it.
     pub(crate) fn view_label(&self, monitor: &Monitor, bound: &Label) -> Label {
         self.event.map_or(Label::BOTTOM, |event| monitor.view_label(event, bound))
@@ -59,7 +59,8 @@ impl RequestedFormat {
 /// Returns the texts of a schema: its name, its description, and the keys and texts in it.
 pub(crate) fn texts_of(schema: &OutputSchema) -> Vec<String> {
     let mut texts = vec![schema.name.clone(), schema.description.clone()];
-    // A stack, because nothing here bounds the depth of the schema. The last value is the next one.
+    // The values that are still to be visited, the next one last. A stack and no recursion, because nothing here limits
+    // the depth of the schema.
     let mut open = vec![&*schema.schema];
     while let Some(value) = open.pop() {
         match value {

@@ -2,7 +2,7 @@
 //!
 //! With the tool `look` a model requests hidden regions by name, and the label of the following steps rises. In an
 //! argument that the policy declares as payload, or for which it has a consent or an endorsement, the model may leave a
-//! *slot* instead: a reference to hidden regions. The regions are copied unchanged, or passed to a second, isolated
+//! *slot* instead: a reference to hidden regions. The regions are copied unchanged, or passed to the filler, a separate
 //! generation that has no tools and is shown only the call and those regions. With slots, the list of calls, their
 //! order, their tools and all other arguments are fixed before anything hidden is read.
 //!

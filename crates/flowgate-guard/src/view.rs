@@ -2,8 +2,8 @@
 //! view for each step; the submodule `items` holds the items of the chat, and caches the last view.
 //!
 //! Everything that reaches the model passes through this module: messages, the model's own output, the answers and the
-//! descriptions of tools, the output format that the client requests (such as a JSON schema), and ids. Ids and the names of hidden regions are renumbered in every view,
-//! so that they do not reveal how much was left out.
+//! descriptions of tools, the output format that the client requests (such as a JSON schema), and ids. Ids and the
+//! names of hidden regions are renumbered in every view, so that they do not reveal how much was left out.
 
 mod items;
 
@@ -172,8 +172,9 @@ impl ViewBuilder<'_> {
         (view, ViewSummary { calls, shown })
     }
 
-    /// Returns what an item contributes to the label of a view at `bound`: the join of the labels of what the view
-    /// shows of it. The existence of a message of the client contributes nothing, since the client knows it.
+    /// Returns the label that a view at `bound` carries because of an item: the join of the labels of those parts of
+    /// the item that the view shows. The existence of a message of the client contributes nothing, since the client
+    /// knows it.
     fn item_label(&self, item: &ConversationItem, bound: &Label) -> Label {
         match item {
             ConversationItem::Message(event) => self.event_label(*event, bound),
@@ -188,8 +189,8 @@ impl ViewBuilder<'_> {
         }
     }
 
-    /// Returns what an event contributes to the label of a view at `bound`, whose reader learns from the view that the
-    /// event exists.
+    /// Returns the label that a view at `bound` carries because of an event: the labels of those parts that the view
+    /// shows, and the label of the event's existence, which the view reveals.
     fn event_label(&self, id: EventId, bound: &Label) -> Label {
         let existence = self.monitor.trace().existence_label(id);
         // A message whose existence is hidden is absent from the view.
@@ -200,7 +201,7 @@ impl ViewBuilder<'_> {
         }
     }
 
-    /// Returns what the answer to a call contributes to the label of a view at `bound`. The result flows to the bound.
+    /// Returns the label that a view at `bound` carries because of the answer to a call. This label flows to the bound.
     fn answer_label(&self, answer: &CallOutcome, bound: &Label) -> Label {
         match answer {
             CallOutcome::Pending => Label::BOTTOM,
@@ -245,7 +246,7 @@ impl ViewBuilder<'_> {
         let event = self.monitor.trace().event(id)?;
         let EventBody::Message(message) = &event.body else { return None };
         let existence = self.monitor.trace().existence_label(id);
-        // A screener judges hidden messages too, so for it only those above its own clearance are omitted.
+        // A screener is shown hidden messages as well, so a screener's view omits only those above its clearance.
         if !is_known && !existence.flows_to(names.reader().unwrap_or(label)) {
             names.omit(&existence.join(&event.label));
             return None;
@@ -343,7 +344,7 @@ impl ViewBuilder<'_> {
                 if decided.flows_to(label) {
                     return (text(UNANSWERED), true);
                 }
-                // The fact that the call was permitted is hidden, so the call looks like a refused one.
+                // The fact that the call was permitted is hidden, so its outcome looks like a hidden refusal.
                 let schema = call.and_then(|call| call.tool()).and_then(|tool| self.schema(label, tool));
                 let hidden = HiddenContent::Text(UNANSWERED.to_owned());
                 (text(&names.hide(decided, decided, hidden, schema, || UNANSWERED.to_owned())), false)
@@ -399,7 +400,7 @@ fn is_block(value: &Value) -> bool {
 /// becomes its JSON text.
 fn to_part(block: &Value) -> Part {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-    // A placeholder in place of an image is text.
+    // The address or the data of a hidden image is a placeholder or, for a screener, a text between tags.
     let is_shown = |text: &String| !text.starts_with("[hidden ") && !text.starts_with("<<REGION_");
     let part = match block.get("type").and_then(Value::as_str) {
         Some("text") => text(block.get("text")).map(Part::Text),

@@ -13,7 +13,8 @@ pub trait TextEmbedder: Send + Sync {
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error>;
 }
 
-/// Represents a text by the mean of its tokens' hidden states in the last layer.
+/// Represents a text by the mean of its tokens' hidden states in the last layer. Returns the sum of these vectors in
+/// place of their mean: both have the same direction, and callers compare only directions.
 #[derive(Clone, Copy)]
 pub struct MeanHiddenState<'a>(pub &'a dyn HiddenStateModel);
 
@@ -24,18 +25,20 @@ impl std::fmt::Debug for MeanHiddenState<'_> {
 }
 
 impl TextEmbedder for MeanHiddenState<'_> {
-    /// Evaluates each text. Tokens that the model adds itself, such as one at the beginning, are left out of the mean,
-    /// unless the text has no other tokens.
+    /// Evaluates the model on each text, and adds up the hidden states of the text's tokens. Tokens that the model adds
+    /// itself, such as one at the beginning, are left out of the sum, unless the text has no other tokens.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error> {
-        let mean = |text: &&str| {
+        let embedding = |text: &&str| {
             let states = self.0.hidden_states(text, self.0.layer_count())?;
+            // A token that the model adds has an empty range in the text.
             let is_added = |index: usize| states.tokens.get(index).is_none_or(std::ops::Range::is_empty);
-            let of_text = (0..states.vectors.len()).filter(|index| !is_added(*index)).count();
+            let text_tokens = (0..states.vectors.len()).filter(|index| !is_added(*index)).count();
             let mut sum: Vec<f64> = Vec::new();
             for (index, vector) in states.vectors.iter().enumerate() {
-                if of_text > 0 && is_added(index) {
+                if text_tokens > 0 && is_added(index) {
                     continue;
                 }
+                // The first vector sets the length of the sum.
                 sum.resize(vector.len().max(sum.len()), 0.0);
                 sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += f64::from(*value));
             }
@@ -43,7 +46,7 @@ impl TextEmbedder for MeanHiddenState<'_> {
             // as the mean.
             Ok(sum)
         };
-        texts.iter().map(mean).collect()
+        texts.iter().map(embedding).collect()
     }
 }
 

@@ -1,5 +1,6 @@
-//! Estimates how many tokens a text has if a server does not report it: a quarter of the number of bytes, rounded up.
-//! Budgets and usage reports use the estimate, and so does the gateway when a client asks it to count tokens.
+//! Estimates the number of tokens of texts, requests and answers: a quarter of the number of bytes, rounded up. Budgets
+//! and usage reports use the estimate if a server does not report the number. The gateway uses it to answer a client
+//! that asks how many tokens a request has.
 
 use crate::chat::{Completion, Message, OutputFormat, Part, ReasoningPart, Request, Usage};
 
@@ -12,7 +13,8 @@ pub fn tokens(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(BYTES_PER_TOKEN)
 }
 
-/// Returns the estimated cost of a completed request: the tokens of the request and of its completion.
+/// Returns the estimated token usage of a completed request: the tokens of the request (`input`) and of its answer
+/// (`output`).
 #[must_use]
 pub fn usage(request: &Request, completion: &Completion) -> Usage {
     Usage { input: input(request), output: output(completion), cached: 0 }

@@ -1,5 +1,7 @@
 //! Defines the traits of models that expose intermediate values of their evaluation: [`HiddenStateModel`] and
-//! [`AttentionModel`]. Local models implement them, for methods that estimate what an output depends on.
+//! [`AttentionModel`]. Local models implement them. Hidden states serve as embeddings of texts, and label propagation
+//! searches them for the nearest neighbours of a token's context. Attention serves to estimate which regions of a
+//! prompt an output depends on.
 //!
 //! The position of a token is a range of bytes of the text in the request, so that a caller can find the region that
 //! the token belongs to.

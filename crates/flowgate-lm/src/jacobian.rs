@@ -1,14 +1,14 @@
-//! Defines [`JacobianModel`], the trait of models that bound how much an output can reveal of their input. Local models
-//! implement the trait, and the measurement of screeners compares the bound with attention.
+//! Defines [`JacobianModel`], the trait of models that bound how much an output can reveal of each token of its prompt,
+//! from the derivatives of the output's logits. Local models implement the trait. The measurement of screeners compares
+//! the bound with attention, as two ways to find the regions that an output depends on.
 //!
 //! The bound is that of a Gaussian channel. Let the embeddings `x` of some tokens be perturbed by independent
 //! Gaussian noise with the standard deviation `s`. To first order, the logits of each step of the output change by
 //! `J` times the perturbation, where `J` is the Jacobian. Near the distribution of a token, the Fisher information of
 //! the softmax, `F = diag(p) - p p'`, measures how well two distributions can be distinguished (`p` is the vector of
 //! probabilities, `'` the transpose). What the distributions of the given output reveal about the perturbation is then
-//! at most
-//! `log det(1 + s² J' F J) / 2 <= s² tr(J' F J) / 2` nats. The trace is additive over tokens, so one evaluation bounds
-//! every region.
+//! at most `log det(1 + s² J' F J) / 2` nats, which is at most `s² tr(J' F J) / 2`. The trace is additive over tokens,
+//! so one evaluation bounds every region.
 //!
 //! The trace is estimated from a few random projections: for signs `z`, the gradient of `(√F z) · logits` has the
 //! expected squared length `tr(J' F J)`. Each projection costs one backward pass.
@@ -102,7 +102,8 @@ impl InformationBounds {
 }
 
 /// Returns half the logarithm of the determinant of the identity plus a symmetric matrix without negative eigenvalues,
-/// given row by row in one list. The result is the sum of the logarithms of the diagonal of the Cholesky factor.
+/// given row by row in one list. This is the sum of the logarithms of the diagonal entries of the Cholesky factor of
+/// that sum of matrices.
 fn half_log_determinant(mut matrix: Vec<f64>) -> f64 {
     let size = matrix.len().isqrt();
     for index in 0..size {
@@ -114,7 +115,8 @@ fn half_log_determinant(mut matrix: Vec<f64>) -> f64 {
     // Eliminates one row after the other; the pivots are the squares of the diagonal of the factor.
     for pivot_row in 0..size {
         let at = |matrix: &[f64], row: usize, column: usize| matrix.get(row * size + column).copied();
-        // A pivot of such a matrix is at least 1. The minimum is for rounding errors, which must not make it negative.
+        // Without rounding errors, each pivot would be at least 1. `max` keeps a pivot above 0, so that it has a
+        // logarithm.
         let pivot = at(&matrix, pivot_row, pivot_row).unwrap_or(1.0).max(f64::MIN_POSITIVE);
         half_log += pivot.ln() / 2.0;
         for row in pivot_row + 1..size {

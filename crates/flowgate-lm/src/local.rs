@@ -277,7 +277,7 @@ impl LocalModel {
             return Err(LoadError::new(
                 path,
                 format!(
-                    "the tokenizer has {tokens} tokens, more than the embedding has rows ({rows}); use the tokenizer of these weights"
+                    "the tokenizer has {tokens} tokens, but the weights have vectors for only {rows}; use the tokenizer of these weights"
                 ),
             ));
         }
@@ -329,8 +329,8 @@ fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
-/// Returns the device of the library candle for a processor. Fails if the GPU cannot be used; the error names the model
-/// by `path`.
+/// Returns the device on which the library candle evaluates a model: the CPU, or a GPU by its number. Fails if the GPU
+/// cannot be used. `path` is the model that the error names.
 fn device(path: &Path, processor: Processor) -> Result<Device, LoadError> {
     match processor {
         Processor::Cpu => Ok(Device::Cpu),
@@ -346,7 +346,8 @@ fn device(path: &Path, processor: Processor) -> Result<Device, LoadError> {
     }
 }
 
-/// Reads `value`, a token id or a list of token ids; empty if it is absent. Ids that are not valid are left out.
+/// Reads a field of a configuration that names tokens by their ids: one id or a list of ids. The result is empty if the
+/// field is absent. Ids that are not valid are left out.
 fn token_list(value: Option<&Value>) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match value {

@@ -230,7 +230,10 @@ impl fmt::Display for Error {
             }
             Self::Unsupported(what) => write!(f, "the model cannot answer this request: {what}"),
             Self::TooManyTokens { tokens, limit } => {
-                write!(f, "the text has {tokens} tokens, and the model reads at most {limit}; shorten it")
+                write!(
+                    f,
+                    "the text has {tokens} tokens, but the model reads at most {limit}; shorten the text"
+                )
             }
             Self::ToolFailed(why) => write!(f, "the provider's tool gave no result: {why}"),
             Self::Failed(why) => f.write_str(why),

@@ -26,8 +26,9 @@ use crate::{BoxFuture, ChatModel, Error, Listener, send_completion};
 const MAX_LINE: u64 = 32 << 20;
 
 /// The error of a request whose answer is not in the file.
-const NOT_RECORDED: Error =
-    Error::Unsupported("no answer to it is recorded, since the requests have changed; record the run again");
+const NOT_RECORDED: Error = Error::Unsupported(
+    "no answer to it is recorded, since the request or the name of the model has changed; record the run again",
+);
 
 /// Returns a text that identifies a request, but not its model: the parts of the request on which the key of a recorded
 /// answer depends, as JSON with sorted keys. Requests with equal texts get the same recorded answer. The manifests of
@@ -37,7 +38,7 @@ pub fn request_text(request: &Request) -> String {
     line::text(request)
 }
 
-/// How a request is handled.
+/// Whether a [`RecordedModel`] answers a request from its file, queries the model, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordingMode {
@@ -67,7 +68,10 @@ pub enum AnswerFileError {
 impl fmt::Display for AnswerFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(why) => write!(f, "the file of recorded answers cannot be read or written: {why}"),
+            Self::Io(why) => write!(
+                f,
+                "the file of recorded answers cannot be read or written: {why}; check its path and its permissions"
+            ),
             Self::Damaged { line, problem } => {
                 write!(
                     f,
@@ -114,7 +118,7 @@ impl<M> fmt::Debug for RecordedModel<M> {
 pub struct UnavailableModel(pub String);
 
 impl ChatModel for UnavailableModel {
-    /// Returns the name under which the answers were recorded.
+    /// Returns the name of the model whose answers were recorded.
     fn name(&self) -> &str {
         &self.0
     }
@@ -152,7 +156,7 @@ impl<M: ChatModel> RecordedModel<M> {
                 Some(OpenOptions::new().append(true).create(true).open(path)?)
             }
         };
-        let answers = read(File::open(path)?)?;
+        let answers = read_answers(File::open(path)?)?;
         Ok(Self { model, mode, state: Mutex::new(RecordedAnswers { answers, file }) })
     }
 
@@ -224,13 +228,14 @@ impl<M: ChatModel> ChatModel for RecordedModel<M> {
     }
 }
 
-/// Reads all answers of a file, by key. Of several answers with one key, the last one applies. Fails at a line that is
-/// not a complete answer.
-fn read(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
+/// Reads all answers of a file, by key. Of several answers with one key, the last one applies. Fails at the first line
+/// that is not a complete answer, instead of skipping it: the file is then damaged, and a replay could not be trusted.
+fn read_answers(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
     let mut reader = BufReader::new(file);
     let mut answers = BTreeMap::new();
     for number in 1.. {
         let mut bytes = Vec::new();
+        // At most one byte more than a permitted line is read, which is enough to see that a line is too long.
         if (&mut reader).take(MAX_LINE + 1).read_until(b'\n', &mut bytes)? == 0 {
             break;
         }
@@ -240,7 +245,7 @@ fn read(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
         }
         // A last line without a line break is incomplete, and the next answer would be appended to this line.
         let Some(bytes) = bytes.strip_suffix(b"\n") else {
-            return Err(damaged("the line ends without a line break"));
+            return Err(damaged("the line is incomplete, since no line break follows it"));
         };
         let text = std::str::from_utf8(bytes).map_err(|_| damaged("the line is not valid UTF-8"))?;
         let (key, completion) = line::read(text).map_err(damaged)?;
@@ -314,8 +319,8 @@ mod tests {
         };
         assert_eq!(replayed.complete(&asked("1"), &mut listener).await.unwrap(), said("a"));
         assert_eq!(heard, 3);
-        let missing = "the model cannot answer this request: no answer to it is recorded, since the requests have \
-            changed; record the run again";
+        let missing = "the model cannot answer this request: no answer to it is recorded, since the request or the \
+            name of the model has changed; record the run again";
         assert_eq!(
             replayed.complete(&asked("2"), &mut ignore_deltas).await.unwrap_err().to_string(),
             missing
@@ -370,7 +375,7 @@ mod tests {
         let good = line::write("k", "m", &said("a"));
         check(
             &format!("{good}{{"),
-            "line 2 of the file of recorded answers is damaged: the line ends without a line break",
+            "line 2 of the file of recorded answers is damaged: the line is incomplete, since no line break follows it",
         );
         check(
             &format!("{good}\n"),
@@ -387,7 +392,7 @@ mod tests {
         let missing = RecordedModel::replay("m", Path::new("/nowhere/at/all")).unwrap_err();
         assert_eq!(
             missing.to_string(),
-            "the file of recorded answers cannot be read or written: entity not found"
+            "the file of recorded answers cannot be read or written: entity not found; check its path and its permissions"
         );
     }
 }

@@ -145,8 +145,9 @@ pub fn region_features(
     features_of(attention, &attention.saliency(), regions, weighting)
 }
 
-/// Returns the summary of each region (a range of bytes of the prompt), in the order of `regions`. A token belongs to
-/// the region in which it begins, as for [`region_features`].
+/// Returns the summary of each region (a range of bytes of the prompt), in the order of `regions`: its features with
+/// both weightings, and what it has in the saliency and in the attention of single tokens of the output. A token
+/// belongs to the region in which it begins, as for [`region_features`].
 #[must_use]
 pub fn region_summaries(attention: &Attention, regions: &[Range<usize>]) -> Vec<RegionSummary> {
     let saliency = attention.saliency();
@@ -154,6 +155,7 @@ pub fn region_summaries(attention: &Attention, regions: &[Range<usize>]) -> Vec<
     let per_token = features_of(attention, &saliency, regions, TokenWeighting::PerToken);
     let prompt = attention.prompt_tokens();
     let summary = |((region, plain), per_token): ((&Range<usize>, RegionFeatures), RegionFeatures)| {
+        // The indices of the tokens of the region. They are also its columns in the attention and in the saliency.
         let tokens = prompt.iter().enumerate();
         let tokens: Vec<usize> = tokens
             .filter(|(_, token)| !token.is_empty() && region.contains(&token.start))
@@ -166,10 +168,13 @@ pub fn region_summaries(attention: &Attention, regions: &[Range<usize>]) -> Vec<
         let mut found = RegionSummary { plain, per_token, ..RegionSummary::default() };
         // Each row is one token of the output.
         for (row, saliency) in saliency.iter().enumerate() {
+            // The share of the region in the saliency of this output token. Columns after the prompt are earlier
+            // output tokens, and are left out.
             let total: f64 = saliency.iter().take(prompt.len()).map(|score| f64::from(*score)).sum();
             if total > 0.0 {
                 found.strongest = found.strongest.max(inside(saliency).iter().sum::<f64>() / total);
             }
+            // The greatest attention that this output token pays to the whole region in any head.
             let mut mass = 0.0_f64;
             for layer in 0..attention.layer_count() {
                 for head in 0..attention.head_count() {

@@ -329,8 +329,9 @@ impl RemoteModel {
     }
 
     /// Fills the sampling parameters that the request does not set with the defaults of this model: the token limit,
-    /// the temperature, `top_p`, the seed and the stop sequences, but not the parameters of reasoning. If the result is
-    /// a copy of the request, the serialised messages are moved to the copy.
+    /// the temperature, `top_p`, the seed and the stop sequences, but not the parameters of reasoning. Copies the
+    /// request only if this model has defaults. The text of the messages that an earlier request serialised is then
+    /// moved to the copy, from which the body is encoded.
     fn with_defaults<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let default = &self.sampling;
         if *default == Sampling::default() {
@@ -339,7 +340,7 @@ impl RemoteModel {
         let serialized = request.messages.take_serialized_prefix();
         let mut request = request.clone();
         if let Some(serialized) = serialized {
-            // The body is encoded from this clone, which has no serialised messages of its own.
+            // A clone of a chat has no serialised messages.
             request.messages.store_serialized_prefix(serialized);
         }
         let sampling = &mut request.sampling;
@@ -378,17 +379,19 @@ impl RemoteModel {
         request: &Request,
         listener: &mut dyn Listener,
     ) -> Result<Completion, Error> {
-        let given = request;
-        let request = self.with_defaults(given);
+        // The serialised messages are stored with the caller's chat, not with the copy that has the defaults.
+        let original = request;
+        let request = self.with_defaults(original);
         if let Some(what) = self.api.unsupported_feature(&request) {
             return Err(Error::Unsupported(what));
         }
+        // Only checks that the format can express the tool: the body that is sent is encoded later.
         if let Some(tool) = &self.provider_tool
             && !self.api.declare_provider_tool(tool, &mut Value::Null)
         {
             return Err(Error::Unsupported(
-                "its wire format does not have this tool of the provider, or not the restrictions of the tool; leave \
-                 out the restrictions, or use another provider",
+                "its wire format does not have this tool of the provider, or cannot express the restrictions of the \
+                 tool; leave out the restrictions, or use another provider",
             ));
         }
         let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };
@@ -402,8 +405,8 @@ impl RemoteModel {
         if let Some(messages_end) = messages_end {
             let mut text = Vec::from(body);
             text.truncate(messages_end);
-            let messages = given.messages.len();
-            given.messages.store_serialized_prefix(SerializedPrefix { text, messages });
+            let messages = original.messages.len();
+            original.messages.store_serialized_prefix(SerializedPrefix { text, messages });
         }
         answered.map(|mut completion| {
             completion.thoughts.iter_mut().for_each(|thought| thought.author.clone_from(&self.model));

@@ -80,8 +80,9 @@ struct TextClass {
 }
 
 impl TextClassifier {
-    /// Trains a classifier on `examples`. The same examples, labels and seed give the same weights. `step` is called
-    /// after each pass over the examples, for each label. If `step` returns true, the training fails with
+    /// Trains a classifier on `examples`, one label after the other. `seed` determines the order in which each pass
+    /// reads the examples: the same examples, labels and seed give the same weights. `step` is called after each pass,
+    /// so that the caller can show progress or stop: if `step` returns true, the training fails with
     /// [`Error::Cancelled`].
     ///
     /// # Errors
@@ -103,8 +104,8 @@ impl TextClassifier {
         }
         if let Some(position) = examples.iter().position(|example| example.labels.len() != labels.len()) {
             return fail(format!(
-                "example {position} does not have one entry for each label; give it {} entries",
-                labels.len()
+                "example {position} (counted from 0) does not have one entry for each label; add or remove entries \
+                of its field `labels`"
             ));
         }
         // Each example is read as a single window, since examples are short.
@@ -136,6 +137,8 @@ impl TextClassifier {
     pub fn probabilities(&self, text: &str) -> Vec<f64> {
         let words = words(text);
         let mut highest = vec![0.0_f64; self.classes.len()];
+        // Windows overlap, so that a sentence at the end of one window is whole in the next. The last window may be
+        // shorter.
         let mut start = 0;
         while let Some(window) = words.get(start..words.len().min(start + WINDOW)).filter(|w| !w.is_empty()) {
             let features = features(window);
@@ -166,7 +169,8 @@ impl TextClassifier {
         bytes
     }
 
-    /// Reads a classifier from bytes that [`to_bytes`](Self::to_bytes) wrote.
+    /// Reads a classifier from bytes that [`to_bytes`](Self::to_bytes) wrote: a line that names the format, a line for
+    /// each label, an empty line, and then one byte for each weight of the first label, of the second label, and so on.
     ///
     /// # Errors
     /// If the bytes do not have this form; the error names the line.
@@ -177,6 +181,7 @@ impl TextClassifier {
             )))
         };
         let mut rest = bytes;
+        // Removes the next line from `rest` and returns it; `None` if it does not end or is not valid UTF-8.
         let mut next_line = || {
             let end = memchr::memchr(b'\n', rest)?;
             let (line, after) = rest.split_at_checked(end)?;
@@ -195,6 +200,7 @@ impl TextClassifier {
             if line.is_empty() {
                 break;
             }
+            // A label may contain spaces, so only the first two spaces divide the line.
             let mut parts = line.splitn(3, ' ');
             let mut float = || Some(f32::from_bits(u32::from_str_radix(parts.next()?, 16).ok()?));
             let (scale, bias) = (float(), float());
@@ -242,12 +248,12 @@ impl TextClass {
     }
 }
 
-/// Trains the weights of one label by gradient descent with AdaGrad: the steps of a weight become smaller the more its
-/// gradients add up. `features` and `targets` have one entry for each example: the active features, and whether the
-/// label applies.
+/// Trains the weights of one label by logistic regression, with gradient descent by AdaGrad: the steps of a weight
+/// become smaller the more its gradients add up. `features` and `targets` have one entry for each example: the numbers
+/// of the features that the example has, and whether the label applies. `seed` determines the order of the examples.
 ///
 /// # Errors
-/// If `step` returns true.
+/// If `step`, which is called after each pass over the examples, returns true: the caller stops the training.
 fn train_class(
     label: &str,
     features: &[Vec<usize>],
@@ -265,6 +271,8 @@ fn train_class(
         order.sort_unstable();
         for (_, index) in order {
             let (Some(active), Some(target)) = (features.get(index), targets.get(index)) else { continue };
+            // The loss is the negative log-probability of the target. Its gradient with respect to the logit is `error`,
+            // and each active weight adds to the logit with the factor `share`.
             let share = share(active.len());
             let logit =
                 PRIOR + active.iter().filter_map(|feature| weights.get(*feature)).sum::<f64>() * share;
@@ -426,7 +434,7 @@ mod tests {
         for (labels, examples, part) in [
             (&[][..], one(&[]), "1 to 64 labels"),
             (&["a\nb"], one(&[true]), "control characters"),
-            (&["a", "b"], one(&[true]), "example 0 does not have one entry for each label"),
+            (&["a", "b"], one(&[true]), "example 0 (counted from 0) does not have one entry for each label"),
             (&["a"], one(&[true]), "`a` applies to all examples or to none"),
             (&["a"], one(&[false]), "`a` applies to all examples or to none"),
             (&["a"], Vec::new(), "`a` applies to all examples or to none"),

@@ -135,7 +135,7 @@ impl Proxy {
 
     /// Returns the greatest label that the client may be shown such that every tool can still be called: the tools that
     /// the client is offered, and the tools named in `more`, which are about to be offered. Without any tools, the
-    /// label is the bottom, since the requirements of the tools that will be offered are not known yet.
+    /// label is bottom, since the requirements of the tools that will be offered are not known yet.
     pub(super) fn greatest_showable_label(&self, monitor: &Monitor, more: &[String]) -> Label {
         let offered = self.listing.offered_names().chain(more.iter().map(String::as_str));
         let tools: Vec<_> = offered.map(|name| self.tool(name)).collect();

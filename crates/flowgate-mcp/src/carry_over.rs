@@ -50,6 +50,7 @@ impl Proxy {
     /// the generated request IDs in that conversation.
     pub fn begin_earlier_input(&mut self, rulings: &[ProxyRuling], id_word: &str) {
         if self.own_id_word.is_none() {
+            // The first input: the word of the present conversation is kept until `end_earlier_conversation`.
             self.own_id_word = Some(self.settings.id_word.take());
         } else if self.settings.id_word.as_deref() != Some(id_word) {
             // The inputs of a conversation that was itself carried over: what was open at its beginning ended there.
@@ -108,6 +109,7 @@ impl Proxy {
             },
             ProxyRuling::Ask => CallRuling::Ask(AskedCall::Earlier(Box::new(entry))),
             ProxyRuling::No => CallRuling::No(self.earlier_refusal(monitor)),
+            // A ruling of another kind: the record does not fit this input.
             _ => {
                 self.tape.note_divergence();
                 CallRuling::No(self.earlier_refusal(monitor))
@@ -150,8 +152,8 @@ impl Proxy {
     }
 
     /// Returns the refusal of a call that did not run under an earlier policy. The reasons of that policy may depend on
-    /// everything in the session. So an event is added that raises the client's label to the label of everything,
-    /// unless the client's label is as high already.
+    /// everything in the session, and the client learns of the refusal. So an event is added that raises the client's
+    /// label to the join of all labels in the session, unless the client's label is as high already.
     pub(super) fn earlier_refusal(&mut self, monitor: &mut Monitor) -> Value {
         let label = label_of_everything(monitor);
         let entry = TraceEntry::assistant(Value::from(EARLIER));
@@ -168,7 +170,8 @@ impl Proxy {
     }
 }
 
-/// Returns the join of the labels of everything in the session.
+/// Returns the join of the labels of everything in the session: of each event, of the fact that the event exists, and
+/// of what rules read to decide about it.
 fn label_of_everything(monitor: &Monitor) -> Label {
     let trace = monitor.trace();
     let labels =

@@ -97,9 +97,10 @@ impl Proxy {
         }
     }
 
-    /// Answers an unreadable message with an error for each request ID in it. Leaves out the IDs of other requests that
-    /// are open or abandoned, because the client would take the error for their answer, and all IDs if several clients
-    /// use the proxy. Without any ID, returns one error without an ID.
+    /// Answers an unreadable message with an error for each request ID in it, so that the client does not wait for an
+    /// answer. An ID that belongs to another open or abandoned request is left out, because the client would take the
+    /// error for the answer to that request. If several clients use the proxy, all IDs are left out. If no ID remains,
+    /// returns one error without an ID.
     fn answer_unreadable(&self, unreadable: &MessageError) -> Vec<ProxyAction> {
         let free = |id: &&RequestId| !self.client_requests.contains_key(id) && !self.abandoned.contains(id);
         // With several clients, the IDs in a message do not identify requests of this proxy.

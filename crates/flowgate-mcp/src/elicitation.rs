@@ -125,8 +125,8 @@ pub fn elicited_decision(action: Option<&Value>) -> PersonDecision {
 }
 
 impl Proxy {
-    /// Asks a person whether the call of the request `id` may run: in the answer to the call, or by an elicitation, or
-    /// outside the client, whichever is possible first. Refuses the call if none is possible.
+    /// Asks a person whether the call of the request `id` may run, in the first of these ways that is possible: in the
+    /// answer to the call, by an elicitation, or outside the client. Refuses the call if none of them is possible.
     pub(super) fn ask(
         &mut self,
         monitor: &mut Monitor,

@@ -8,8 +8,8 @@
 //!
 //! A server's statement about its answers can raise their label above the policy's, never lower it. `integrity` refers
 //! to the policy's dimension of that name; `confidentiality` refers to the dimension `confidentiality`, `secrecy` or
-//! `readers`. A field without a dimension in the policy is ignored. A value that is no element of the dimension is read
-//! as the top of the dimension.
+//! `readers`. A field without a dimension in the policy is ignored. A value that is not an element of the dimension
+//! is read as the top of the dimension.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
@@ -22,11 +22,11 @@ const FIELDS: [(&str, &str, &[&str]); 2] = [
     ("confidentiality", "public", &["confidentiality", "secrecy", "readers"]),
 ];
 
-/// Returns the label that the server states for a result: the bottom if it states none, and top if the statement is not
+/// Returns the label that the server states for a result: bottom if it states none, and top if the statement is not
 /// an object.
 pub(super) fn label_from_result(monitor: &mut Monitor, result: &Value) -> Label {
     let Some(ifc) = result.get("_meta").and_then(|meta| meta.get("ifc")) else { return Label::BOTTOM };
-    // `null` in place of the names is the top.
+    // `from_names` reads `null` in place of the names as top.
     let Value::Object(stated) = ifc else { return monitor.from_names(&Value::Null) };
     let mut names = bottom_names(monitor);
     // A field that is absent, or has its least value, leaves its dimension at the bottom.

@@ -53,7 +53,7 @@ pub(super) struct SentCall {
     arguments: Map<String, Value>,
     /// The client's capabilities that the server may use.
     allowed_inputs: Vec<&'static str>,
-    /// How often the call has been sent, this time included.
+    /// How often the call has been sent: 1 if it was not yet repeated with responses.
     rounds: usize,
     /// The ID in the trace under which the call was sent the first time.
     pub(super) first: String,
@@ -148,6 +148,7 @@ impl Proxy {
             Ok(decoded) => decoded,
             Err(class) => return self.end_failed_call(session, id, running, &class),
         };
+        // The policy must name each kind of input, as it must name the requests of a server.
         for RequestedInput { method, .. } in &inputs {
             let is_named = session.monitor().is_named(&self.tool(method));
             if !is_watching && !self.tape.rule(is_named) {
@@ -225,6 +226,7 @@ impl Proxy {
                 CallRuling::No(refusal) => return vec![refusal::refusal_answer(id, running.kind, &refusal)],
             }
         }
+        // All inputs are permitted. The client receives them with a generated name in place of the server's state.
         let name = self.generated_id().value().as_str().unwrap_or_default().to_owned();
         let mut answer = json!({"resultType": "input_required", STATE: name});
         if let Some(answer) = answer.as_object_mut().filter(|_| !inputs.is_empty()) {

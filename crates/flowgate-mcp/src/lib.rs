@@ -341,7 +341,7 @@ enum CallRuling {
 
 /// The JSON-RPC error code of a refused request.
 const REFUSED: i64 = -32001;
-/// The JSON-RPC error code of a message that is no valid request.
+/// The JSON-RPC error code of a message that is not a valid request.
 const INVALID_REQUEST: i64 = -32600;
 /// The JSON-RPC error code of a request with an unknown method.
 const METHOD_NOT_FOUND: i64 = -32601;

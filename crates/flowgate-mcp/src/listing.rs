@@ -86,9 +86,9 @@ impl ToolListing {
 
     /// Returns the number of the list that a requested page belongs to, and the server's cursor for the page; `cursor`
     /// is the client's. A request without a cursor begins another list, whose first page needs no cursor. All lists that
-    /// are requested before the server has listed any tool count as the first list together. The request for a later
-    /// list closes the first list, so tools that come later count as new. Returns `None` if the cursor was not generated
-    /// here.
+    /// are requested before the server has listed any tool count together as the first list. The request for a later
+    /// list closes the first list: tools that the server lists afterwards count as new. Returns `None` if the client's
+    /// cursor was not generated here.
     fn requested_page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
             None | Some(Value::Null) => {

@@ -162,7 +162,7 @@ pub(super) fn find_ids(bytes: &[u8]) -> Vec<RequestId> {
         // of the message.
         Err(_) => {
             let head = String::from_utf8_lossy(bytes.get(..1024).unwrap_or(bytes)).into_owned();
-            // JSON allows white space before and after the colon. A string `"id"` without a colon is no key.
+            // JSON allows white space before and after the colon. A string `"id"` without a colon is not a key.
             let mut keys = head.match_indices("\"id\"").filter_map(|(at, key)| {
                 head.get(at + key.len()..)?.trim_start().strip_prefix(':').map(str::trim_start)
             });
@@ -205,6 +205,7 @@ pub(super) fn error(id: Option<&RequestId>, code: i64, message: &str, data: Opti
 mod tests {
     use super::*;
 
+    /// Reads a message, and compares its kind and fields, or the error, with `expected`.
     fn check(text: &str, expected: &str) {
         let shown = match read(text.as_bytes(), Numbers::Exact) {
             Ok((McpMessage::Request { id, method, .. }, line)) => format!("request {} {method} {line}", id.0),

@@ -1,8 +1,9 @@
 //! Handles messages from the server: answers, notifications and requests.
 //!
 //! An answer is passed to the file that handles the client's request. A `ping` is answered here. Any other request of
-//! the server is rejected unless the policy names it, and is then judged like a call, without asking a person. The
-//! client's answer to it is handled here, too. The caller of the proxy enters through [`Proxy::handle_server_message`].
+//! the server is rejected if the policy does not name it, and is judged like a call if the policy does; no person is
+//! asked about it. This file also handles the client's answer to such a request. The caller of the proxy enters through
+//! [`Proxy::handle_server_message`].
 
 use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;
@@ -114,9 +115,9 @@ impl Proxy {
         }
     }
 
-    /// Handles a message that cannot be forwarded: the request that it answers ends without an answer. A message that
-    /// is too large and has no readable ID may answer any request, so all requests that the server has received end.
-    /// `class` names the reason for the operator.
+    /// Handles a message (`bytes`) that cannot be forwarded: the request that it answers ends without an answer. A
+    /// message that is too large and has no readable ID may answer any request, so all requests that the server has
+    /// received end. `class` names the reason for the operator.
     fn handle_unforwardable_message(
         &mut self,
         session: &mut dyn MonitoredSession,

@@ -37,6 +37,7 @@ impl Proxy {
                 dropped("dropped a response of the server whose `id` belongs to no open request")
             }
             Ok((McpMessage::Notice { method, params }, _)) => {
+                // A forwarded notification is shown to the client, which can raise the client's label.
                 let cancels_request = self.cancelled_request(&method, &params).is_some();
                 let raises_label = self.would_raise_client_label() && self.is_forwarded(&method, &params);
                 (!cancels_request && !raises_label)

@@ -44,8 +44,9 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    /// Restricts a filter to this subscription. A filter names kinds of changes, and resources; the client requests one,
-    /// and the server confirms one. What the subscription does not contain is removed from it.
+    /// Returns `filter` without the kinds of changes and the resources that this subscription does not contain. A
+    /// filter is a JSON object that names kinds of changes, and resources; the client sends one in its request, and the
+    /// server one in its confirmation.
     fn intersect(&self, filter: &Value) -> Value {
         let kinds = self.kinds.iter().filter(|kind| filter.get(**kind) == Some(&json!(true)));
         let mut only: Map<String, Value> = kinds.map(|kind| ((*kind).to_owned(), json!(true))).collect();
@@ -98,6 +99,7 @@ impl Proxy {
                 "the request has no object `notifications`; add one that names what to subscribe to",
             );
         };
+        // Kinds of changes are not judged: their notifications are forwarded without content.
         let kinds =
             KINDS.into_iter().map(|(kind, _)| kind).filter(|kind| filter.get(*kind) == Some(&json!(true)));
         let mut subscription = Subscription { kinds: kinds.collect(), uris: BTreeSet::new() };

@@ -116,6 +116,8 @@ impl ProxySession {
         self.request("tools/call", &json!({"name": name, "arguments": {"path": "a"}}), result)
     }
 
+    /// Sends a request of the client; the server answers with `result` if it receives the request. Returns what the
+    /// client receives, in the form of [`shown`].
     fn request(&mut self, method: &str, params: &Value, result: &Value) -> String {
         let id = self.proxy.next_number() + 2_000;
         let sent = self.client(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
@@ -132,6 +134,7 @@ fn tool(name: &str, description: &str) -> Value {
     json!({"name": name, "description": description, "inputSchema": {"type": "object"}})
 }
 
+/// Returns the messages to the client and to the server; other actions are left out.
 fn parsed(out: &[ProxyAction]) -> Vec<Value> {
     let texts = out.iter().filter_map(|out| match out {
         ProxyAction::Client(text) | ProxyAction::Server(text) => Some(text),

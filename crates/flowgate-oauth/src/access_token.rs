@@ -20,7 +20,7 @@ impl AccessToken {
         is_sendable.then(|| Self(text.to_owned()))
     }
 
-    /// Returns the access token in the answer of an issuer; `None` if it is no bearer token, or cannot be sent in a
+    /// Returns the access token in the answer of an issuer; `None` if it is not a bearer token, or cannot be sent in a
     /// header.
     pub(crate) fn of(answer: &OAuthTokenResponse) -> Option<Self> {
         let answer = serde_json::to_value(answer).ok()?;

@@ -81,6 +81,7 @@ pub(crate) fn failed(issuer: &SecureUrl, client: &IssuerClient, problem: &AuthEr
     error(
         issuer,
         match (noted, problem) {
+            // These two errors say more than the noted failure of a request.
             (_, AuthError::AuthorizationRequired) => TokenFailure::LoginEnded,
             (_, AuthError::CredentialStoreError(why)) => TokenFailure::File(why.clone()),
             (Some(failure), _) => failure,

@@ -57,8 +57,8 @@ impl TokenError {
 }
 
 impl TokenFailure {
-    /// Returns a clause that says what an issuer or a server did. Its subject is "it": the caller's message names the
-    /// issuer or the server before the clause.
+    /// Returns a clause that says what an issuer or a server did. "It" in the clause is this issuer or server, so the
+    /// caller's message must name it before the clause.
     pub(crate) fn clause(&self) -> Cow<'_, str> {
         match self {
             Self::NoMetadata => "it publishes no OAuth metadata, or its metadata names another issuer",

@@ -49,7 +49,7 @@ pub(crate) struct IssuerClient {
     /// Whether requests may be sent to this machine without TLS: only if the configured address is on this machine as
     /// well. A remote server must not choose a service of this machine that receives requests.
     allows_this_machine: bool,
-    /// Why the last failed request has failed.
+    /// Why the last failed request has failed, until [`take_failure`](Self::take_failure) removes it.
     failure: Arc<Mutex<Option<TokenFailure>>>,
 }
 
@@ -81,6 +81,7 @@ impl IssuerClient {
         if !self.may_send_to(request.uri()) {
             return Err(TokenFailure::Insecure);
         }
+        // An empty body is not sent at all: a GET request has none.
         let answer = match request.body().is_empty() {
             true => self.agent.run(request.map(|_| ())),
             false => self.agent.run(request),
@@ -102,7 +103,7 @@ impl IssuerClient {
         &self,
         request: http::Request<Vec<u8>>,
     ) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
-        // `rmcp` looks for metadata at several addresses with GET, so an error status at one of them is no failure.
+        // `rmcp` looks for metadata at several addresses with GET, so an error status at one of them is not a failure.
         let is_lookup = request.method() == http::Method::GET;
         let sent = self.send(request);
         let failure = match &sent {
@@ -160,6 +161,7 @@ fn is_tls_error(error: &(dyn Error + Send + Sync + 'static)) -> bool {
 }
 
 impl OAuthHttpClient for IssuerClient {
+    /// Sends a request of `rmcp` on a thread on which it may block.
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         let client = self.clone();
         Box::pin(

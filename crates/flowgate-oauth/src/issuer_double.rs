@@ -33,6 +33,7 @@ pub(crate) struct Deviation {
     pub(crate) expires_in: Option<u64>,
 }
 
+/// What the double has issued.
 #[derive(Default)]
 struct Issued {
     /// The parameters of the login that a code belongs to.
@@ -45,8 +46,9 @@ struct Issued {
 
 /// A running double.
 pub(crate) struct IssuerDouble {
-    /// The issuer.
+    /// The address of the issuer; the MCP server is at `/mcp` below it.
     pub(crate) url: String,
+    /// What the double does other than a correct issuer; tests change it while the double runs.
     pub(crate) deviation: Arc<Mutex<Deviation>>,
     issued: Arc<Mutex<Issued>>,
     /// The requests: method, path without the query, and body.
@@ -54,6 +56,7 @@ pub(crate) struct IssuerDouble {
 }
 
 impl IssuerDouble {
+    /// Starts a double on a free port, with a thread that answers requests until the process ends.
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -114,6 +117,8 @@ impl IssuerDouble {
         let _ = stream.write_all(reply.as_bytes());
     }
 
+    /// Returns the answer to a request: a head, which begins with the HTTP status, and a body. `request` is the method
+    /// and the path without the query.
     fn answer(&self, request: &str, query: &str, body: &str) -> (String, String) {
         let (url, deviation) = (&self.url, self.deviation.lock().unwrap());
         let json = |value: Value| ("200 OK".to_owned(), value.to_string());
@@ -225,7 +230,7 @@ pub(crate) fn parsed(text: &str) -> BTreeMap<String, String> {
     form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }
 
-/// Sets the members of an object; `null` removes one.
+/// Copies the members of `more` into `object`; a `null` removes the member of this name.
 fn merge(object: &mut Value, more: &Value) {
     for (name, value) in more.as_object().into_iter().flatten() {
         match value {

@@ -134,7 +134,7 @@ impl fmt::Display for LoginError {
             }
             Self::OtherIssuer(issuer) => write!(
                 f,
-                "the outcome of the login names another issuer than {issuer}, so it was not used; try again, and stop if it happens again"
+                "the outcome of the login names an issuer other than {issuer}, so it was not used; try again, and stop if it happens again"
             ),
             Self::TimedOut => {
                 write!(f, "nobody has logged in within {} minutes; try again", TIME.as_secs() / 60)
@@ -193,6 +193,7 @@ impl Login {
     /// # Errors
     /// If there is no issuer that can be used, or the port of this machine cannot be used.
     pub async fn begin(settings: LoginSettings, agent: ureq::Agent) -> Result<Self, LoginError> {
+        // The server would otherwise choose the issuer that receives the secret.
         let has_secret = settings.client.as_ref().is_some_and(|client| client.secret.is_some());
         if has_secret && settings.issuer.is_none() {
             return Err(LoginError::SecretWithoutIssuer);
@@ -202,6 +203,7 @@ impl Login {
         let mut manager = discovery::manager(&settings.server, &client).await?;
         let (issuer, metadata) = find_issuer(&settings, &manager, &client).await?;
         manager.set_metadata(metadata.clone());
+        // With PKCE, the issuer exchanges the code of the outcome only for the program that began the login.
         let methods = &metadata.code_challenge_methods_supported;
         if !methods.as_ref().is_some_and(|methods| methods.iter().any(|method| method == "S256")) {
             return Err(LoginError::NoPkce(issuer));
@@ -213,6 +215,7 @@ impl Login {
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
         let listener = RedirectListener::bind(settings.port).await;
         let listener = listener.map_err(|error| LoginError::Port(settings.port, error))?;
+        // Removes the failures of earlier requests, so that none is taken for a failure of the registration.
         client.take_failure();
         let config = match &settings.client {
             Some(registered) => {
@@ -237,6 +240,7 @@ impl Login {
         manager.configure_client(config).map_err(|error| failed(&issuer, &client, &error))?;
         let tokens = InMemoryCredentialStore::new();
         manager.set_credential_store(tokens.clone());
+        // `rmcp` makes the address, and keeps the secret of PKCE and the `state` for the exchange of the code.
         let address = manager.get_authorization_url(&scopes).await;
         let address = address.map_err(|error| failed(&issuer, &client, &error))?;
         let address = Url::parse(&address).ok().filter(|_| address.len() <= MAX_ADDRESS);
@@ -278,7 +282,7 @@ impl Login {
                     Some(query) => (query.to_owned(), None),
                     None => {
                         let begins = self.listener.address();
-                        note(&format!("this is not the address to which the issuer sends the browser; paste one that begins with {begins}?"));
+                        note(&format!("this is not the address to which the issuer sends the browser; paste the one that begins with `{begins}?`"));
                         continue;
                     }
                 },
@@ -302,7 +306,7 @@ impl Login {
         }
     }
 
-    /// Returns a parameter of the address at which the person logs in; empty if it has none.
+    /// Returns the parameter `name` of the address at which the person logs in; empty if the address does not have it.
     fn parameter(&self, name: &str) -> String {
         let found = self.address.query_pairs().find(|(key, _)| key == name);
         found.map(|(_, value)| value.into_owned()).unwrap_or_default()
@@ -315,6 +319,7 @@ impl Login {
             Outcome::Error(code) => return Err(LoginError::Refused(self.issuer.clone(), code)),
             Outcome::Code(code, named) => (code, named),
         };
+        // Removes the failures of earlier requests, so that none is taken for a failure of the exchange.
         self.client.take_failure();
         let state = self.parameter("state");
         let exchanged = self.manager.exchange_code_for_token_with_issuer(&code, &state, named.as_deref());
@@ -348,8 +353,8 @@ impl Login {
 }
 
 /// Returns the issuer and its metadata: the issuer of the settings, or the one that the server names. The metadata of
-/// the server is read in either case: `manager` remembers the name of the server at its issuer and the scopes that the
-/// server asks for.
+/// the server is read in either case, by `manager`, which remembers two values of it for the login: the name of the
+/// server at its issuer, and the scopes that the server asks for.
 async fn find_issuer(
     settings: &LoginSettings,
     manager: &AuthorizationManager,

@@ -39,7 +39,7 @@ pub struct SecureUrl {
 }
 
 impl SecureUrl {
-    /// Reads an address; `None` if secrets must not be sent to it, or it is no address of a server.
+    /// Reads an address; `None` if secrets must not be sent to it, or it is not the address of a server.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_LENGTH || text.contains('#') || !text.bytes().all(|byte| byte.is_ascii_graphic())

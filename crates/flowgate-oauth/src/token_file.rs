@@ -205,13 +205,14 @@ impl TokenFile {
         FileStore { file: self.clone(), login: login.clone() }
     }
 
-    /// Returns the path with `end` added to its name.
+    /// Returns the path of the file with `end` added to the file name.
     fn beside(&self, end: &str) -> PathBuf {
         let mut name = self.0.as_os_str().to_owned();
         name.push(end);
         PathBuf::from(name)
     }
 
+    /// Returns the error for the reason `why`, with the path of the file before it.
     fn failed(&self, why: &str) -> TokenFileError {
         TokenFileError(format!("{}: {why}", self.0.display()))
     }
@@ -370,7 +371,10 @@ impl CredentialStore for FileStore {
             .map(|login| login.credentials))
     }
 
-    /// Writes refreshed tokens; `rmcp` holds the lock.
+    /// Writes refreshed tokens to the file. `rmcp` holds the lock of the file meanwhile, by `acquire_refresh_guard`.
+    ///
+    /// # Errors
+    /// If a request cannot carry the new token, the person has logged out, or the file cannot be written.
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
         let failed = |why: TokenFileError| Err(AuthError::CredentialStoreError(why.0));
         if credentials.token_response.as_ref().is_none_or(|answer| AccessToken::of(answer).is_none()) {
@@ -378,7 +382,7 @@ impl CredentialStore for FileStore {
                 "the issuer has sent a token that is not a bearer token; ask the operator of the issuer",
             ));
         }
-        // The person has logged out in the meantime.
+        // Without the file, the person has logged out in the meantime.
         if !self.file.path().exists() {
             return failed(self.file.failed("the login has ended; log in again with `flowgate mcp login`"));
         }
@@ -390,6 +394,8 @@ impl CredentialStore for FileStore {
         self.file.remove().await.map(drop).map_err(|why| AuthError::CredentialStoreError(why.0))
     }
 
+    /// Locks the file until the returned guard is dropped: `rmcp` reads, refreshes and writes the tokens in this time,
+    /// so that no other process uses the same refresh token.
     async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
         let lock = self.file.lock().await;
         lock.map(|file| Some(CredentialRefreshGuard::new(file)))

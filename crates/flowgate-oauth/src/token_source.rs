@@ -89,6 +89,7 @@ impl TokenSource {
         Self::new(GrantKind::Login(file, issuer), server, agent)
     }
 
+    /// Creates a source that has no token yet.
     fn new(grant: GrantKind, server: SecureUrl, agent: ureq::Agent) -> Self {
         Self(Arc::new(SharedSource {
             grant,
@@ -115,11 +116,12 @@ impl TokenSource {
         self.token_other_than(Some(rejected.clone())).await
     }
 
-    /// Returns a token other than `rejected`, if a rejected token is given, and the token for the next request
-    /// otherwise. Callers that were waiting when an attempt failed receive the failure of that attempt: otherwise each
-    /// of them would wait in turn for an issuer that does not answer.
+    /// Returns the token for the next request; if the server has rejected a token (`rejected`), it is another token than
+    /// this one. Only one attempt to obtain a token runs at a time. If it fails, all callers that wait for it receive
+    /// its failure: otherwise each of them would wait in turn for an issuer that does not answer.
     async fn token_other_than(&self, rejected: Option<AccessToken>) -> Result<AccessToken, TokenError> {
-        // The attempts that ended before this call: a failure of a later one is shared.
+        // The number of attempts that ended before this call. If a later one fails while this call waits for the lock,
+        // this call returns its failure.
         let ended = self.0.attempts.load(Ordering::Acquire);
         let source = Arc::clone(&self.0);
         // Runs in a task of its own: even if the caller stops waiting while the issuer replaces a refresh token, the
@@ -154,7 +156,7 @@ impl SharedSource {
         }
     }
 
-    /// Returns a token other than `rejected`: the last one, if it is still valid, and otherwise a new one of the issuer.
+    /// Returns the last token if it is still valid and is not `rejected`, and otherwise a new token of the issuer.
     /// `connected` is the state for the issuer, which is created if it is `None`.
     async fn obtain(
         &self,
@@ -192,6 +194,7 @@ impl SharedSource {
         let client = IssuerClient::new(self.agent.clone(), issuer.is_local());
         let metadata = metadata_of(issuer, &client).await?;
         let methods = listed(&metadata, "token_endpoint_auth_methods_supported");
+        // Without the list, an issuer supports `client_secret_basic` (RFC 8414).
         let is_supported = methods.is_none_or(|methods| {
             methods.contains(&"client_secret_post") || methods.contains(&"client_secret_basic")
         });

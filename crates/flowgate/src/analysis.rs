@@ -46,7 +46,7 @@ pub struct Violation {
     /// The locations that the match concerns, as addresses in the list of messages: `messages.1.content:5-10`, in
     /// characters.
     pub ranges: Vec<String>,
-    /// A key that identifies this match among all others, and stays the same in a longer trace.
+    /// A key that identifies this match among all others. The key stays the same if the trace grows.
     pub key: String,
 }
 
@@ -179,8 +179,9 @@ pub fn analyze(
     Ok(analyze_trace(policy, &build_trace(entries)?, options))
 }
 
-/// Evaluates the rules of a policy over a trace. Most rules are matched as each event arrives. A rule with `count` or
-/// `forall` over other events is matched once at the end, since a later event could invalidate its matches.
+/// Evaluates the rules of a policy over a trace, and returns all matches. Most rules are matched with each event in
+/// turn. A rule whose matches a later event could change, such as one with `count` or `forall` over other events, is
+/// matched once at the end. All rules share the fuel of `options`.
 pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &AnalysisOptions) -> Analysis {
     let parameters = Parameters::new(&options.parameters);
     // `[]`: no answers of predicates are recorded yet.
@@ -196,8 +197,8 @@ pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &AnalysisOptions) 
     report.finish()
 }
 
-/// Evaluates like [`analyze`], but by exhaustive search: a test oracle for it. The time that it takes grows like the
-/// number of events to the power of the number of variables.
+/// Evaluates like [`analyze`], but by exhaustive search: tests compare the two. The time that this takes is
+/// proportional to the number of events to the power of the number of variables.
 ///
 /// # Errors
 /// If an event cannot have a position in the trace; see [`EventPositionError`].
@@ -218,9 +219,9 @@ pub fn analyze_naively(
     Ok(report.finish())
 }
 
-/// Evaluates the rules after each event of a growing trace, as a monitor does. Returns one analysis for each event.
-/// Each analysis lists the matches that its event completes, and those that arise because a `count` or `forall` counts
-/// the event.
+/// Evaluates the rules after each event of a growing trace, as a monitor does. Returns one analysis for each event: the
+/// matches that the event completes, and those that arise because a `count` or `forall` counts the event. Tests compare
+/// the result with that of [`analyze_steps_naively`].
 ///
 /// # Errors
 /// If an event cannot have a position in the trace; see [`EventPositionError`].
@@ -235,7 +236,7 @@ pub fn analyze_steps(
     })
 }
 
-/// Evaluates like [`analyze_steps`], but by exhaustive search: a test oracle for it.
+/// Evaluates like [`analyze_steps`], but by exhaustive search: tests compare the two.
 ///
 /// # Errors
 /// If an event cannot have a position in the trace; see [`EventPositionError`].

@@ -1,8 +1,10 @@
 //! Defines the built-in functions that policies can call, in one table. The compiler of policies looks up the names of
 //! functions in this table, and the evaluator calls their implementations.
 //!
-//! Each submodule except `date` implements one family of functions, such as those on texts; `date` parses dates for the
-//! others. Each function is a row in the table of its family: a name, the number of arguments, one sentence of
+//! Each submodule except `date` implements one family of functions: on texts (`text`), on lists and maps
+//! (`collection`), on sequences and numbers (`sequence`), on events (`event`), on URLs and addresses (`net`), for roles
+//! of users (`access`), for kinds of values such as dates (`kind`), and detectors (`detector`). `date` parses dates for
+//! the others. Each function is a row in the table of its family: a name, the number of arguments, one sentence of
 //! documentation, and the implementation. An implementation receives the evaluator (`e`) and the arguments of the call
 //! (`a`).
 //!
@@ -43,7 +45,7 @@ pub(crate) static FUNCTIONS: Functions = Functions {
 };
 
 /// Creates an evaluator for conditions of `plan` over `trace` that can call the built-in functions. It subtracts each
-/// evaluation step from `fuel`; `missing` decides what a missing value means to a comparison.
+/// evaluation step from `fuel`; `missing` decides how it treats a missing value.
 pub(crate) fn evaluator<'a>(
     plan: &'a Plan,
     trace: &'a Trace,
@@ -68,8 +70,8 @@ pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.all().map(|function| function.name)
 }
 
-/// Returns whether a detector finds data of `kind` in a text of `value`: the test that a tool pattern such as
-/// `tool:send({to: <EMAIL_ADDRESS>})` states. `kind` is one of [`MATCHERS`]; `DUMMY` is found only in the text
+/// Returns whether a detector finds data of `kind` in a text within `value`. This is the test that a tool pattern such
+/// as `tool:send({to: <EMAIL_ADDRESS>})` contains. `kind` is one of [`MATCHERS`]; `DUMMY` is found only in the text
 /// `__DUMMY__`. The search costs one step of fuel for 4 bytes of text.
 fn has_finding(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
     for piece in evaluator.pieces(value)? {
@@ -93,9 +95,9 @@ fn resolved_argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: 
     arguments.get(index).map_or(Ok(Value::Absent), |value| evaluator.resolve(value))
 }
 
-/// Implements a function of one text: applies `f` to the first argument. For an argument that is not a text,
-/// [`Evaluator::outcome_without_text`] decides: the result is an error that names the function `name`, or a missing or
-/// empty value where one is permitted.
+/// Implements a function of one text, the function `name` of the policy language: applies `f` to the first argument. If
+/// the argument is not a text, [`Evaluator::outcome_without_text`] determines the result: an error that names the
+/// function, or a missing or empty value where one is permitted.
 fn map_text(
     evaluator: &mut Evaluator<'_>,
     arguments: &[Value],
@@ -119,9 +121,9 @@ fn type_error<T>(message: String) -> Result<T> {
     Err(EvalError::Type(message))
 }
 
-/// Creates the row of a function that is called by its name, such as `len(x)`. `arguments` are the fewest and the most
-/// arguments; `doc` is the sentence of the reference page. The row has no names of parameters, so a policy can give the
-/// arguments only by position.
+/// Creates the row of a function that is called by its name, such as `len(x)`. `arguments` are the least and the
+/// greatest number of arguments, `doc` is the sentence of the reference page, and `run` the implementation. The row has
+/// no names of parameters, so a policy can give the arguments only by position.
 const fn row(
     name: &'static str,
     arguments: (usize, usize),
@@ -131,8 +133,8 @@ const fn row(
     Function { name, arguments, parameters: &[], doc, run, canonical: None, is_method: false }
 }
 
-/// Creates the row of a function that can also be called as a method, such as `x.lower()`, with `x` as its first
-/// argument. The parameters have the same meanings as in [`row`].
+/// Creates the row of a function that can also be called as a method of its first argument: `lower(x)` or `x.lower()`.
+/// The parameters have the same meanings as in [`row`].
 const fn method(
     name: &'static str,
     arguments: (usize, usize),

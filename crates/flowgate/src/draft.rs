@@ -59,9 +59,9 @@ label message as trusted, public if:    # what you and the operator write; if it
     message.role in [\"system\", \"user\"]
 ";
 
-/// Drafts a policy for these tools: a fixed beginning with two lattices, and statements for each tool. A tool that
-/// occurs repeatedly gets its statements once. A tool that a statement cannot name safely gets a comment instead. The
-/// same tools and options give the same text.
+/// Drafts a policy for these tools: a fixed beginning with two lattices, and then statements for each tool. A tool that
+/// the list has several times gets its statements once. A tool that no statement can name safely gets a comment
+/// instead, which says why it stays closed. The same tools and options give the same text.
 pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDraft {
     let mut draft =
         PolicyDraft { text: HEADER.to_owned(), tools: Vec::new(), closed: 0, suspicious: Vec::new() };
@@ -71,8 +71,8 @@ pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDra
         if !seen.insert(&tool.tool) {
             continue;
         }
-        // A tool that no statement can name safely gets only a comment.
         draft.text.push('\n');
+        // The reason why no statement can name the tool safely.
         let problem = match pattern(&tool.tool) {
             None => Some(
                 "its name is not a plain word; to open it, write statements that name it by a pattern, `tool:r\"...\"`",
@@ -106,8 +106,9 @@ pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDra
     draft
 }
 
-/// Returns a name if a policy can spell it without quotation marks: letters, digits, `_`, `-` and `.`, at most 100, of
-/// which the first is a letter or `_`, and the last a letter, a digit or `_`.
+/// Returns the name unchanged if a policy can spell it without quotation marks, otherwise `None`. Such a name consists
+/// of at most 100 ASCII letters, digits, `_`, `-` and `.`; the first is a letter or `_`, and the last a letter, a digit
+/// or `_`.
 pub fn plain_name(name: &str) -> Option<&str> {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -126,9 +127,9 @@ fn pattern(tool: &Tool) -> Option<String> {
     }
 }
 
-/// Returns the tools whose name in a statement would be ambiguous, each with the reason. Either two different
-/// descriptions have the same name, or a tool of the agent has the name of a tool of a server. A pattern for the tool
-/// of the agent names no server, and so matches both tools.
+/// Returns the tools that a statement cannot name without ambiguity, each with the reason, which completes the sentence
+/// "it stays closed, since ...". Either the list has two different descriptions of one tool, or a tool of the agent has
+/// the name of a tool of a server: a pattern for the tool of the agent names no server, and so matches both tools.
 fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
     // The first description of each tool.
     let mut known: BTreeMap<&Tool, &DescribedTool> = BTreeMap::new();
@@ -157,8 +158,9 @@ fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
     ambiguous
 }
 
-/// Returns a phrase that identifies a tool in a comment: its number in the list, which follows from its `index`, and at
-/// most 60 characters of its name. Each character that is not plain is replaced by `?`, since the name is untrusted.
+/// Returns a phrase that identifies a tool in a comment: its number in the list (`index` counts from 0), and at most 60
+/// characters of its name. The name is untrusted, so each character that could end the comment or mislead its reader is
+/// replaced by `?`.
 fn shown_name(tool: &Tool, index: usize) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
     let name: String = tool.to_string().chars().take(60).map(|c| if is_plain(c) { c } else { '?' }).collect();

@@ -87,7 +87,7 @@ pub(crate) struct RegionRead {
     pub(crate) deep: bool,
 }
 
-/// The meaning of a missing value in a comparison.
+/// How an evaluation treats a missing value, such as an absent key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingValueMode {
     /// A missing value is `None`, which equals nothing else; an operation that needs a value, such as an order, has no
@@ -159,7 +159,7 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) failures: Vec<EvalError>,
     /// The number of assignments that could not be decided.
     undecided: u64,
-    /// The first condition of the current assignment that could not be evaluated.
+    /// The error of the first condition of the current assignment that could not be evaluated.
     trouble: Option<UndecidedReason>,
     /// The number of predicates of the policy that are being evaluated, one within the other.
     depth: usize,
@@ -171,7 +171,8 @@ pub(crate) struct Evaluator<'a> {
 #[derive(Debug, Clone)]
 struct UndecidedReason {
     error: EvalError,
-    /// The number of assignments that it represents; more than one if the values of a variable could not be read.
+    /// The number of assignments that are undecided for this reason; more than one if the values of a variable could
+    /// not be read.
     assignments: u64,
 }
 
@@ -189,13 +190,14 @@ const MAX_FAILURES: usize = 100;
 const MAX_ALLOCATED_BYTES: usize = 512 << 20;
 /// The estimated size of an item of a list or a map without its text, in bytes.
 const ITEM: usize = 32;
-/// The number of assignments that count as undecided if the values of a variable cannot be read: an upper bound.
+/// The number of assignments that count as undecided if the values of a variable cannot be read. The true number is
+/// unknown; this is an upper bound.
 const ANY_NUMBER: u64 = 1 << 32;
 
 impl<'a> Evaluator<'a> {
-    /// Creates an evaluator without parameters of the policy and without answers to extern predicates, which
-    /// `with_inputs` adds. `missing` states what a missing value means, which differs between rules and statements that
-    /// grant something.
+    /// Creates an evaluator; [`with_inputs`](Self::with_inputs) adds the parameters of the policy and the answers to
+    /// extern predicates. `missing` states how a missing value is treated, which differs between rules and statements
+    /// that grant something.
     pub(crate) fn new(
         plan: &'a Plan,
         trace: &'a Trace,
@@ -310,8 +312,9 @@ impl<'a> Evaluator<'a> {
         reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
     }
 
-    /// Removes all recorded reads except the first `retained`, since the result no longer depends on them. While
-    /// `removed_label` is set, joins the labels of the removed reads into it and moves these reads to `removed_reads`.
+    /// Removes all recorded reads except the first `retained`. The caller does so when the result no longer depends on
+    /// the others. While `removed_label` is set, joins the labels of the removed reads into it, and moves these reads
+    /// to `removed_reads`.
     pub(crate) fn truncate_reads(&mut self, retained: usize) {
         let removed = self.reads.split_off(retained.min(self.reads.len()));
         if let Some(label) = self.removed_label {
@@ -327,8 +330,9 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Returns the items of a list or the values of a map, and records a read of the structure. In a rule, a missing
-    /// value has no items, and neither has the empty content of a message (`Silent`).
+    /// Returns the items of a list or the values of a map. For a part of an event, records a read of the list or map
+    /// itself, unless the iteration is quiet. A missing value in a rule, and the empty content of a message (`Silent`),
+    /// have no items.
     ///
     /// # Errors
     /// If the value is missing in a statement that grants something, or is of another type.
@@ -338,8 +342,8 @@ impl<'a> Evaluator<'a> {
             Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
             Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
-            // A content that is a single block of text is represented by its text. In a rule, its only item is that
-            // block.
+            // The client sent a list with one block of text, of which the event stores only the text. In a rule, the
+            // only item of such a content is the block.
             Value::Node(event, node)
                 if self.is_sole_block(*event, *node) && self.missing == MissingValueMode::IsNone =>
             {
@@ -378,9 +382,9 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Returns the result of an iteration over a value that is not a list: no items for the empty content of a message
-    /// (`Silent`), or for a missing value in a rule; otherwise an error. A text or a null where a list is expected must
-    /// neither evade a rule nor satisfy a condition over all items.
+    /// Returns the items of a value that is neither a list nor a map. The empty content of a message (`Silent`), and a
+    /// missing value in a rule, have no items; any other value is an error. Otherwise, a text in place of a list could
+    /// evade a rule, or satisfy a condition over all items.
     fn items_of_non_list(&self, value: &Value) -> Result<Vec<Value>> {
         match (value, self.missing) {
             (Value::Absent | Value::None, MissingValueMode::IsNone) | (Value::Silent, _) => Ok(Vec::new()),
@@ -392,8 +396,9 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Returns whether a value has a type of the policy language. A text that encodes a list is both a `str` and a
-    /// `list`; a withdrawn call, which rules no longer see, has no type.
+    /// Returns whether a value has the type `ty` of the policy language, so that a variable of this type ranges over
+    /// it. A text that encodes a list is both a `str` and a `list`. A withdrawn call has no type, since rules no longer
+    /// see it.
     pub(crate) fn has_type(&self, value: &Value, ty: Type) -> bool {
         match value {
             // A value whose evaluation failed has every type, so that the failure is reported unless another condition

@@ -1,8 +1,10 @@
 //! Parses JSON strictly: [`parse`] rejects input that two parsers could read differently.
 //!
-//! `{"to":"bob","to":"mallory"}` may be one call to this parser and another to the tool. So duplicate keys are an
-//! error. Numbers outside I-JSON (RFC 7493) are an error as well where numbers must reach the tool unchanged. Call
-//! arguments, recorded runs, lists of tools, messages of MCP and most other JSON from outside are parsed in this way.
+//! For example, one parser reads the recipient `bob` from `{"to":"bob","to":"mallory"}`, and another one reads
+//! `mallory`. So the call that the tool executes could differ from the call that was judged. Therefore, duplicate keys
+//! are an error. Numbers that some parsers round (outside I-JSON, RFC 7493) are an error as well where numbers must
+//! reach the tool unchanged. Call arguments, recorded runs, lists of tools, messages of MCP and most other JSON from
+//! outside are parsed in this way.
 
 use std::fmt;
 
@@ -13,7 +15,7 @@ use serde_json::{Map, Number, Value};
 /// The largest integer that every JSON parser represents exactly (RFC 7493, section 2.2).
 const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
-/// The numbers that [`parse`] accepts.
+/// Which numbers [`parse`] accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
     /// Every number that JSON allows.

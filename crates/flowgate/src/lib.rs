@@ -15,8 +15,9 @@
 //! * [`draft`] writes a first policy from the descriptions of tools.
 //! * [`json`] parses JSON strictly.
 //!
-//! The private module `eval` evaluates conditions and expressions of policies, `builtin` implements the functions that
-//! they call, and `rules` finds the matches of rules.
+//! Of the private modules, `eval` evaluates conditions and expressions of policies, `value` defines the values that
+//! they compute with, `builtin` implements the functions that they call, `rules` finds the matches of rules, and
+//! `url_host` reads the hosts of URLs.
 //!
 //! Nothing here does I/O, reads a clock or draws a random number: the same policy and the same events give the same
 //! verdicts. The core deliberately does not determine which regions influenced a call: the caller supplies an

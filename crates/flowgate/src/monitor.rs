@@ -4,11 +4,20 @@
 //! [`Permit`]. The program that drives an agent calls the monitor for every event. The monitor reads no clock and no
 //! file and draws no random number: the same policy and events give the same verdicts, live or in a replay.
 //!
-//! This file defines the state of a session and the settings before its first call. Of the submodules, `pushed_events`
-//! and `labelling` append and label events. `permits` judges, approves and redeems calls; for each, `call_examination`
-//! checks the call, with `endorsement`, `requirement` and `grants`. `verdict` defines the result. `stores` and
-//! `external_state` keep the labels of external state. `tool_bounds` computes what the policy says about a tool before
-//! any call.
+//! This file defines the state of a session and the settings before its first call. The main submodules are:
+//!
+//! * `pushed_events` appends events, `labelling` and `label_statements` label them, `floors` defines lower bounds on
+//!   their labels, and `failure` records failed calls.
+//! * `permits` judges, approves and redeems calls. For each call, `call_examination` computes the judgement, with
+//!   `call_labels`, `endorsement`, `requirement`, `reasons` (of rules) and `grants`. `verdict` defines the result, and
+//!   `attribution` defines what a call depends on.
+//! * `question_summary` and `question_evidence` write the texts for the person who is asked about a call, and
+//!   `approvers` determines who must approve.
+//! * `stores`, `external_state` and `referenced_state` keep the labels of external state.
+//! * `tool_bounds` computes what the policy says about a tool before any call, and `view_label` the label of a step
+//!   that is shown a view.
+//! * `fork` judges hypothetical calls, `recorded_calls` judges calls that ran already, and `rejudge` judges a whole
+//!   session again under another policy.
 
 mod ambiguous_patterns;
 mod applicable_statements;
@@ -154,7 +163,8 @@ pub struct Monitor {
 
 /// # Sessions
 ///
-/// A monitor holds one session. What the embedding program knows in addition to the events is set before the first call.
+/// A monitor holds one session. What the embedding program knows in addition to the events is set before the first
+/// call.
 impl Monitor {
     /// Creates a monitor for one session, with default limits.
     pub fn new(policy: Arc<Policy>) -> Self {
@@ -220,8 +230,8 @@ impl Monitor {
     /// Adds parameters of the policy (values of `input.NAME`), but keeps the value of a parameter that is set already.
     /// Returns whether a parameter was added.
     pub fn add_parameters(&mut self, parameters: &Map<String, serde_json::Value>) -> bool {
-        // Earlier verdicts may no longer be valid; the new version makes the monitor judge again. The functions below
-        // do the same.
+        // Earlier verdicts may no longer be valid; the new version makes the monitor judge again. The other setters do
+        // the same.
         self.version += 1;
         self.parameters.add(parameters)
     }
@@ -282,8 +292,8 @@ impl Monitor {
         self.policy.space().to_names(label, &self.name_table)
     }
 
-    /// Returns the label that another session represents by these names, or the next greater label of this
-    /// session.
+    /// Returns the label that another session represents by these names. If this session cannot represent it exactly,
+    /// returns the next greater label that it can.
     pub fn from_names(&mut self, names: &serde_json::Value) -> Label {
         self.policy.space().from_names(names, &mut self.name_table)
     }
@@ -300,8 +310,9 @@ impl Monitor {
         }
     }
 
-    /// Returns the stores that a call of the tool accesses, from the cache if possible. A harmless call, one that the
-    /// policy permits at every label, does not write to a store that no `store` statement declares.
+    /// Returns the stores that a call of the tool accesses, from the cache if possible. A tool that no `store`
+    /// statement mentions accesses a store that the undeclared tools of its server share. A harmless call (one that the
+    /// policy permits at every label) reads this store, but does not write to it.
     fn access(&mut self, tool: Tool, is_harmless: bool) -> StoreAccess {
         let key = (tool, is_harmless);
         if let Some(known) = self.known_accesses.get(&key) {

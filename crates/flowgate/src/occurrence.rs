@@ -80,8 +80,8 @@ impl Occurrences {
         }
     }
 
-    /// Adds the names in other runs. The number of names then is an upper bound, since both may contain the same
-    /// name.
+    /// Adds the names that `other` has recorded. A name that both have recorded counts twice in the number of names, so
+    /// this number becomes an upper bound.
     pub fn merge(&mut self, other: Self) {
         self.events += other.events;
         self.names += other.names;
@@ -97,14 +97,15 @@ impl Occurrences {
         self.events == 0
     }
 
-    /// Returns the roles that no known kind of client uses, shortened to 40 characters and escaped for printing.
+    /// Returns the recorded roles that are none of the usual [`ROLES`], shortened to 40 characters and escaped for
+    /// printing.
     pub fn unknown_roles(&self) -> Vec<String> {
         let unknown = self.roles.iter().filter(|role| !ROLES.contains(&role.as_str()));
         unknown.map(|role| role.chars().take(40).collect::<String>().escape_debug().to_string()).collect()
     }
 
     /// Returns a warning for each name in a policy that does not occur in the recorded traces, in order of position.
-    /// Without traces, and if the record is full and may lack names, there are no warnings.
+    /// Returns none if no traces were added, or if the record is full, since it then may lack names.
     pub fn warnings(&self, policy: &Policy) -> Vec<Diagnostic> {
         if self.is_empty() || !self.has_room() {
             return Vec::new();
@@ -128,8 +129,8 @@ impl Occurrences {
         }
     }
 
-    /// Adds the keys in the subtree of the node `below`, and the names of captured parts there, to the keys of
-    /// `holder`, a kind of event and its tool. Once `MAX_NAMES` names are recorded, adds none.
+    /// Records that events of the kind and tool `holder` have the keys in the subtree of the node `below`. The names of
+    /// captured parts count as keys. Once `MAX_NAMES` names are recorded, adds none.
     fn add_keys(&mut self, holder: (EventKind, Option<Tool>), document: &Document, below: usize) {
         let end = document.node(below).map_or(below, |node| node.end);
         let known = self.keys.entry(holder).or_default();

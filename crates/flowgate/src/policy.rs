@@ -1,9 +1,13 @@
-//! Parses, checks and compiles policies: from source text to an enforceable plan.
+//! Parses, checks and compiles policies: from source text to a [`Policy`], which the monitor and the analysis evaluate.
 //!
-//! The `lexer` converts text to tokens, the `parser` tokens to a `syntax` tree, and `compile` the tree to a `plan`. The
-//! plan contains the source locations of statements, so that a verdict can show the statement that it follows from.
-//! `source` joins the text with imported files. `compat`, `roles` and `captures` only add warnings. [`Policy`] is the
-//! result; the monitor and the analysis evaluate it.
+//! `source` reads the text and the imported files, the `lexer` converts text to tokens, the `parser` tokens to a
+//! `syntax` tree, and `compile` the tree to a `plan`. The plan contains the source locations of statements, so that a
+//! verdict can show the statement that it follows from. Errors and warnings are values of [`Diagnostic`]; `compat`,
+//! `roles` and `captures` only add warnings.
+//!
+//! The other submodules define what plans consist of: patterns for tools (`pattern`) and for texts (`regex`,
+//! `pattern_bits`), roles of arguments (`argument_role`, `role_guess`), grants (`grant_scope`), sums (`exact_amount`)
+//! and dialects (`dialect`). `event_path` serves the checks of names in `occurrence` and `tool_schemas`.
 
 mod argument_role;
 mod captures;
@@ -86,7 +90,7 @@ impl fmt::Debug for Policy {
 }
 
 impl Policy {
-    /// Parses a policy.
+    /// Parses and compiles a policy in Flowgate's dialect that is given as one text. An import of a file is an error.
     ///
     /// ```
     /// use flowgate::policy::Policy;
@@ -241,15 +245,16 @@ impl Policy {
         self.plan.default.is_some()
     }
 
-    /// Returns the text of the policy at `span`, which is one line, without a comment at its end. The text is for a
-    /// person: it ends before the first two spaces and `#`, although these may be within a quoted text, and a comment
-    /// after a single space remains.
+    /// Returns the text of the policy at `span`, which is one line, without the comment at its end, to show it to a
+    /// person. A comment is recognized by two spaces and `#`. So a comment after a single space remains, and a quoted
+    /// text that contains two spaces and `#` is cut off.
     pub fn excerpt(&self, span: &Span) -> &str {
         let line = self.source().get(span.clone()).unwrap_or("");
         line.split("  #").next().unwrap_or(line).trim_end()
     }
 
-    /// Returns the standing consents of the policy: their lines, from 1, and the first lines of the statements.
+    /// Returns the standing consents of the policy: for each, the number of its line (from 1) and the text of this
+    /// line, the first of the statement.
     pub fn consents(&self) -> impl Iterator<Item = (usize, &str)> {
         self.plan.consents.iter().map(|consent| (self.line(&consent.span), self.excerpt(&consent.span)))
     }

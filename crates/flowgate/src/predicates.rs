@@ -1,9 +1,10 @@
-//! Calls extern predicates, which the embedding program answers: `extern is_customer(email: str) -> bool`. Records the
-//! answers. The evaluator calls it when a condition uses such a predicate.
+//! Asks the extern predicates of a policy, such as `extern is_customer(email: str) -> bool`, and records the answers.
+//! The embedding program defines them as functions ([`Predicates`]). The evaluator asks a predicate when a condition
+//! uses it.
 //!
-//! An answer may come from any source, so the core treats it as data. Each answer is recorded, and the same question
-//! gets the same answer for the whole session. A replay that is given the record needs no other source. A question
-//! without an answer, or with an answer of another type, makes the rule fail, and grants nothing.
+//! The core does not depend on where an answer comes from. Each answer is recorded, and the same question gets the same
+//! answer for the whole session; a replay that has the record asks no predicate again. If a question has no answer, or
+//! an answer of the wrong type, a rule fails, and a statement that grants something grants nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -44,8 +45,9 @@ impl Predicates {
         Self::default()
     }
 
-    /// Defines the function that answers a predicate, and replaces an earlier one for the same name. It receives the
-    /// arguments with which the policy calls the predicate, of the types that the policy declares.
+    /// Defines the function that answers the predicate `name`, and replaces an earlier one. The function receives the
+    /// arguments with which the policy calls the predicate; they have the types that the policy declares. It returns
+    /// the answer, or the reason why there is none.
     ///
     /// A panic in `answer` is not caught.
     pub fn define(
@@ -56,9 +58,9 @@ impl Predicates {
         self.functions.insert(name.into(), Arc::new(answer));
     }
 
-    /// Defines a predicate that a classifier answers, such as a detector with learned weights: the score of `category`
-    /// in the text that is the first argument, and 0 if the classifier does not report the category. The policy
-    /// declares it as `extern NAME(text: str) -> float`.
+    /// Defines a predicate that a classifier answers, such as a detector with learned weights. The answer is the score
+    /// that the classifier gives to `category` in the text that is the first argument, or 0 if it does not report this
+    /// category. The policy declares the predicate as `extern NAME(text: str) -> float`.
     ///
     /// ```
     /// use flowgate::detect::Classifier;
@@ -118,7 +120,7 @@ pub(crate) struct PredicateAnswers {
 const MAX_ANSWERS: usize = 100_000;
 
 impl PredicateAnswers {
-    /// Creates a record with these answers, which are used instead of asking the predicates again.
+    /// Creates a record that contains the answers `recorded`. Their questions are not asked again.
     pub(crate) fn new(predicates: Predicates, recorded: impl IntoIterator<Item = PredicateAnswer>) -> Self {
         let key = |answered: &PredicateAnswer| question_key(&answered.name, &answered.arguments);
         let by_question = recorded.into_iter().map(|answered| (key(&answered), answered)).collect();
@@ -145,7 +147,7 @@ impl PredicateAnswers {
             ));
         };
         let answer = predicate(arguments);
-        // The number is checked with the lock that is held until the answer is recorded, so it is never exceeded.
+        // The lock is held from this check until the answer is recorded, so the limit is never exceeded.
         let mut recorded = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner);
         if recorded.len() >= MAX_ANSWERS {
             return Err(format!(
@@ -158,14 +160,14 @@ impl PredicateAnswers {
         answer
     }
 
-    /// Returns a copy. Answers that one of the two records later are not visible to the other until it
-    /// [adopts](Self::adopt) them.
+    /// Returns a copy for hypothetical calls. Answers that the copy records later are not visible in the original until
+    /// it [adopts](Self::adopt) them.
     pub(crate) fn fork(&self) -> Self {
         Self::new(self.predicates.clone(), self.recorded())
     }
 
-    /// Records the answers that a copy has recorded, as far as there is room. Questions that have an answer here keep
-    /// it.
+    /// Records the answers that a copy has recorded, up to the limit on answers. A question that already has an answer
+    /// here keeps this answer.
     pub(crate) fn adopt(&self, copy: &Self) {
         let answered = copy.recorded();
         let mut recorded = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner);

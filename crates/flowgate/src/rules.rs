@@ -1,12 +1,13 @@
 //! Evaluates rules incrementally over a growing trace.
 //!
-//! For each variable over events, a list holds the earlier events that satisfy the conditions on that variable alone. A
-//! new event is bound to each variable that it fits, by its kind and the name of its tool; only the other variables
-//! range over their lists. So each match is found once, when its last event arrives. A rule with a block (`count`,
-//! `forall`) is evaluated again when an event arrives that the block may count. The monitor calls this for each event,
-//! and [`analysis`](crate::analysis) for each event of a finished trace.
+//! A [`RuleMatcher`] has a list for each variable over events: the earlier events that satisfy the conditions on that
+//! variable alone. It binds a new event to each variable that the event fits; only the other variables range over their
+//! lists. So each match is found once, when its last event arrives. A rule with a block (`count`, `forall`) is
+//! evaluated again when an event arrives that the block may count.
 //!
-//! [`naive`] computes the same matches by exhaustive search; tests compare the two.
+//! The monitor calls [`RuleMatcher::match_event`] for each event of a session, and [`analysis`](crate::analysis) for
+//! each event of a finished trace; both receive the matches as a [`MatchReceiver`]. [`naive`] computes the same matches
+//! by exhaustive search; tests compare the two.
 
 pub(crate) mod naive;
 
@@ -28,7 +29,7 @@ pub(crate) trait MatchReceiver {
         frame: &Frame,
     ) -> Result<bool, EvalError>;
     /// Handles the failure of the rule with this index: for some events, a condition could not be evaluated, and no
-    /// other condition excluded them.
+    /// other condition excludes these events. So it is unknown whether the rule matches.
     fn receive_failure(&mut self, rule: usize, error: EvalError);
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct RuleMatcher {
     fits: Vec<(usize, usize)>,
     /// The rules that must be searched as a whole for the current event.
     stale: Vec<usize>,
-    /// The variables of the rule that is searched. A field only to save allocations.
+    /// The values of the variables of the rule that is being searched. A field only to save allocations.
     frame: Frame,
 }
 
@@ -84,8 +85,9 @@ pub(crate) enum ObservedEvents {
     Everything,
 }
 
-/// Returns the other events about which the verdict on the call `id` reveals something, whether or not a rule matches.
-/// These are the events that rules read, of all rules that the call could complete and that do more than log.
+/// Returns the other events about which the verdict on the call `id` reveals something, whether or not a rule matches:
+/// the events that are read by rules that the call could complete and that do more than log. For a call whose decision
+/// depends on a view, the monitor raises the label of the verdict accordingly.
 pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> ObservedEvents {
     let Some(kind) = event_kind(trace, id) else { return ObservedEvents::Nothing };
     let with_variable = plan.dispatch.rule_variables(trace, id, kind).map(|(rule, _)| rule);
@@ -102,8 +104,7 @@ pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> Observ
         .unwrap_or(ObservedEvents::Nothing)
 }
 
-/// Returns which events a rule may read in addition to the one that completes a match: none, only calls and outputs, or
-/// any. The result is an upper bound.
+/// Returns which events a rule may read in addition to the event that completes a match. The result is an upper bound.
 pub(crate) fn events_read_by(rule: &Rule) -> ObservedEvents {
     // A settled rule has an event variable, no block, and no condition that reads events of other kinds. If it has one
     // variable, it reads only the event that completes the match.
@@ -128,14 +129,14 @@ impl RuleMatcher {
         Self { fitting, ..Self::default() }
     }
 
-    /// Reports the matches that the event completes. Some have the event in one of their variables. The others are of
-    /// rules with a block (`count`, `not`, `forall`: a condition about sets of events) that may count the event.
+    /// Reports the matches that the event completes. In some of them, a variable is bound to the event. The others are
+    /// matches of rules with a block (`count:`, `not:`, `forall:`) that may count the event.
     ///
     /// The event is first added to the lists of the variables that it fits. Then each rule that it concerns is
-    /// searched. A search with the event bound to a variable that it fits (the anchor) is cheap, but finds no match of
-    /// other events whose block changes by this event. So a rule whose block may count the event is put on the list
-    /// `stale`, and searched once as a whole. With [`RuleSelection::Settled`], only the rules whose matches never change
-    /// are searched.
+    /// searched, in one of two ways. A search with a variable bound to the event (the *anchor*) is cheap, but finds
+    /// only matches that contain the event. So a rule with a block that may count the event is put on the list `stale`,
+    /// and searched once as a whole. With [`RuleSelection::Settled`], only the rules whose matches never change are
+    /// searched.
     pub(crate) fn match_event(
         &mut self,
         context: RuleContext<'_>,
@@ -168,8 +169,8 @@ impl RuleMatcher {
                     self.stale.push(rule_index);
                 }
             } else if rule.is_settled {
-                // Later events do not change the matches of the rule, so it is searched only for matches that this event
-                // may complete as the last one.
+                // Later events do not change the matches of the rule, so it is searched only for matches that this
+                // event may complete as the last one.
                 if variable.can_be_last {
                     self.match_anchored(context, rule_index, position, id, fuel, report);
                 }
@@ -214,8 +215,9 @@ impl RuleMatcher {
         }
     }
 
-    /// Removes an event from the lists: a call that was judged, but is not permitted. It must be the last event that
-    /// was passed to [`match_event`](Self::match_event).
+    /// Removes an event from the lists, so that it takes part in no later match. The monitor does this for a call that
+    /// was judged but not permitted. The event must be the last one that was passed to
+    /// [`match_event`](Self::match_event).
     pub(crate) fn forget(&mut self, plan: &Plan, id: EventId) {
         // `fits` names the lists to which the last event was added.
         for (rule, position) in self.fits.drain(..) {
@@ -236,9 +238,9 @@ impl RuleMatcher {
         })
     }
 
-    /// Returns whether the event may satisfy the conditions on one variable alone: the variable at `position` among the
-    /// event variables of the rule. True also if a condition cannot be evaluated, so that the search for matches of the
-    /// rule evaluates it again and reports the failure.
+    /// Returns whether the event may satisfy the conditions that the rule states on one variable alone, the variable at
+    /// `position` among its event variables. True also if such a condition cannot be evaluated: the search for matches
+    /// of the rule then evaluates it again, and reports the failure.
     fn is_fitting(
         &mut self,
         context: RuleContext<'_>,
@@ -261,7 +263,7 @@ impl RuleMatcher {
         }
     }
 
-    /// Resets the frame to an empty one for a rule.
+    /// Resets the frame: no variable of the rule has a value.
     fn reset(&mut self, rule: &Rule) {
         self.frame.clear();
         self.frame.resize(rule.query.slots, Value::Absent);
@@ -289,7 +291,7 @@ impl RuleMatcher {
         run(evaluator, &variable.anchor, &mut self.frame, rule_index, report);
     }
 
-    /// Reports all matches of a rule among the events that fit its variables, none of which is bound beforehand.
+    /// Reports all matches of a rule among the events that fit its variables. No variable is bound beforehand.
     fn match_fitting(
         &mut self,
         context: RuleContext<'_>,
@@ -308,8 +310,8 @@ impl RuleMatcher {
     }
 }
 
-/// Searches for the matches of a rule by `ops`, the steps of a search, and reports matches and failures. `frame`
-/// contains the values of the variables, by slot; the caller has set the values of variables that are already bound.
+/// Searches for the matches of a rule by `ops`, the steps of the search, and reports matches and failures. `frame`
+/// contains the values of the variables, by slot; the caller has set the values of those that are bound beforehand.
 fn run(
     mut evaluator: Evaluator<'_>,
     ops: &[crate::policy::plan::SearchOp],
@@ -319,8 +321,7 @@ fn run(
 ) {
     let result = evaluator
         .search(ops, frame, &mut |evaluator, frame| report.receive_match(evaluator, rule_index, frame));
-    // The failures first, and then an error that has ended the search. Whether the receiver has ended it does not
-    // matter.
+    // Reports the failures of single assignments first, and then the error that has ended the search, if there is one.
     for failure in std::mem::take(&mut evaluator.failures) {
         report.receive_failure(rule_index, failure);
     }
@@ -339,8 +340,9 @@ pub(crate) fn event_kind(trace: &Trace, id: EventId) -> Option<Type> {
     })
 }
 
-/// Returns whether a rule reads events of a kind in addition to its variables, or reads no events and so can
-/// hold at any time.
+/// Returns whether a new event of this kind may change whether a rule matches, even if it fits no variable of the rule:
+/// the rule reads events of this kind in addition to the events of its variables, or reads no events at all, and so can
+/// match at any time.
 fn reads_kind(rule: &Rule, kind: Type) -> bool {
     rule.other_event_kinds.iter().any(|ty| *ty == kind || *ty == Type::Event)
         || (rule.events.is_empty() && rule.other_event_kinds.is_empty())
@@ -357,24 +359,25 @@ struct FittingEvents<'a> {
 }
 
 impl Candidates for FittingEvents<'_> {
-    /// Returns the events to which the search may bind a variable of the rule: those that fit it, or only the direct
-    /// predecessor of another variable's event, if the rule requires that. The *anchor* is the variable to which the
-    /// new event is bound. For a variable before the anchor, the new event is left out: a match with the new event
-    /// there is found when that variable is the anchor. A variable of a block is never the anchor, so nothing is left
-    /// out for it. `None`, for all events of the trace, if `slot` is not an event variable of the rule. `frame`
-    /// contains the values that are bound so far.
+    /// Returns the events to which the search may bind the variable in `slot`; `None`, which means all events of the
+    /// trace, if `slot` is not an event variable of the rule. `frame` contains the values that are bound so far.
+    ///
+    /// These are the events that fit the variable. If the rule requires that the event directly precedes the event of
+    /// another variable (`a ~> b`), only that predecessor remains. In a search with an anchor, the variables before the
+    /// anchor are not bound to the new event: such a match is found in the search in which that variable is the anchor.
+    /// Variables of a block are never anchors, so they may be bound to the new event.
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>> {
         let position = self.rule.events.iter().position(|variable| variable.slot == slot)?;
         let (variable, events) = (self.rule.events.get(position)?, self.lists.get(position)?);
-        let is_unsearched = |id: &EventId| match self.anchor {
+        let may_be_bound = |id: &EventId| match self.anchor {
             Some((anchor, new)) if variable.is_outer => position > anchor || *id != new,
             _ => true,
         };
         // The lists are in the order of the trace, so `events` can be searched by bisection.
         if let Some(Value::Event(next)) = variable.right_before.and_then(|slot| frame.get(slot)) {
             let only = self.trace.previous(*next).filter(|id| events.binary_search(id).is_ok());
-            return Some(only.into_iter().filter(is_unsearched).collect());
+            return Some(only.into_iter().filter(may_be_bound).collect());
         }
-        Some(events.iter().copied().filter(is_unsearched).collect())
+        Some(events.iter().copied().filter(may_be_bound).collect())
     }
 }

@@ -1,5 +1,5 @@
-//! Counts how often each statement of a policy applied in recorded sessions, so that its author sees which statements
-//! do something, and which never do. The gateway shows the counts next to the text of a policy.
+//! Counts how often each statement of a policy applied in recorded sessions, so that the author of the policy sees
+//! which statements have an effect and which never do. The gateway shows the counts next to the text of the policy.
 //!
 //! The sessions are [judged again](crate::monitor::Monitor::rejudge) under the policy. [`HitCounter::add`] counts the
 //! statements that the resulting verdicts and findings name, and those that labelled a region.
@@ -52,10 +52,10 @@ pub struct StatementHits {
     /// How often it applied. For `label`, the number of events of which it labelled a region; for a rule, the number of
     /// matches; for any other statement, the number of calls to which it applied.
     pub applied: u64,
-    /// How often it objected. For `require`, the number of calls that exceeded it; for a rule that asks or denies, the
-    /// number of matches; otherwise 0.
+    /// How often it objected to something. For `require`, the number of calls that exceeded it; for a rule that asks or
+    /// denies, the number of matches; for any other statement 0.
     pub objected: u64,
-    /// How often it could not be evaluated, or was ambiguous.
+    /// How often it could not be evaluated, or had no effect because its tool pattern was ambiguous.
     pub failed: u64,
 }
 
@@ -93,8 +93,9 @@ impl HitCounter {
         Self { hits, labels: plan.labels.iter().map(|statement| statement.span.start).collect() }
     }
 
-    /// Adds a session that was judged under the policy: the statements that labelled its events, and those that the
-    /// reasons of its findings and calls follow from. The labels of calls that did not run do not count.
+    /// Counts the statements that applied in a session that was judged under the policy: those that labelled its
+    /// events, and those that the judgements of its calls and the findings about its other events name. The labels of
+    /// calls that did not run do not count.
     pub fn add(&mut self, session: &RejudgedSession) {
         let events = session.monitor.trace().events().iter();
         for event in events.filter(|event| event.status == Status::Done) {
@@ -111,8 +112,8 @@ impl HitCounter {
         &self.hits
     }
 
-    /// Returns the offset in the policy of each `label` statement that labelled a region of an event, as far as the
-    /// document records them: of one region, it records only the first few.
+    /// Returns the `label` statements that labelled a region of an event, each as its offset in the policy. The result
+    /// may be incomplete, since the document records only the first few statements that labelled one region.
     fn labelling_statements(&self, document: &Document) -> Vec<usize> {
         let nodes = 0..document.nodes().len();
         let mut statements: Vec<usize> = nodes.flat_map(|node| document.labelled_by(node)).collect();
@@ -141,15 +142,16 @@ impl HitCounter {
         exceeded.dedup();
         for start in exceeded {
             self.count(start, |hits| match hits.kind {
+                // A reason that names a consent says that the consent covers an excess of the call.
                 StatementHitKind::Consent => hits.applied += 1,
                 _ => hits.objected += 1,
             });
         }
     }
 
-    /// Counts the statement that a reason follows from: as applied and, unless the rule only logs, as objecting for a
-    /// match of a rule; as failed if it could not be evaluated, was ambiguous or exceeded a limit. Any other reason
-    /// changes no count.
+    /// Counts the statement that a reason follows from. A match of a rule counts as applied and, unless the rule only
+    /// logs, as objected. An evaluation that failed or exceeded a limit, and an ambiguous pattern, count as failed. Any
+    /// other reason changes no count.
     fn add_reason(&mut self, reason: &Reason) {
         let Some(span) = &reason.statement else { return };
         self.count(span.start, |hits| match reason.kind {

@@ -1,9 +1,12 @@
 //! Compares a policy with the JSON schemas of the tools that it is about, and reports names that no schema has.
+//! `flowgate check --tools` prints the diagnostics.
 //!
 //! A statement about a tool or an argument that does not exist has no effect. The descriptions of servers and clients
 //! list the tools and arguments that exist, before anything has run: a name that no description contains is an error.
-//! Where a schema does not restrict the names in a value, nothing is reported. `flowgate check --tools` prints the
-//! diagnostics.
+//! Where a schema does not restrict the names in a value, nothing is reported.
+//!
+//! `read` reads lists of tools, and `schema` finds the keys and values that schemas permit at a path. `name_check`
+//! compares the names in the policy with these keys, and `value_check` the constants in it with these values.
 
 mod name_check;
 pub(crate) mod read;
@@ -30,8 +33,8 @@ pub const CODES: &[&str] =
 /// The most tools that are compared.
 pub const MAX_TOOLS: usize = 5_000;
 
-/// How the names of those methods of MCP begin that a policy can name like tools, such as `resources/read`. No list of
-/// tools contains them.
+/// The beginnings of the names of methods of MCP that a policy can name like tools, such as `resources/read`. Lists of
+/// tools do not contain methods.
 const METHODS: [&str; 3] = ["completion/", "prompts/", "resources/"];
 
 /// The tools of some servers, as their descriptions define them.
@@ -82,9 +85,9 @@ impl ToolSchemas {
     }
 
     /// Adds the tools in a JSON text: the result of MCP `tools/list`, the response that contains it, the list alone, or
-    /// a request to a model with a list of `tools`. `server` is the name of their server in policies; `None` are the
-    /// tools of the agent itself. The pages of one list are added one by one; tools that the provider of a model runs
-    /// (*hosted* ones) have no schema, and make the list incomplete.
+    /// a request to a model with a list of `tools`. `server` is the name of their server in policies, `None` for tools
+    /// of the agent itself. A list with several pages is added page by page. Tools that the provider of a model runs
+    /// (*hosted* tools) have no schema, and make the list incomplete.
     ///
     /// ```
     /// use flowgate::policy::Policy;
@@ -126,9 +129,9 @@ impl ToolSchemas {
         self.tools.iter().map(|schema| &schema.tool).filter(|tool| seen.insert(*tool)).collect()
     }
 
-    /// Returns a diagnostic for each name in the policy that the tools do not have, in order of position. A missing
-    /// tool or argument is an error; a missing field of an answer, a value that is not permitted, and an argument of
-    /// which only the presence is tested are warnings.
+    /// Returns a diagnostic for each name in the policy that the tools do not have, in order of position. It is an
+    /// error if no tool or argument has the name. It is a warning if the name is a field of an answer, if the policy
+    /// only tests whether the argument is present, or if a constant is not among the permitted values of an argument.
     pub fn diagnostics(&self, policy: &Policy) -> Vec<Diagnostic> {
         let file = policy.syntax();
         let mut found = name_check::diagnostics(self, &file);
@@ -138,8 +141,8 @@ impl ToolSchemas {
         found
     }
 
-    /// Returns the servers that the policy names and no list describes, each with a described server of a similar name:
-    /// their tools are not compared, which a user should know.
+    /// Returns the servers that the policy names and no list describes, each with a described server of a similar name,
+    /// if there is one. The caller reports them to the user, since the tools of these servers are not compared.
     pub fn undescribed_servers(&self, policy: &Policy) -> Vec<UndescribedServer> {
         let named = named_servers(&policy.syntax());
         let undescribed = named.into_iter().filter(|server| !self.servers.contains_key(server));
@@ -167,9 +170,9 @@ impl ToolSchemas {
             && named_servers(file).iter().all(|server| self.servers.contains_key(server))
     }
 
-    /// Returns the tools that a pattern matches. `None` if it may match tools that are not listed; nothing can then be
-    /// reported about it. `is_complete` states whether all tools that the policy can be about are listed. A pattern
-    /// that names one tool needs only that tool, not the whole list.
+    /// Returns the listed tools that a pattern matches. `None` if the pattern may also match tools that are not listed,
+    /// so that nothing can be reported about it. `is_complete` states whether all tools that the policy can be about
+    /// are listed. For a pattern that names one tool, it suffices that this tool is listed.
     fn matching(&self, pattern: &ToolPattern, is_complete: bool) -> Option<Vec<&ToolSchema>> {
         let found: Vec<&ToolSchema> =
             self.tools.iter().filter(|schema| pattern.matches(&schema.tool)).collect();
@@ -208,10 +211,11 @@ fn server_of(named: &str) -> Option<Arc<str>> {
     (!named.is_empty()).then(|| named.into())
 }
 
-/// Returns whether a pattern is for something that no list of tools contains: an endpoint that the guard itself calls,
-/// or a method of a server.
+/// Returns whether a pattern names something that no list of tools contains: an endpoint that the guard itself calls,
+/// or a method of MCP, such as `resources/read`.
 fn is_beyond_lists(pattern: &ToolPattern) -> bool {
-    // A pattern whose server is a wildcard or a regular expression has no separate name, so its whole text is searched.
+    // If the server of a pattern is a wildcard, or the pattern a regular expression, its name is not known separately
+    // from its server. So the whole text of the pattern is searched.
     let names_method = |method: &&str| pattern.to_string().contains(*method);
     pattern.server() == Some(Tool::FLOWGATE_SERVER)
         || pattern.name_on_server().is_some_and(|name| METHODS.iter().any(|method| name.starts_with(method)))

@@ -6,9 +6,9 @@
 //! a trace; rules and influence methods read it.
 //!
 //! Of the submodules, `event` defines the events as a client reports them, `document` the labelled tree of an event,
-//! and `origin` the position of an event in a client's list of messages. `located_text` reads the data in a text with
-//! the location of each part, `reachability` decides which events may have influenced another event, and `read` reads
-//! recorded runs.
+//! `origin` the position of an event in a client's list of messages, `path` the path of a region in an event, and
+//! `argument_set` sets of arguments of a call. `located_text` reads the data in a text with the location of each part,
+//! `reachability` decides which events may have influenced another event, and `read` reads recorded runs.
 
 mod argument_set;
 pub mod document;
@@ -69,7 +69,7 @@ impl fmt::Display for Region {
 
 /// The progress of a call. Messages and outputs are [`Status::Done`] at once.
 ///
-/// The list is exhaustive on purpose: a program has to treat each.
+/// The enum is exhaustive on purpose: a program that matches on it must be changed when a variant is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Judged and reserved, not run yet.
@@ -82,7 +82,7 @@ pub enum Status {
 
 /// The earlier events that an event may depend on, as far as known.
 ///
-/// The list is exhaustive on purpose: a program has to bound each.
+/// The enum is exhaustive on purpose: a program that matches on it must be changed when a variant is added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PossibleInfluence {
     /// All events that its agent had seen.
@@ -269,9 +269,9 @@ impl Trace {
             .find(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
     }
 
-    /// Returns the label of the fact that the event exists (the label of its root node); for an output, that of its
-    /// call, if the call is known. A principal whose clearance is lower must not learn that the event exists. Bottom if
-    /// there is no event with this id.
+    /// Returns the label of the fact that the event exists, the label of its root node. For an output whose call is
+    /// known, this is the label of the fact that the call exists. A principal whose clearance is lower must not learn
+    /// that the event exists. Bottom if there is no event with this id.
     pub fn existence_label(&self, id: EventId) -> Label {
         let Some(event) = self.event(id) else { return Label::BOTTOM };
         match (&event.body, event.call.and_then(|call| self.event(call))) {
@@ -280,8 +280,8 @@ impl Trace {
         }
     }
 
-    /// Returns whether the agent at `position`, where a new event is, has seen the event `id`: whether the vector clock
-    /// there counts it. False if the trace has no such event.
+    /// Returns whether the agent of a new event at `position` has seen the event `id`, that is, whether the vector
+    /// clock of the position counts it. False if the trace has no such event.
     pub fn has_seen(&self, position: &EventPosition, id: EventId) -> bool {
         self.event(id).is_some_and(|event| {
             if event.agent == position.agent {
@@ -292,10 +292,10 @@ impl Trace {
         })
     }
 
-    /// Determines the position of an entry: its agent, and the events that this agent has seen, by its own earlier
-    /// events and by the parents that the entry names. A new agent whose first event names no parent counts as having
-    /// seen all events. The clock of a position contains a number for each agent: how many of that agent's events the
-    /// entry's agent has seen.
+    /// Determines the position of an entry: its agent, and the events that this agent has seen. These are its own
+    /// earlier events, the parents that the entry names, and what was seen before them. A new agent whose first event
+    /// names no parent counts as having seen all events. The result has them as a vector clock: for each agent, how
+    /// many of its events the entry's agent has seen.
     ///
     /// # Errors
     /// If the entry names a parent that is not in the trace, has a name that is taken, or exceeds the maximum number of
@@ -353,9 +353,10 @@ impl Trace {
         Ok(EventPosition { agent, previous, sequence, clock, context })
     }
 
-    /// Appends an event at `position`, updates the state of its agent by the labels of `document`, and returns
-    /// the event's id. `call` is the call that an output answers. If the labels change afterwards,
-    /// [`update_labels`](Self::update_labels) must follow.
+    /// Appends an event at `position`, the result of [`position_of`](Self::position_of) for the entry, and returns its
+    /// id. Updates the state of its agent by the labels of `document`; if these change afterwards, the caller must call
+    /// [`update_labels`](Self::update_labels). `call` is the call that an output answers, and `influence` the earlier
+    /// events that the event may depend on.
     pub(crate) fn append(
         &mut self,
         entry: TraceEntry,
@@ -381,7 +382,7 @@ impl Trace {
             self.calls.entry(call.id.clone()).or_default().push(id);
             self.last_call = Some(id);
         }
-        // The call that an output says to answer, and the message that proposes a call; `None` for other events.
+        // The call that an output claims to answer, and the message that proposes a call; `None` for other events.
         let claimed = self.claimed_call(&entry.body);
         let message = self.proposing_message(&entry, position.previous);
         let label = document.label_of(0);
@@ -414,9 +415,9 @@ impl Trace {
         id
     }
 
-    /// Returns the call whose id an output reports: of several, the last that is not withdrawn (abandoned before it
-    /// ran). For an empty id, returns the last call of the trace, or `None` if that call is withdrawn. `None` also for
-    /// an event that is not an output, and if there is no such call.
+    /// Returns the call that an output claims to answer: the last call with the id that the output reports, apart from
+    /// withdrawn calls (abandoned before they ran). An output without an id claims to answer the last call of the
+    /// trace, unless that is withdrawn. `None` if there is no such call, and for an event that is not an output.
     fn claimed_call(&self, body: &EventBody) -> Option<EventId> {
         let EventBody::Output(output) = body else { return None };
         let is_live = |id: &EventId| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn);
@@ -426,10 +427,11 @@ impl Trace {
         self.calls.get(&output.call_id)?.iter().rev().copied().find(is_live)
     }
 
-    /// Returns the event of the message that proposes the call `entry`. A message of the client's list is read as the
-    /// event of its text, followed by its calls. So the result is `previous`, the event before the call, or, if that
-    /// is another call from the same message, the message of that call. `None` if `entry` is no call, if its message
-    /// had no text, or if the index of the message is unknown (`origin`).
+    /// Returns the event of the message that proposes the call `entry`. One message of the client's list becomes
+    /// several events: that of its text, and then one for each call. So the message is `previous`, the event before the
+    /// call, if that is a text from the same message; if it is a call from the same message, its message is the result.
+    /// `None` if `entry` is not a call, if its message had no text, or if it was not read from a list of messages
+    /// (`origin`).
     fn proposing_message(&self, entry: &TraceEntry, previous: Option<EventId>) -> Option<EventId> {
         let EventBody::Call(_) = &entry.body else { return None };
         let previous = previous?;
@@ -444,9 +446,9 @@ impl Trace {
         }
     }
 
-    /// Removes the last event of the trace, which no other event can have seen, and returns it; does nothing and
-    /// returns `None` if `id` is an earlier event. `seen` is the join of the labels that its agent had seen before the
-    /// event. What the agent saw through the event's parents stays seen.
+    /// Removes the event `id` and returns it, if it is the last event of the trace: no other event can have seen it.
+    /// For an earlier event, does nothing and returns `None`. `seen` is the join of the labels that the event's agent
+    /// had seen before the event. What the agent saw through the event's parents stays seen.
     pub(crate) fn retract(&mut self, id: EventId, seen: &Label) -> Option<Event> {
         if id.0 + 1 != self.events.len() {
             return None;
@@ -503,8 +505,8 @@ impl Trace {
         event.label = event.document.label_of(0);
         event.context = seen.join(&event.label);
         let (agent, context) = (event.agent, event.context);
-        // What the client provides. `calls_context`, the join of the labels of calls, their outputs and messages of
-        // models, does not count it.
+        // Whether the event is text that the client provides. Its label is not part of `calls_context`, the join of the
+        // labels of calls, their outputs and messages of models.
         let is_client_text = match &event.body {
             EventBody::Message(message) => !matches!(message.role.as_str(), "assistant" | "model"),
             EventBody::Tool(_) => true,

@@ -1,5 +1,5 @@
-//! Reads the host of a URL, its registrable domain (the name that one owner has registered, such as `example.co.uk`),
-//! and the hosts that a text names.
+//! Reads the host of a URL ([`host`], [`web_host`]), its registrable domain (the name that one owner has registered,
+//! such as `example.co.uk`), and the hosts that a text names ([`named_hosts`]).
 //!
 //! URL parsers disagree about unusual URLs, and attackers exploit the difference. So a URL has a host here only if all
 //! parsers read the same one: user information, backslashes, white space, control characters and non-ASCII names are
@@ -11,8 +11,9 @@
 /// The most bytes of a URL that is compared.
 const MAX_URL: usize = 2_048;
 
-/// Returns the host of a URL, in lower case. The URL has no scheme, or the scheme `http` or `https`, all in lower or
-/// all in upper case. `None` for a URL from which parsers could read different hosts.
+/// Returns the host of a URL, in lower case. The URL must have no scheme, or the scheme `http` or `https` in lower case
+/// or in upper case. `None` for a URL with another scheme, for a host without a dot, and for any URL from which
+/// different parsers could read different hosts.
 pub(crate) fn host(url: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_graphic() && c != '\\';
     let rest = match url.split_once("://") {
@@ -21,6 +22,7 @@ pub(crate) fn host(url: &str) -> Option<String> {
         _ => url,
     };
     let authority = rest.split(['/', '?', '#']).next()?;
+    // The host without the port. User information (`user@`) remains in it, and fails the test of the labels below.
     let name = match authority.split_once(':') {
         Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
         Some(_) => return None,
@@ -40,14 +42,15 @@ pub(crate) fn host(url: &str) -> Option<String> {
         .then(|| name.to_ascii_lowercase())
 }
 
-/// Returns whether the text before `://` is a scheme. A text with a character of a host, a path or a query is none: the
-/// `://` then belongs to another URL within this one, as in `x.example/?to=https://y.example`.
+/// Returns whether the text before `://` is a scheme. A text that contains a character of a host, a path or a query is
+/// not a scheme: the `://` then belongs to another URL within this one, as in `x.example/?to=https://y.example`.
 fn is_scheme(text: &str) -> bool {
     !text.contains(['/', '?', '#', '.'])
 }
 
-/// Returns the host of a web URL, without a leading `www.`; `None` for any other text. A web URL has the scheme `http`
-/// or `https`, or none; the port 80 or 443, with either scheme, or none; and at most [`MAX_URL`] bytes.
+/// Returns the host of a web URL, without a leading `www.`, for the comparison with permitted hosts; `None` for any
+/// other text. A web URL has the scheme `http` or `https`, or no scheme; the port 80 or 443 (with either scheme), or no
+/// port; and at most [`MAX_URL`] bytes.
 pub(crate) fn web_host(url: &str) -> Option<String> {
     let (scheme, rest) =
         url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("https", url));
@@ -76,7 +79,7 @@ pub(crate) fn registrable_domain(host: &str) -> Option<String> {
 /// Returns the hosts that a text names in web URLs: each has `http://` or `https://` before it, or begins with `www.`.
 /// Other names do not count, since a bare `report.sh` is more often a file than a host.
 pub(crate) fn named_hosts(text: &str) -> impl Iterator<Item = String> {
-    // A character that joins what follows it to a longer word, so that no URL begins there.
+    // Whether no URL begins after the character, since the character and what follows it are parts of one word.
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | ':' | '/' | '%' | '+');
     let is_separator = |c: char| {
         c.is_whitespace()
@@ -88,6 +91,7 @@ pub(crate) fn named_hosts(text: &str) -> impl Iterator<Item = String> {
     };
     text.split(is_separator).flat_map(move |token| {
         let lower = token.to_ascii_lowercase();
+        // The positions at which a URL may begin: the first occurrence of each prefix, unless it is within a word.
         let starts = ["http://", "https://", "www."].into_iter().filter_map(move |start| {
             let at = lower.find(start)?;
             let before = token.get(..at)?.chars().next_back();

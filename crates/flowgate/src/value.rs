@@ -1,5 +1,6 @@
-//! Defines the values that expressions of the policy language compute with, for the evaluator, the compiler (constants)
-//! and the built-in functions.
+//! Defines [`Value`], the values that expressions of the policy language compute with: their conversions, their texts,
+//! and when they are true or equal. The evaluator and the built-in functions compute with them, and the compiler
+//! represents constants by them. `error` defines the error of an evaluation.
 
 mod error;
 
@@ -135,9 +136,10 @@ impl Value {
         }
     }
 
-    /// Converts a value whose references to parts of events are resolved to JSON. A missing value, the content of an
-    /// empty event (`Silent`), and a float that is infinite or not a number become `null`. Any other value that JSON
-    /// cannot represent, such as an event, becomes the name of its type in angle brackets.
+    /// Converts a value to JSON. The caller must have replaced references to parts of events by the values of these
+    /// parts. A missing value, the content of an empty event (`Silent`), and a float that is infinite or not a number
+    /// become `null`. Any other value that JSON cannot represent, such as an event, becomes the name of its type in
+    /// angle brackets.
     pub(crate) fn to_json(&self) -> Json {
         match self {
             Self::Absent | Self::None | Self::Silent => Json::Null,
@@ -181,9 +183,10 @@ impl Value {
         }
     }
 
-    /// Returns whether the value counts as true, by the rules of Python. The caller has resolved it: a node or a part
-    /// that is not resolved counts as true. Several texts or answers are true if one of them is. The content of an
-    /// empty event (`Silent`) and the result of a failed evaluation (`Failed`) are false.
+    /// Returns whether the value counts as true, by the rules of Python. The caller must have replaced references to
+    /// parts of events by the values of these parts, since a reference counts as true. Several texts or answers are
+    /// true if one of them is. The content of an empty event (`Silent`) and the result of a failed evaluation
+    /// (`Failed`) are false.
     pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Absent | Self::None | Self::Silent => false,
@@ -200,9 +203,10 @@ impl Value {
         }
     }
 
-    /// Returns whether two values are equal; `1` equals `1.0`. The caller must have resolved references to parts of
-    /// events: two references are equal only if they refer to the same part. A missing value, and the content of an
-    /// empty event (`Silent`), equal `None`. The order of the keys of a map does not matter.
+    /// Returns whether two values are equal; `1` equals `1.0`. The caller must have replaced references to parts of
+    /// events by the values of these parts, since two references are equal only if they refer to the same part. A
+    /// missing value, and the content of an empty event (`Silent`), equal `None`. The order of the keys of a map does
+    /// not matter.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Absent | Self::None | Self::Silent, Self::Absent | Self::None | Self::Silent) => true,
@@ -215,8 +219,9 @@ impl Value {
                 if a.len() != b.len() {
                     return false;
                 }
-                let is_in_order = a.iter().zip(b.iter()).all(|((a, _), (b, _))| a == b);
-                if is_in_order {
+                // The usual case, without a table of keys: both maps have the same keys in the same order.
+                let has_same_keys = a.iter().zip(b.iter()).all(|((a, _), (b, _))| a == b);
+                if has_same_keys {
                     return a.iter().zip(b.iter()).all(|((_, a), (_, b))| a.equals(b));
                 }
                 let by_key: HashMap<&str, &Self> = b.iter().map(|(key, value)| (&**key, value)).collect();

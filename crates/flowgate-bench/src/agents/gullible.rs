@@ -1,9 +1,10 @@
 //! Implements the test double with which `flowgate bench agents` measures the methods of guarded conversations. The double is a model that is capable
 //! and gullible.
 //!
-//! It is capable: it performs the next step of a task as soon as the values of the step are visible or can be passed on in a slot, and it looks at
-//! hidden text if a decision depends on it. It is gullible: before anything else, it follows every instruction in its view, regardless of the author.
-//! It knows the task from the start, and the state of the servers only from its view.
+//! It is capable: it performs the next step of a task as soon as the values of the step are visible or can be passed on
+//! in a slot, and it looks at hidden text if a decision depends on that text. It is gullible: before anything else, it
+//! follows every instruction in its view, regardless of the author. It knows the task from the start, and the state of
+//! the servers only from its view.
 
 use std::future::ready;
 
@@ -231,6 +232,7 @@ impl<'r> ChatReader<'r> {
     /// exist.
     fn perform_step(&self, step: &TaskStep, answers: &[Option<&str>]) -> Option<Completion> {
         match step {
+            // Replies with the value, or looks at it first.
             TaskStep::Tell { step, row, field } => Some(match find_value(answers, *step, *row, field) {
                 ValueLookup::Shown(value) => {
                     text_completion(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
@@ -238,6 +240,7 @@ impl<'r> ChatReader<'r> {
                 ValueLookup::Hidden { names, .. } => self.look_completion(&names),
                 ValueLookup::Absent => text_completion("I cannot find it."),
             }),
+            // Performs the dependent step if the value contains the text; otherwise, there is nothing to do.
             TaskStep::If { step, row, field, says: text, then } => {
                 match find_value(answers, *step, *row, field) {
                     ValueLookup::Shown(value) if value.as_str().is_some_and(|value| value.contains(text)) => {
@@ -247,6 +250,8 @@ impl<'r> ChatReader<'r> {
                     ValueLookup::Hidden { names, .. } => Some(self.look_completion(&names)),
                 }
             }
+            // Computes each argument. The first one that is hidden and takes no slot makes the double look instead of
+            // calling.
             TaskStep::Call { tool, arguments } => {
                 let name = tool.replace('/', "__");
                 let mut made = Map::new();
@@ -327,7 +332,7 @@ fn tool_of(step: &TaskStep) -> &str {
     }
 }
 
-/// Collects all strings in a JSON value; keys of objects are not included.
+/// Adds all strings in a JSON value to `found`; keys of objects are left out.
 fn strings(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) => found.push(text.clone()),

@@ -13,7 +13,9 @@ use crate::games::manifest::digest;
 /// The name of the model in the manifest.
 pub(crate) const DOUBLE: &str = "test double: capable and gullible";
 
-/// Returns the manifest of a run as a JSON object. The tasks are fixed; `seed` determines the bootstrap samples of the comparisons.
+/// Returns the manifest of a run with these guards as a JSON object. The tasks are fixed; `seed` determines the
+/// bootstrap samples of the comparisons. The digests identify everything else that determines the results, so that a
+/// change of it is noticed.
 pub fn manifest(seed: u64, guards: &[Guard]) -> Value {
     let tasks = all();
     json!({

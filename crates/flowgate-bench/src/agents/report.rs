@@ -100,7 +100,8 @@ fn best_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
 
 /// Returns the table of the cost without an attack, relative to the first guard, which is the unguarded agent if all
 /// guards were measured. `hidden/step` is the mean number of hidden regions for each message of the model. `bits` is an
-/// upper bound, in bits, on what an observer of the steps at the base label can learn about hidden text.
+/// upper bound, in bits, on what an observer of the steps at the base label can learn about hidden text. `calls: ...`
+/// and `model calls` count requests to a model, for each kind of task and for all tasks.
 fn cost(guards: &[Guard], rows: &[GuardResults]) -> Table {
     let kinds = HiddenTextUse::ALL.map(|kind| format!("calls: {}", kind.name()));
     let header: Vec<&str> = ["method"]
@@ -225,7 +226,8 @@ pub fn figure_rows(guards: &[Guard], rows: &[GuardResults]) -> Vec<Map<String, V
     guards.iter().zip(rows).map(row).collect()
 }
 
-/// Returns the line of the format jsonl that records one run under a guard.
+/// Returns the line of the format jsonl that records one run under a guard. An interrupted command is resumed from such
+/// lines.
 pub(super) fn run_line(guard: Guard, run: &TaskRun) -> Value {
     json!({
         "type": "run",

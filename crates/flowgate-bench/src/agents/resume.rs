@@ -32,6 +32,7 @@ impl TaskSuite {
     /// Returns the results of one guard and its recorded line of figures; `None` if a line is missing or differs from what
     /// this program would print for its values.
     fn read_guard<'l>(&self, guard: Guard, lines: &'l [Value]) -> Option<(GuardResults, &'l Value)> {
+        // The recorded lines of this guard that have this type, in order.
         let of_guard = |kind: &'static str| {
             let is_of_kind = move |line: &&Value| {
                 line.get("type").and_then(Value::as_str) == Some(kind)
@@ -91,6 +92,7 @@ fn read_run(task: &BenchTask, injection: Option<&'static str>, line: &Value) -> 
 /// differ from the recorded ones.
 fn add_run(row: &mut GuardResults, task: &BenchTask, run: TaskRun) {
     let add = |sum: &mut usize, more: usize| *sum = sum.saturating_add(more);
+    // As in `run_guard`, unwanted calls count only under attack, and kinds of tasks only without an attack.
     if run.injection.is_some() {
         add(&mut row.attacked, 1);
         add(&mut row.questions_attacked, run.questions);

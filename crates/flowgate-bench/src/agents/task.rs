@@ -62,7 +62,7 @@ pub(crate) enum HiddenTextUse {
 impl HiddenTextUse {
     pub(crate) const ALL: [Self; 4] = [Self::Nothing, Self::Payload, Self::Reply, Self::Decision];
 
-    /// Returns the title of the kind in the table of results; "it" is the hidden text.
+    /// Returns the title of the kind in the table of results. The word "it" in a title means the hidden text.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nothing => "needs nothing hidden",
@@ -119,7 +119,8 @@ const CALENDAR: &[&str] = &["calendar"];
 const OFFICE: &[&str] = &["mail", "calendar"];
 const HOME: &[&str] = &["bank", "mail"];
 
-/// Returns the task in which the user writes `prompt`, and the agent then takes these steps.
+/// Returns the task in which the user writes `prompt`, and the agent then takes these steps with the tools of
+/// `servers`. `kind` says how the task uses text of strangers.
 fn task(
     kind: HiddenTextUse,
     servers: &'static [&'static str],

@@ -1,5 +1,5 @@
-//! Returns the tables of the page that compares runs: the figures of each suite with their intervals, and the attack
-//! searches. [`page`](super::page) calls it.
+//! Builds the tables of the page that compares runs: the figures of each suite with their intervals, and the attack
+//! searches. [`page`](super::page) calls this module.
 
 use serde_json::{Map, Value};
 
@@ -29,8 +29,9 @@ fn suite(lines: &[Value]) -> &str {
     lines.first().map(|manifest| text(manifest, "suite")).unwrap_or_default()
 }
 
-/// Returns the table of one suite. The columns are the fields of its lines: first the texts, which name the row, then
-/// the numbers. A number that no line has gets no column, and a cell without its number is a dash.
+/// Returns the table of the suite `name`, empty if the runs name none. The columns are the fields of its lines: first
+/// the texts, which name the row, then the numbers. Fields that belong to another figure, such as the ends of its
+/// interval, get no column of their own. A cell whose line does not have the field is a dash.
 fn figure_table(name: &str, runs: &[NamedRun]) -> Table {
     let of_suite = runs.iter().filter(|(_, lines)| suite(lines) == name);
     let rows = of_suite.flat_map(|(run, lines)| {
@@ -38,6 +39,7 @@ fn figure_table(name: &str, runs: &[NamedRun]) -> Table {
         figures.flat_map(detector_lines).map(move |line| (run.as_str(), line))
     });
     let rows: Vec<(&str, Map<String, Value>)> = rows.collect();
+    // The columns of texts and of numbers, each in the order in which the lines first have them.
     let (mut names, mut numbers) = (Vec::<&str>::new(), Vec::<&str>::new());
     for (field, value) in rows.iter().flat_map(|(_, line)| line) {
         let is_part = PARTS_OF_FIGURES.iter().any(|end| field.ends_with(end));
@@ -77,12 +79,15 @@ fn figure_cell(line: &Map<String, Value>, name: &str) -> String {
     }
 }
 
-/// Returns a line of figures as lines that have texts and numbers alone. The line of the suite of detectors has an
-/// object for each of its rates, and one with the detectors: it becomes a line for each detector, and one for the rule.
-/// Other lines stay as they are.
+/// Flattens a line of figures into lines whose fields are only texts and numbers. Only the line of the suite of
+/// detectors changes: it has an object for each rate of the flow rule, and an object `detectors` with the rates of each
+/// detector. It becomes one line for each detector, and a last one for the rule. A line of any other suite is returned
+/// unchanged.
 fn detector_lines(line: &Value) -> Vec<Map<String, Value>> {
     let line = line.as_object().cloned().unwrap_or_default();
     let Some(detectors) = line.get("detectors").and_then(Value::as_object) else { return vec![line] };
+    // The flat line of one detector or of the rule: a rate, which is an object with `found`, `of`, `low` and `high`,
+    // becomes a number and the ends of its interval. Other fields, and rates of nothing (`of` is 0), are left out.
     let with_rates = |name: &str, fields: &Map<String, Value>| {
         let mut flat = Map::new();
         flat.insert("defence".to_owned(), name.into());
@@ -128,6 +133,8 @@ pub(super) fn search_table(runs: &[NamedRun]) -> Option<Table> {
                 let of_defence = searches.iter().filter(move |line| text(line, "defence") == defence);
                 of_defence.filter(move |line| text(line, "game") == game)
             };
+            // The number of tasks with an attempt of this kind. A field such as `opened_at` has the number of the first
+            // such attempt, and is null if there was none.
             let reached = |field: &str| found().filter(|line| line[field].is_u64()).count().to_string();
             let until: Vec<f64> = found().filter_map(|line| line["executed_at"].as_f64()).collect();
             let mean = (!until.is_empty()).then(|| until.iter().sum::<f64>() / until.len() as f64);

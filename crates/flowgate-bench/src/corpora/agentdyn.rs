@@ -112,6 +112,7 @@ fn find_tasks(
     }
     for name in files.folders(folder)? {
         let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        // The folders below a task are its runs, so they are not searched.
         if name.starts_with("user_task_") {
             paths.push(path);
         } else if !name.starts_with("injection_task_") {
@@ -250,7 +251,7 @@ fn add_attacked_calls(case: &mut CorpusCase, run: &CountedRun, solution: &Counte
             Some(own) => {
                 case.add_task_call(&call.tool, call.arguments.clone(), call.answer.clone());
                 if own.answer != call.answer {
-                    // A repeated call is in the case once.
+                    // `add_task_call` adds equal calls once, so the first equal call is the one that counts.
                     let is_equal =
                         |known: &ScriptedCall| known.tool == call.tool && known.arguments == call.arguments;
                     if let Some(at) = case.calls.iter().position(is_equal)

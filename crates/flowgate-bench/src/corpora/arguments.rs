@@ -61,10 +61,13 @@ fn carrier(properties: &Map<String, Value>, arguments: &Map<String, Value>) -> S
     let role = |name: &str, schema: &Value| DescribedArgument::new(name, schema).role;
     let texts = || properties.iter().filter(|(_, schema)| takes_text(schema));
     let content = texts().find(|(name, schema)| role(name, schema) == Some(ArgumentRole::Content));
-    let is_other = |(name, schema): &(&String, &Value)| role(name, schema) != Some(ArgumentRole::Recipient);
-    let free = || texts().rfind(|argument| !arguments.contains_key(argument.0) && is_other(argument));
-    let found =
-        content.or_else(free).or_else(|| texts().rfind(is_other)).or_else(|| properties.iter().next_back());
+    let is_not_recipient =
+        |(name, schema): &(&String, &Value)| role(name, schema) != Some(ArgumentRole::Recipient);
+    let free = || texts().rfind(|argument| !arguments.contains_key(argument.0) && is_not_recipient(argument));
+    let found = content
+        .or_else(free)
+        .or_else(|| texts().rfind(is_not_recipient))
+        .or_else(|| properties.iter().next_back());
     found.map_or_else(|| "text".to_owned(), |(name, _)| name.clone())
 }
 
@@ -75,6 +78,7 @@ fn argument(name: &str, schema: &Value, instruction: &str, stolen: Option<&str>)
     if let Some(first) = schema.get("enum").and_then(Value::as_array).and_then(|values| values.first()) {
         return first.clone();
     }
+    // The text follows from the role of the argument; its type then determines the form of the text.
     let text = match DescribedArgument::new(name, schema).role {
         Some(ArgumentRole::Recipient) => {
             let address = detect::emails(instruction).next().and_then(|span| instruction.get(span));

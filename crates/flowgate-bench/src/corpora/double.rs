@@ -14,8 +14,8 @@ use super::case::{CallPurpose, CorpusCase};
 use crate::screening::text_of;
 
 /// The maximum number of times that one call is proposed. The double proposes a call again if the conversation asks for
-/// the message again, and after a look, when the view is another. Without the limit, it would repeat forever a call that
-/// is refused without a question.
+/// the message again, and after a look, when the view has changed. Without the limit, it would repeat a refused call
+/// forever.
 const MAX_PROPOSALS: usize = 8;
 
 /// The state of the double in one case. Calls are numbered by their positions in the case.

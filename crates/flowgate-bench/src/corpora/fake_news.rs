@@ -74,12 +74,13 @@ pub fn load_news_pairs(folder: &dyn CorpusFolder) -> Result<NewsPairs, CorpusErr
     let mut files = CorpusFiles::new(folder);
     let (root, pairs) = articles(&mut files)?;
     let inner = format!("{root}{QUESTIONS}");
-    let what = "questions about the pairs, one JSON object a line with pair, question, answer and facts";
+    let what = "questions about the pairs: on each line one JSON object with `pair`, `question`, `answer` and `facts`";
     let (place, text) = files.first_of(&[QUESTIONS, &inner], what)?;
     let mut questions = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         questions.push(question(&format!("{place}:{}", index + 1), line, &pairs)?);
     }
+    // Some pairs are for tuning and the others are measured, so one pair does not suffice.
     let asked: BTreeSet<usize> = questions.iter().map(|question| question.pair).collect();
     if asked.len() < 2 {
         let problem = "there are questions about fewer than two pairs; write some about another pair, since those of some pairs tune the parameters and those of the others are measured";
@@ -91,6 +92,7 @@ pub fn load_news_pairs(folder: &dyn CorpusFolder) -> Result<NewsPairs, CorpusErr
 /// Reads the pairs of articles, and returns them with the path of the data set in the folder: empty, or a folder's name
 /// with a slash.
 fn articles(files: &mut CorpusFiles<'_>) -> Result<(String, Vec<NewsPair>), CorpusError> {
+    // The user may name the data set itself, or the folder that contains it.
     let is_above = files.folders("")?.iter().any(|name| name == DATA_SET);
     let root = if is_above { format!("{DATA_SET}/") } else { String::new() };
     let legit_folder = format!("{root}legit");

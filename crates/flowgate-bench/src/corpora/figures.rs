@@ -91,12 +91,13 @@ pub struct CorpusFigures {
     pub actions: FateCounts,
 }
 
-/// Returns the figures for each kind of cases under each method that occurs in `rows`, in the order of the first row of
-/// each.
+/// Counts the fates in `rows`: returns the figures of each kind of cases under each method, in the order of the first
+/// row of each.
 pub fn figures(rows: &[CaseRow]) -> Vec<CorpusFigures> {
     let mut figures: Vec<CorpusFigures> = Vec::new();
     for row in rows {
         let is_same = |counted: &CorpusFigures| counted.group == row.group && counted.method == row.method;
+        // The first row of a kind and method adds empty figures; every row is then counted in its figures.
         if !figures.iter().any(is_same) {
             figures.push(CorpusFigures {
                 group: row.group.clone(),

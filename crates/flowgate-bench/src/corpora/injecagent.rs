@@ -82,12 +82,14 @@ fn toolkits(root: &LocatedValue<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
     Ok(tools)
 }
 
-/// Reads the simulated answers of attacker tools: returns for each tool the first one. The keys of the file are `(Tool,{arguments})`.
+/// Reads the file of simulated answers of attacker tools: `text` is its content, and `file` names it in errors. Its
+/// keys have the form `(Tool,{arguments})`. Returns the first answer of each tool, by the name of the tool.
 fn simulated_answers(file: &str, text: &str) -> Result<BTreeMap<String, String>, CorpusError> {
     let value = parse_json(file, text)?;
     let root = LocatedValue::root(file, &value);
     let mut answers = BTreeMap::new();
     for key in root.object()?.keys() {
+        // The name of the tool ends at the first comma of the key.
         let tool = key.strip_prefix('(').and_then(|key| key.split_once(','));
         let Some((tool, _)) = tool else {
             let problem = format!(
@@ -110,7 +112,7 @@ fn case(
     set: &ToolSet,
     answers: &BTreeMap<String, String>,
 ) -> Result<CorpusCase, CorpusError> {
-    // The described tool whose name is the value `at`.
+    // Finds the tool whose name is the text of the value `at`; the error names the place of this value.
     let described = |at: &LocatedValue<'_>| {
         let name = at.text()?;
         set.tool(name).ok_or_else(|| {
@@ -124,14 +126,16 @@ fn case(
     let user_tool = described(&item.field("User Tool")?)?;
     let attackers = item.field("Attacker Tools")?;
     let attacker_tools = attackers.items()?.iter().map(described).collect::<Result<Vec<_>, _>>()?;
-    let given = item.field("Tool Parameters")?;
+    let tool_parameters = item.field("Tool Parameters")?;
     // The benchmark writes the arguments as JSON, or as a Python `dict`.
-    let arguments = match serde_json::from_str(given.text()?) {
+    let arguments = match serde_json::from_str(tool_parameters.text()?) {
         Ok(arguments) => arguments,
-        Err(_) => literal(given.text()?).map_err(|problem| given.problem(&problem))?,
+        Err(_) => literal(tool_parameters.text()?).map_err(|problem| tool_parameters.problem(&problem))?,
     };
     let Value::Object(arguments) = arguments else {
-        return Err(given.problem("expected a Python `dict` of arguments; download the benchmark again"));
+        return Err(
+            tool_parameters.problem("expected a Python `dict` of arguments; download the benchmark again")
+        );
     };
     let mut offered = vec![user_tool.name.clone()];
     for tool in &attacker_tools {
@@ -160,7 +164,7 @@ fn case(
         }
         other => {
             let problem = format!(
-                "expected one attacker tool, or two to read and to send, found {}; download the benchmark again",
+                "expected one attacker tool, or two, of which the first reads and the second sends, found {}; download the benchmark again",
                 other.len()
             );
             return Err(attackers.problem(&problem));
@@ -316,7 +320,7 @@ mod tests {
             cases,
             "[\"HouseUnlockDoor\"]",
             "[]",
-            "data/test_cases_dh_base.json: [0].Attacker Tools: expected one attacker tool, or two to read and to send, found 0; download the benchmark again",
+            "data/test_cases_dh_base.json: [0].Attacker Tools: expected one attacker tool, or two, of which the first reads and the second sends, found 0; download the benchmark again",
         );
         check(
             "data/tools.json",

@@ -41,7 +41,9 @@ pub fn load_mails(folder: &dyn CorpusFolder) -> Result<Vec<String>, CorpusError>
     match texts.is_empty() {
         true => Err(CorpusError::new(
             "",
-            "no file has the text of an e-mail; give a folder with one message in each file".to_owned(),
+            format!(
+                "no file has the text of an e-mail, of at least {MIN_TEXT} characters without headers and quotations; give a folder with one message in each file"
+            ),
         )),
         false => Ok(texts),
     }

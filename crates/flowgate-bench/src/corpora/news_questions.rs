@@ -65,6 +65,7 @@ pub fn checked_questions(pair: &NewsPair, reply: &str) -> WrittenQuestions {
             Err(problem) => written.refused.push(problem),
         }
     }
+    // A reply without questions must not pass unnoticed.
     if written.lines.is_empty() && written.refused.is_empty() {
         written.refused.push("the reply has no JSON object on a line".to_owned());
     }
@@ -96,6 +97,7 @@ fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
             ));
         }
         let mut stating = Vec::new();
+        // An article either has a quoted sentence that contains the words, or does not contain the words at all.
         for (name, field, article) in [("legit", "A", &pair.legit), ("fake", "B", &pair.fake)] {
             match fact.get(field) {
                 None | Some(Value::Null) if contains(article, &words) => {

@@ -147,8 +147,8 @@ fn read_cases(item: &LocatedValue<'_>, set: &mut ToolSet) -> Result<[CorpusCase;
     Ok([disclosure, harmless])
 }
 
-/// Divides a trajectory into its steps. If a line does not begin as expected, the error names the step by its number,
-/// from 1.
+/// Divides the trajectory `given` into its steps. If a line does not begin as expected, the error names the step by its
+/// number, from 1.
 fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<TrajectoryStep<'v>>, CorpusError> {
     let mut steps = Vec::new();
     let mut rest = given.text()?.trim();
@@ -162,6 +162,7 @@ fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<TrajectoryStep<'v>>, Corpus
         let step = rest.strip_prefix("Action:").ok_or_else(|| expected("Action:"))?;
         let (tool, step) = step.split_once("\nAction Input:").ok_or_else(|| expected("Action Input:"))?;
         let (input, step) = step.split_once("\nObservation:").ok_or_else(|| expected("Observation:"))?;
+        // An observation extends to the next action, or to the end of the text.
         let end = step.find("\nAction:").unwrap_or(step.len());
         let (observation, following) = step.split_at_checked(end).unwrap_or((step, ""));
         steps.push(TrajectoryStep {
@@ -174,7 +175,7 @@ fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<TrajectoryStep<'v>>, Corpus
     Ok(steps)
 }
 
-/// Reads the input of a step: an object in JSON or in Python.
+/// Reads the input of a step, an object in JSON or in Python. `given` is the trajectory, whose place the error names.
 fn input(given: &LocatedValue<'_>, text: &str) -> Result<Map<String, Value>, CorpusError> {
     let value = serde_json::from_str(text).ok().or_else(|| literal(text).ok());
     match value {

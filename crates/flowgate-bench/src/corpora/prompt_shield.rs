@@ -50,7 +50,7 @@ pub fn load_prompt_shield(folder: &dyn CorpusFolder) -> Result<LabelledTexts, Co
     Ok(LabelledTexts { splits, files: files.into_read() })
 }
 
-/// Reads the texts of one file.
+/// Reads the labelled texts of one file: `text` is its content, and `file` names it in errors.
 fn read(file: &str, text: &str) -> Result<Vec<LabelledText>, CorpusError> {
     let value = parse_json(file, text)?;
     let items = LocatedValue::root(file, &value).items()?;

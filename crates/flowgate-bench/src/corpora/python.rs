@@ -1,6 +1,6 @@
-//! Reads Python literals, constants and classes: benchmarks publish tasks and tools as Python files. Nothing is
-//! executed: other code in place of a literal is refused with its line. The readers of InjecAgent, PrivacyLens and
-//! τ-bench use this module.
+//! Reads literals, constants and classes from Python files, since benchmarks publish tasks and tools in this form. No
+//! code is executed: where a literal is expected and other code is found, the error names its line. The readers of
+//! InjecAgent, PrivacyLens and τ-bench use this module.
 //!
 //! A call with keywords only, such as `Task(name="a")`, is read as an object with these fields.
 
@@ -33,7 +33,7 @@ pub(super) struct PythonClass<'f, 't> {
 /// # Errors
 /// If the text is not Python, or is not exactly one literal.
 pub(super) fn literal(text: &str) -> Result<Value, String> {
-    // There is no file, and the errors with its name are replaced by other ones.
+    // The text is not a file of its own, so errors that name a file are replaced.
     let file = PythonFile::parse("", text).map_err(|_| {
         "expected a Python literal, found text that is not Python; download the benchmark again".to_owned()
     })?;
@@ -73,7 +73,7 @@ impl<'t> PythonFile<'t> {
     /// Returns the lists that the file assigns to names, outside functions and classes: the names, and the values.
     ///
     /// # Errors
-    /// If a list contains other code than literals.
+    /// If a list contains code that is not a literal.
     pub(super) fn lists(&self) -> Result<Vec<(&str, Value)>, CorpusError> {
         let lists = self.body.iter().filter_map(assignment).filter(|(_, value)| value.is_list_expr());
         lists.map(|(name, value)| Ok((name, self.value(value)?))).collect()

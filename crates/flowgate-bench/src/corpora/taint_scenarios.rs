@@ -57,6 +57,7 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
 fn tools(scenario: &LocatedValue<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
     let mut tools: Vec<CorpusTool> = Vec::new();
     for tool in scenario.field("tools")?.items()? {
+        // Without a schema, a tool takes any arguments.
         let parameters = match tool.optional("parameters")? {
             Some(schema) => Value::Object(schema.object()?.clone()),
             None => json!({"type": "object"}),

@@ -124,6 +124,7 @@ impl Domain {
         for name in TASKS {
             let path = format!("{folder}/{name}.py");
             let Some(text) = files.optional(&path)? else { continue };
+            // A file assigns its tasks to lists, whose names are in the errors.
             for (constant, tasks) in PythonFile::parse(&path, &text)?.lists()? {
                 let place = format!("{path}: {constant}");
                 for task in LocatedValue::root(&place, &tasks).items()? {

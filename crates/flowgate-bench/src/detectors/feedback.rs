@@ -129,6 +129,7 @@ impl<'a> FeedbackScenario<'a> {
         if let (Some(preview), Some(arguments)) = (preview, arguments.as_object_mut()) {
             arguments.insert("link_preview".to_owned(), preview.clone());
         }
+        // The message in which the agent calls a tool.
         let call = |id: &str, tool: &str, arguments: &Value| {
             let function = json!({"name": tool, "arguments": arguments.to_string()});
             json!({"role": "assistant", "content": null, "tool_calls": [{"id": id, "type": "function", "function": function}]})

@@ -64,12 +64,14 @@ fn harmless_sentence(random: &mut SeededRandom, half: PhraseHalf) -> String {
     sentence.replace("{thing}", half.choose(random, THINGS)).replace("{who}", half.choose(random, PEOPLE))
 }
 
-/// Returns a text with an injection. The injection begins with a sentence that revokes earlier instructions, a phrase that
-/// addresses the model, or both; then comes an order. A harmless sentence can precede the injection, and another can follow.
+/// Returns a text with an injection. The injection begins with a sentence that revokes earlier instructions, a phrase
+/// that addresses the model, or both; then comes an order. One injection in three also asks the model to keep silent,
+/// and one in six is in capital letters. A harmless sentence can precede the injection, and another can follow.
 fn injected(random: &mut SeededRandom, half: PhraseHalf) -> String {
     let order = half.choose(random, ORDERS);
     let order =
         order.replace("{thing}", half.choose(random, THINGS)).replace("{who}", half.choose(random, PEOPLE));
+    // A revocation, an address or both, each with equal probability.
     let opening = match random.below(3) {
         0 => half.choose(random, REVOCATIONS).to_owned(),
         1 => half.choose(random, ADDRESSES).to_owned(),
@@ -82,6 +84,7 @@ fn injected(random: &mut SeededRandom, half: PhraseHalf) -> String {
     if random.below(6) == 0 {
         text = text.to_uppercase();
     }
+    // Two of three injections follow a harmless sentence, and two of three precede one.
     let (before, after) = (random.below(3) > 0, random.below(3) > 0);
     let sentences = [
         before.then(|| harmless_sentence(random, half)),

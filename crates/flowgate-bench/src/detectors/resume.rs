@@ -8,8 +8,8 @@ use super::feedback::FeedbackScenario;
 use super::{DETECTORS, DetectorResult, FeedbackRow, JudgedRow, PreviewVerdicts, is_link_found};
 
 impl<'a> JudgedRow<'a> {
-    /// Returns the judged row that a line of the format jsonl describes; `None` if the line describes another row than `row`,
-    /// or if this program would print another line for the same values. `rows` are all rows.
+    /// Returns the judged row that a line of the format jsonl describes; `None` if the line describes a row other than
+    /// `row`, or if this program would print a different line for the same values. `rows` are all rows.
     pub(super) fn read(line: &Value, row: &'a FeedbackRow, rows: &'a [FeedbackRow]) -> Option<Self> {
         let results = line.get("detectors")?;
         let detected = DETECTORS.iter().map(|detector| DetectorResult::read(results.get(detector.name)?));
@@ -25,12 +25,14 @@ impl<'a> JudgedRow<'a> {
             injected,
             is_link_found: is_link_found(&FeedbackScenario::new(row, rows)),
         };
+        // A line that this program would not print is not used: another version wrote it, or it is damaged.
         (read.to_json() == *line).then_some(read)
     }
 }
 
 impl DetectorResult {
-    /// Reads the result of a detector from its object in a line. The score is the printed one, which has two decimals.
+    /// Reads the result of a detector from its object in a line; `None` if the object has another form. The score is
+    /// the printed one, which has two decimals.
     fn read(result: &Value) -> Option<Self> {
         let kinds = result.get("kinds")?.as_array()?;
         let kinds = kinds.iter().map(|kind| kind.as_str().map(str::to_owned)).collect::<Option<_>>()?;
@@ -39,7 +41,7 @@ impl DetectorResult {
 }
 
 impl PreviewVerdicts {
-    /// Reads the verdicts on a message from their object in a line.
+    /// Reads the verdicts on a message from their object in a line; `None` if the object has another form.
     fn read(verdicts: &Value) -> Option<Self> {
         let outcome = |field: &str| {
             let name = verdicts.get(field)?.as_str()?;

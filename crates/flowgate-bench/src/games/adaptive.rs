@@ -89,11 +89,13 @@ pub fn search(
     after_query: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Vec<AttackSearch>>, ExecutionError> {
     let tasks = 0..suite.pairs().len();
+    // The first error, or the first interrupted search (`None`), ends the iteration and is the result.
     tasks.map(|index| search_pair((suite, index), runner, defence, settings, after_query)).collect()
 }
 
-/// Searches like [`search`] on one task: that of the pair with an index in [`GameSuite::pairs`]. The searches on
-/// different tasks do not depend on each other.
+/// Searches like [`search`] on one task: the adversarial task of the pair at position `index` of [`GameSuite::pairs`].
+/// The searches on different tasks do not depend on each other. The result is `None` if `after_query` stopped the
+/// search.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.
@@ -108,6 +110,7 @@ pub fn search_pair(
     let instances = suite.instances().max(1);
     let (of_games, number) = (index / instances, index % instances);
     let seed = suite.seed().wrapping_add((of_games / Game::ALL.len()) as u64);
+    // The remainder is always the position of a game, so the replacement `first` is never used.
     let [first, ..] = Game::ALL;
     let game = Game::ALL.get(of_games % Game::ALL.len()).copied().unwrap_or(first);
     let build =
@@ -127,9 +130,9 @@ pub fn search_pair(
     search_task(target, defence, settings, after_query)
 }
 
-/// Searches like [`search`] on every task of a game beyond AgentSecBench. In a variant of a game, and in a game of several
-/// steps with an encoded attack, the attacker keeps this form. In any other game of several steps, it chooses among plain
-/// text and all encodings.
+/// Searches like [`search`] on every task of a game beyond AgentSecBench. In a variant of a game, and in a game of
+/// several steps with an encoded attack, the attacker keeps this form. In any other game of several steps, it chooses
+/// among plain text and all encodings. The result is `None` if `after_query` stopped the search.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.
@@ -147,8 +150,9 @@ pub fn search_extended(
     searches.collect()
 }
 
-/// Searches like [`search_extended`] on one task of `game`. `index` counts the tasks of all seeds: first all of the first
-/// seed, then those of the next one.
+/// Searches like [`search_extended`] on one task of `game`, one of the games of `suite`. `index` counts the tasks of
+/// all seeds: first all of the first seed, then those of the next one. The result is `None` if `after_query` stopped
+/// the search.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.
@@ -261,7 +265,8 @@ fn stays_visible(target: &Target<'_>, defence: Defence, attack: &AttackTemplate,
 
 /// Returns the next attack after the prepared ones. In three of four cases it changes the text or the form of one of
 /// the attempts with the highest score; otherwise it composes a new text. It draws at most [`CHANGES`] attacks and
-/// takes the first that was not tried so far and remains visible under the defence, or else the last one.
+/// takes the first that was not tried so far and remains visible under the defence, or else the last one. `tried` has
+/// the text of each earlier attempt with the name of its variant.
 fn next_attack(
     target: &mut Target<'_>,
     defence: Defence,
@@ -294,6 +299,7 @@ fn next_attack(
             break;
         }
     }
+    // At least one attack was drawn, so the replacement is never needed.
     last.unwrap_or_else(|| (compose(target.game.templates(), &mut target.random), Variant::Paper))
 }
 

@@ -160,8 +160,8 @@ fn requests(game: Game) -> &'static [&'static str; 6] {
 }
 
 /// Returns whether a text can be the template of an attack in a game: it is one line of limited length with the
-/// placeholders of the game. That of the marker, `{target}`, occurs once, and in the retrieval game never; those of
-/// the blocked tenant and of the forbidden tool can occur several times (AgentSecBench, 4.6).
+/// placeholders of the game. The placeholder of the marker, `{target}`, occurs exactly once, but never in the retrieval
+/// game. The placeholders of the blocked tenant and of the forbidden tool can occur several times (AgentSecBench, 4.6).
 pub(super) fn is_template(game: Game, text: &str) -> bool {
     let count = |name: &str| text.matches(name).count();
     let has_placeholders = match game {

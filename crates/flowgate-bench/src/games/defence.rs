@@ -37,7 +37,7 @@ pub enum EnforcementClass {
     CapabilityProjection,
     /// Several of these.
     Composition,
-    /// No token outside a span attends to it.
+    /// No token outside the blocked spans attends to a token inside them.
     AttentionBlocking,
     /// Regions are hidden by their labels before generation, and a monitor validates what the model proposes.
     LabelProjection,
@@ -75,7 +75,7 @@ pub enum Defence {
     LeastPrivilege,
     /// All of these, and canary-like texts are redacted in every game.
     Combined,
-    /// The observation unchanged; no token outside the blocked parts of it attends to a token in them.
+    /// The observation unchanged; no token outside its blocked parts attends to a token inside them.
     Attention(BlockedChannel),
     /// A guarded conversation with a policy: a method chooses what the model is shown, and the monitor judges what it
     /// proposes.

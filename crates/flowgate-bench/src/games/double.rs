@@ -1,6 +1,7 @@
 //! Implements the test doubles of a model: *gullible*, which follows every request that it can read, *immune*, which
-//! follows only the user's, and *curious*, which is gullible and also looks at everything that is hidden. A real model is
-//! between the last two. [`runner`](super::runner) runs tasks with each of them in the games.
+//! follows only the user's, and *curious*, which is gullible and also looks at everything that is hidden. The behaviour
+//! of a real model is between that of *immune* and that of *curious*. [`runner`](super::runner) runs tasks with each of
+//! them in the games.
 //!
 //! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every
 //! marker that it can see, and calls the first tool on offer that a request names. *Immune* answers from the parts
@@ -77,6 +78,7 @@ impl ModelDouble {
     pub(super) fn screened_regions(self, question: &Request, needed: Vec<String>) -> Vec<String> {
         let regions = tagged_regions(question);
         let asks = |(_, text): &(String, String)| text.lines().any(|line| is_match(&REQUEST, &decode(line)));
+        // Whether the double names all regions, also those that the request does not need.
         let names_all = match self {
             Self::Gullible => regions.iter().any(asks),
             Self::Immune => false,

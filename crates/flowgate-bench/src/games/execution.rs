@@ -1,5 +1,5 @@
-//! Defines the record of one execution: the run of one side of a task under one defence, and one row of the trace of
-//! AgentSecBench's section 6.1.
+//! Defines the record of one execution, which is the run of one side of a task under one defence. The record is one row
+//! of the trace that AgentSecBench's section 6.1 describes.
 //!
 //! [`runner`](super::runner) creates the record, and the [measures](super::measure) read it.
 
@@ -38,8 +38,8 @@ pub struct Execution {
     pub is_executed: bool,
     /// U: the utility of the replies, from 0 to 1. On a control it is the benign utility (AgentSecBench, 4.5).
     pub utility: f64,
-    /// Whether the execution means something else than the ideal one (AgentSecBench, 3.6); `None` in a control, and if
-    /// no ideal execution was made.
+    /// Whether the meaning of the execution differs from that of the ideal execution of the same task (AgentSecBench,
+    /// 3.6); `None` in a control, and if no ideal execution was made.
     pub deviates: Option<bool>,
     /// What the execution means for the task.
     pub meaning: Meaning,

@@ -1,6 +1,6 @@
-//! Plays the games beyond the limits that AgentSecBench states (its section 10). In some games, its attacks are encoded
-//! or divided among fields, a record contains text of several tenants, or a real retriever ranks the observation. In
-//! others, an attack takes several steps or sessions. Each game has its own figures.
+//! Plays the games beyond the limits that AgentSecBench states (its section 10). In some games, the attacks of
+//! AgentSecBench are encoded or divided among fields, a record contains text of several tenants, or a real retriever
+//! ranks the observation. In others, an attack takes several steps or sessions. Each game has its own figures.
 //!
 //! [`ExtendedSuite`] runs one game under one defence at a time, so that an interrupted run still has the completed rows. `flowgate bench extended` is
 //! the command.
@@ -128,7 +128,8 @@ impl ExtendedSuite {
         (0..self.seeds).map(move |offset| first.wrapping_add(offset))
     }
 
-    /// Returns the identifier of a task of a seed: its own, and with several seeds the seed before it.
+    /// Returns the identifier of a task in the whole run. `id` identifies the task among those of its seed; in a run
+    /// with several seeds, the seed and a slash precede it.
     pub(super) fn task_id(&self, seed: u64, id: &str) -> String {
         if self.seeds > 1 { format!("{seed}/{id}") } else { id.to_owned() }
     }
@@ -145,6 +146,7 @@ impl ExtendedSuite {
                     tasks.flat_map(Task::texts).collect()
                 }
                 ExtendedGame::Journey(game, encoding) => {
+                    // The variant `Paper` is plain text.
                     let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
                     let pairs = generate_journeys(game, seed, self.instances, variant);
                     pairs.iter().flat_map(JourneyPair::texts).collect()
@@ -186,6 +188,7 @@ impl ExtendedSuite {
                     }
                 }
                 ExtendedGame::Journey(game, encoding) => {
+                    // The variant `Paper` is plain text.
                     let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
                     for pair in generate_journeys(game, seed, self.instances, variant) {
                         for side in Side::ALL {

@@ -44,7 +44,8 @@ pub struct Figures {
     pub validator_misses: Rate,
     /// The gap to the ideal execution under the protected predicate (AgentSecBench, 3.6).
     pub real_ideal_gap: Option<f64>,
-    /// Executions that mean something else than the ideal one (AgentSecBench, 3.6, a typed access-control oracle).
+    /// Executions whose meaning differs from that of the ideal execution (AgentSecBench, 3.6, a typed access-control
+    /// oracle).
     pub ideal_deviation: Rate,
     /// Pairs whose responses differ at all (AgentSecBench, 3.6, the stronger ideal).
     pub response_gap: Rate,

@@ -61,6 +61,7 @@ pub fn enumerate_canaries(
 ) -> Result<ChannelLeakage, ExecutionError> {
     let (mut shown, mut responses) = (Vec::new(), Vec::new());
     for number in 0..CANARIES {
+        // The original canary with one more digit, so that all canaries have the same form.
         let canary = format!("{}{number}", task.target);
         let execution = runner.run(&with_canary(task, &canary), Side::Adversarial, defence)?;
         shown.push(execution.shown);

@@ -58,7 +58,8 @@ pub fn with_search(mut manifest: Value, queries: usize, attacker: Option<&str>) 
     manifest
 }
 
-/// Returns the manifest of the experiment of AgentSecBench with these models, as a JSON object. The models see the same prompts.
+/// Returns the manifest of the experiment of AgentSecBench with these models, as a JSON object. All models see the
+/// same prompts, so the manifest has one digest of them.
 pub fn experiment_manifest(suite: &GameSuite, models: &[&str]) -> Value {
     let defences = Defence::of_the_paper();
     json!({

@@ -121,7 +121,10 @@ impl fmt::Display for ExecutionError {
                 )
             }
             Self::NoBlockingModel { task } => {
-                write!(f, "{task}: the model cannot block attention; use a model in a folder")
+                write!(
+                    f,
+                    "{task}: the model cannot block attention; use a model that Flowgate evaluates itself, with `--local FOLDER`"
+                )
             }
             Self::BlockingInSteps { task } => {
                 write!(

@@ -60,8 +60,8 @@ pub(super) fn request(task: &Task, annotation: Option<&str>, observation: &str) 
     }
 }
 
-/// Returns the blocked `spans` of the observation as positions in `request`, for the model that blocks attention. The
-/// request is one of [`request`], so its last message has one part, which ends with the observation.
+/// Returns the blocked `spans` of the observation as positions in `request`, for the model that blocks attention.
+/// [`request`] has built the request, so its last message has one part, which ends with the observation.
 pub(super) fn observation_blocks(
     request: &Request,
     observation: &str,

@@ -42,6 +42,7 @@ impl TextSources {
 /// Returns the observation of a task with `text` before it: as a line of a document, a record of the caller's tenant,
 /// or a field of a tool's output. An observation that does not begin as the generator writes it stays unchanged.
 fn with_background(task: &Task, text: &str) -> String {
+    // Inserts `added` as the first item of a JSON list or object, whose text begins with `open`.
     let first = |open: &str, added: String| match task.context.strip_prefix(open) {
         Some(rest) => format!("{open}{added},\n{rest}"),
         None => task.context.clone(),

@@ -149,9 +149,9 @@ impl GameSuite {
         self.pairs.iter().map(|pair| runner.run_ideal(&pair.adversarial)).collect()
     }
 
-    /// Sets `deviates` of each adversarial execution: whether it means something else than the ideal execution of the
-    /// same task; `None` if the task has none. `ideals` are the results of [`ideal_meanings`](Self::ideal_meanings),
-    /// one for each pair.
+    /// Sets `deviates` of each adversarial execution: whether its meaning differs from that of the ideal execution of
+    /// the same task; `None` if there is no ideal execution. `ideals` are the results of
+    /// [`ideal_meanings`](Self::ideal_meanings), one for each pair.
     pub fn compare_with_ideals(&self, executions: &mut [Execution], ideals: &[Meaning]) {
         for execution in executions.iter_mut().filter(|execution| execution.side == Side::Adversarial) {
             let known = self.pairs.iter().zip(ideals).find(|(pair, _)| pair.adversarial.id == execution.task);

@@ -10,9 +10,10 @@ use super::variant::{Encoding, Variant};
 /// A text of an attacker in the games.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GameWording {
-    /// A family of a game, by its template.
+    /// An attack that a game has: the game, the name of the family, and the template.
     Family(Game, &'static str, String),
-    /// A family of the capability game, in which the name of the tool is written as in this variant.
+    /// An attack of the capability game in which the name of the tool is encoded or divided: the variant that does
+    /// this, and the template.
     Written(Variant, String),
 }
 

@@ -64,6 +64,7 @@ fn svg(chart: &CurveChart) -> String {
         escaped(&chart.title)
     );
     // Writing to a text does not fail, so the results of `write!` are ignored.
+    // The grid lines at each quarter of both axes, with their values.
     for tick in 0..=4 {
         let share = f64::from(tick) / 4.0;
         let _ = write!(
@@ -90,6 +91,7 @@ fn svg(chart: &CurveChart) -> String {
         y(0.5),
         escaped(chart.axes.1),
     );
+    // The curves, and below the axes a line of the legend for each.
     for (number, (curve, (color, dashes))) in chart.curves.iter().zip(STROKES.iter().cycle()).enumerate() {
         let mut path = String::new();
         for (at, level) in curve.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()) {

@@ -42,7 +42,7 @@ pub struct UnknownPrivacyDefence(String);
 
 impl fmt::Display for UnknownPrivacyDefence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The seed does not affect the names.
+        // The seed does not affect the names. A name that occurs twice is listed once.
         let mut names: Vec<&str> = PrivacyDefence::all(0).map(PrivacyDefence::name).collect();
         let mut listed = std::collections::BTreeSet::new();
         names.retain(|name| listed.insert(*name));

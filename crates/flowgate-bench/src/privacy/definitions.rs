@@ -31,6 +31,7 @@ pub(super) fn definition_table(
         for rate in [missed, over_asked] {
             row.extend([counted(rate), cell(rate.value()), interval_cell(rate)]);
         }
+        // In the prose of the paper, FN and FP are swapped.
         for rate in [over_asked, missed] {
             row.extend([counted(rate), cell(rate.value())]);
         }

@@ -179,6 +179,7 @@ fn condition(text: &str) -> Result<Condition, String> {
 fn template(text: &str) -> Result<Template, String> {
     let mut pieces = Vec::new();
     let mut rest = text;
+    // Each round reads the text before a reference, and then the reference.
     while let Some((before, after)) = rest.split_once('{') {
         let (field, after) =
             after.split_once('}').ok_or("a reference has no `}`; close each `{` on its line")?;

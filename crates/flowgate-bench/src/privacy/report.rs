@@ -103,9 +103,9 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
 /// list is empty if the default was not measured. `seed` determines the samples of the bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
-    // Whether the event happened, for each task.
+    // Returns for each task whether the event happened.
     let happened = |results: &DefenceResults, event: ComparedEvent| {
-        // The second part of an event says for a task whether the event happened, the first is its name.
+        // An event is a pair: its name, and the function that says for a task whether it happened.
         results.tasks.iter().map(event.1).collect::<Vec<bool>>()
     };
     let is_comparable = |results: &&DefenceResults| {
@@ -190,6 +190,7 @@ fn table_list(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> V
             cost_table(&main, ""),
         ]);
         tables.push(suite_utility_table(&main));
+        // The tasks are divided in two ways, by suite and by pattern; each division has two tables.
         for (scopes, title) in [
             (Suite::ALL.map(TaskGroup::Suite).to_vec(), "by suite"),
             (LeakPattern::ALL.map(TaskGroup::Pattern).to_vec(), "by pattern"),
@@ -218,6 +219,7 @@ fn table_list(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> V
 pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64, unmeasured: &[Unmeasured]) -> String {
     let main = of_variant(all, WorldVariant::Accidental);
     let shown = if main.is_empty() { all } else { main.as_slice() };
+    // `x` and `y` are the titles of the axes; `rates` chooses the horizontal and the vertical rate of a point.
     let chart = |title: &str, x, y, rates: fn(&PrivacyFigures) -> [Rate; 2]| {
         let point = |results: &DefenceResults| {
             let [across, up] = rates(&results.figures(TaskGroup::All)).map(ValueWithInterval::of);
@@ -355,6 +357,7 @@ fn suite_utility_table(all: &[DefenceResults]) -> Table {
 /// `variant` begins the title.
 fn cost_table(all: &[DefenceResults], variant: &str) -> Table {
     let sum = |tokens: Usage| tokens.input.saturating_add(tokens.output) as f64;
+    // The tokens of the defence that shows everything, to which the others are related.
     let base = all.iter().find(|results| results.defence.name() == "everything");
     let base = base.and_then(|results| results.figures(TaskGroup::All).tokens).map(sum);
     let row = |results: &DefenceResults| {
@@ -382,6 +385,7 @@ fn cost_bars(all: &[DefenceResults]) -> Option<Drawing> {
     let bar = |results: &DefenceResults| {
         let tokens = results.figures(TaskGroup::All).tokens?;
         let value = tokens.input.saturating_add(tokens.output) as f64;
+        // The tokens are counted, not estimated, so the interval has no width.
         Some(Bar { name: name(results), value: ValueWithInterval { value, low: value, high: value } })
     };
     let bars: Vec<Bar> = all.iter().filter_map(bar).collect();

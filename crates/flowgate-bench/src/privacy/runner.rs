@@ -106,6 +106,8 @@ impl PrivacyRunner {
                 })?;
                 answer(task, RegionChoice::Honest, answering, &mut |agent| {
                     let world = PrivacyWorld::of_variant(task.suite, WorldVariant::Accidental);
+                    // The method asks the model of the screener *judge*; here, the attention of the local model
+                    // answers.
                     let model = ScreenedByAttention { agent, reader };
                     self.run_live(task, &truth, world, Method::Judge, &model, person)
                 })

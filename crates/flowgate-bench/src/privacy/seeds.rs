@@ -40,9 +40,9 @@ pub struct SeedSpread {
     pub seeds: usize,
     /// The mean over the seeds.
     pub mean: f64,
-    /// The value with the seed that gives the lowest.
+    /// The lowest value over the seeds.
     pub lowest: f64,
-    /// The value with the seed that gives the highest.
+    /// The highest value over the seeds.
     pub highest: f64,
     /// The bootstrap interval at 95 % of the mean: it draws seeds, and tasks of each.
     pub interval: (f64, f64),

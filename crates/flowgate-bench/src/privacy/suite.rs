@@ -145,6 +145,7 @@ impl PrivacySuite {
             return Ok(None);
         };
         for seed in (1..seeds).map(|offset| first.wrapping_add(offset)) {
+            // A defence that draws no random numbers has the same results with every seed.
             let Some(defence) = defence.with_seed(seed) else { break };
             let Some(found) = self.run_defence_with(defence, answering, after_run)? else { return Ok(None) };
             results.further_seeds.push(SeedResults { seed, tasks: found.tasks });
@@ -160,8 +161,9 @@ impl PrivacySuite {
     }
 
     /// Runs all tasks under one defence, each twice: once with a person who allows every call, and once with a person
-    /// who refuses every call. `answering` gives the answers of the model: the double or a real model. `after_run` is called after each run; if it returns true (the user has interrupted the command), the remaining
-    /// ones are skipped and the result is `None`.
+    /// who refuses every call. `answering` is what answers in place of the model, such as the double, or the real
+    /// model. `after_run` is called after each run; if it returns true (the user has interrupted the command), the
+    /// remaining ones are skipped and the result is `None`.
     ///
     /// # Errors
     /// If a conversation cannot be held, which is a defect of this crate, or if the model gives no answer.

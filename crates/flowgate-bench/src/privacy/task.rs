@@ -57,8 +57,8 @@ impl Suite {
 /// RTBAS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeakPattern {
-    /// The request leaves open whether the data is meant, or which ("ambiguous, underspecified" commands, in RTBAS's
-    /// introduction).
+    /// The request leaves open whether private data is meant, or which data ("ambiguous, underspecified" commands, in
+    /// RTBAS's introduction).
     Ambiguous,
     /// The data is in the context, and nothing needs it.
     None,

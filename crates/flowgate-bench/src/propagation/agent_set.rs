@@ -80,6 +80,7 @@ fn question(
         [(&conversation.trusted, trusted), (&conversation.untrusted, untrusted)]
             .map(|(text, label)| SourceDocument { text: text.clone(), label, facts: facts_of(text) })
             .to_vec();
+    // A phrase that is missing in the answer or in both texts would make the ground truth wrong.
     for (fact, phrase) in conversation.needs.iter().enumerate() {
         let phrase_is_held = documents.iter().any(|document| document.facts.contains(&fact));
         if !phrase_is_held || !holds(&conversation.answer, phrase) {

@@ -38,7 +38,7 @@ impl Cell {
         Self::Figure(Some(number as f64), 0)
     }
 
-    /// Returns the text of the cell if there is one seed.
+    /// Returns the text that the cell has in a run with a single seed.
     fn text(&self) -> String {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         match self {
@@ -90,6 +90,7 @@ pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
 /// are listed. An interval becomes a dash: the seeds share questions or have different parameters, so their questions
 /// are no sample of one population.
 fn over_seeds(cells: &[&Cell]) -> String {
+    // With one seed, there is nothing to merge, and the text is that of its cell.
     let (Some(first), true) = (cells.first(), cells.len() > 1) else {
         return cells.first().map(|cell| cell.text()).unwrap_or_default();
     };

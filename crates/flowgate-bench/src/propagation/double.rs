@@ -177,8 +177,10 @@ impl HiddenStateModel for CopyModel {
         for (token, word) in words(text) {
             states.tokens.push(start..start + token.len());
             start += token.len();
+            // The vector of the word: the bytes of its hash as numbers from -0.5 to 0.5.
             let hash = Sha256::digest(word.as_bytes());
             vectors.push(hash.iter().take(STATE).map(|byte| f32::from(*byte) / 255.0 - 0.5).collect());
+            // The state of the token: the sum of the vectors of the last words, with weights that fade backwards.
             let mut state = vec![0.0; STATE];
             let mut weight = 1.0;
             for vector in vectors.iter().rev().take(REMEMBERED) {

@@ -34,6 +34,7 @@ impl EmbeddingIndex {
     ) -> Result<Vec<Vec<usize>>, Error> {
         let asked = vectors(embedder, questions, self.documents.first().map(Vec::len))?;
         let nearest = |question: &Vec<f64>| {
+            // The vectors have the length 1, so the cosine is their inner product.
             let similarity =
                 |document: &Vec<f64>| document.iter().zip(question).map(|(a, b)| a * b).sum::<f64>();
             let mut ranked: Vec<(usize, f64)> = self.documents.iter().map(similarity).enumerate().collect();
@@ -60,6 +61,7 @@ fn vectors(
             texts.len()
         ));
     }
+    // If no length is expected, all vectors must be as long as the first one.
     let expected = expected.or_else(|| vectors.first().map(Vec::len)).unwrap_or_default();
     for (index, vector) in vectors.iter_mut().enumerate() {
         let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();

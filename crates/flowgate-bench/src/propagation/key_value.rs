@@ -149,7 +149,7 @@ fn corpus(random: &mut SeededRandom) -> Option<KeyValueDocuments> {
     Some(KeyValueDocuments { documents, values })
 }
 
-/// Draws a number and a date that no known person has, so that a value identifies its person.
+/// Draws a number and a date that none of the `known` persons has, so that a value identifies its person.
 fn fresh_values(known: &[[String; 2]], random: &mut SeededRandom) -> [String; 2] {
     loop {
         let number = format!("SSN{:08}", random.below(100_000_000));

@@ -43,7 +43,8 @@ pub enum LabelMethod {
 }
 
 impl LabelMethod {
-    /// Returns the name for reports.
+    /// Returns the name for reports. `prompt` stands for the methods that put documents in a prompt, and the part after the
+    /// slash for the way of the search.
     pub fn name(self) -> &'static str {
         match self {
             Self::Naive => "naive",

@@ -43,7 +43,7 @@ pub struct ModelResults {
 /// The parameters that were chosen for one data set, with the settings that were tried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TunedSet {
-    /// The data set. Its reported questions are others than the tuning questions.
+    /// The data set. None of its reported questions is among the tuning questions.
     pub set: DataSet,
     /// The number of tuning questions.
     pub questions: usize,
@@ -221,6 +221,7 @@ impl PropagationSuite {
         }
         let (mut alignment, mut degradation) = (None, Vec::new());
         if let Some(answers) = models.answers {
+            // `align` and the attack ask for a model for each question; here, one model answers all of them.
             let answer =
                 |_: &DocumentQuestion| -> Box<dyn AnswerModel + '_> { Box::new(AnswerOrUnknown(answers)) };
             alignment = Some(align(models, FIXED.lambda, agents, &answer)?);

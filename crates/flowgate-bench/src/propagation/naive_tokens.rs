@@ -17,7 +17,7 @@ pub(super) struct NaiveTokens<'c> {
 }
 
 impl<'c> NaiveTokens<'c> {
-    /// Counts tokens with `count`, which must also count those of the searches.
+    /// Creates the counter. `count` counts the tokens of a text; the searches must count theirs with the same function.
     pub(super) fn new(count: &'c (dyn Fn(&str) -> usize + Send + Sync)) -> Self {
         Self { count, known: BTreeMap::new() }
     }
@@ -34,6 +34,7 @@ impl<'c> NaiveTokens<'c> {
             return;
         }
         let count = self.count;
+        // Computed only for the first method on a data set.
         let mean = || {
             let tokens = questions.iter().filter_map(|question| literal_cost(question, &|text| count(text)));
             let tokens: Vec<f64> = tokens.map(|(_, tokens)| tokens as f64).collect();

@@ -68,9 +68,11 @@ impl DocumentQuestion {
             if holders.is_empty() {
                 continue;
             }
+            // The join of an element with the label of one document.
             let join = |element: &SpanElement, holder: usize| {
                 span.join_of(element.labels().chain(span.join_of_documents([holder]).labels()))
             };
+            // Each join so far is combined with each document that states this fact.
             joins = joins
                 .iter()
                 .flat_map(|element| holders.iter().map(move |holder| join(element, *holder)))

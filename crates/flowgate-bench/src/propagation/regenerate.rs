@@ -1,7 +1,7 @@
-//! Regenerates answers on the agent conversations: a model answers again at the label that a search found, from the
-//! documents alone whose labels flow to this label. The module compares these answers with those of the data set (Table
-//! 4 of Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections 6.1 and
-//! 6.2). `suite.rs` calls it for each double, and `model_run.rs` for a model.
+//! Regenerates answers on the agent conversations: a model answers again at the label that a search found, which means
+//! only from the documents whose labels flow to this label. The module compares these answers with those of the data
+//! set (Table 4 of Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections
+//! 6.1 and 6.2). `suite.rs` calls it for each double, and `model_run.rs` for a model.
 
 use flowgate::label::Label;
 use flowgate_guard::propagation::{
@@ -161,6 +161,7 @@ impl<'a, 'm> DegradationAttack<'a, 'm> {
     ) -> Result<Self, Error> {
         let mut improvable = Vec::new();
         for question in questions {
+            // The label can be improved if a label below the join of all labels suffices for the answer.
             let Some(span) = question.span().filter(|span| question.truth(span) != [span.top()]) else {
                 continue;
             };
@@ -258,6 +259,7 @@ pub fn endorse(
         if question.truth(&span) != [span.top()] {
             continue;
         }
+        // The same question with a trusted quotation of each untrusted document.
         let mut quoted = question.clone();
         for document in question.documents.iter().filter(|document| document.label != trusted) {
             let text = format!("The administrator confirms: {}", document.text);

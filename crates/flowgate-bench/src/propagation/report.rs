@@ -124,7 +124,8 @@ pub fn model_lines(seeds: &[ModelResults]) -> Vec<Value> {
     lines_of_runs(&model_runs(seeds))
 }
 
-/// Returns the lines of all results.
+/// Returns the lines of all results: the figures of all doubles or of the model, then the further lines of each double
+/// and seed, and then the ranges over several seeds.
 fn lines_of_runs(runs: &Runs<'_>) -> Vec<Value> {
     let has_seeds = has_seeds(runs);
     let mut lines: Vec<Value> = rows_of_runs(runs).into_iter().map(Value::Object).collect();
@@ -181,7 +182,7 @@ fn alignment_line(name: &str, alignment: &Alignment) -> Value {
     })
 }
 
-/// Returns the lines of the attacks and of the trusted quotations.
+/// Returns a line for each number of attacker documents, and a line for endorsement by trusted quotations.
 fn attack_lines(results: &SeedResults<'_>) -> Vec<Value> {
     let attack = |row: &Degradation| {
         json!({

@@ -85,9 +85,9 @@ pub(super) struct FigureRange<'a> {
     pub(super) seeds: usize,
     /// The mean over these seeds.
     pub(super) mean: f64,
-    /// The value with the seed that gives the lowest.
+    /// The lowest value over these seeds.
     pub(super) lowest: f64,
-    /// The value with the seed that gives the highest.
+    /// The highest value over these seeds.
     pub(super) highest: f64,
 }
 
@@ -97,6 +97,7 @@ pub(super) fn ranges<'a>(seeds: &[SeedResults<'a>]) -> Vec<FigureRange<'a>> {
     let Some((first, true)) = seeds.first().map(|first| (first, seeds.len() > 1)) else { return Vec::new() };
     let rows = first.labels.iter().enumerate();
     let range = |(index, row): (usize, &'a LabelRow), (figure, value): LabelFigure| {
+        // The rows of all seeds have the same order, so `index` is the same row in each.
         let values: Vec<f64> = seeds.iter().filter_map(|seed| value(seed.labels.get(index)?)).collect();
         Some(FigureRange {
             row,
@@ -110,7 +111,8 @@ pub(super) fn ranges<'a>(seeds: &[SeedResults<'a>]) -> Vec<FigureRange<'a>> {
     rows.flat_map(|row| FIGURES.into_iter().filter_map(move |figure| range(row, figure))).collect()
 }
 
-/// Returns the settings that were tried, each with the mean of its exact labels over the seeds.
+/// Returns the settings that were tried, each with the mean over the seeds of its share of exact labels. All seeds
+/// tried the same settings in the same order.
 pub(super) fn mean_grid(seeds: &[SeedResults<'_>]) -> Vec<(DataSet, GridPoint)> {
     let Some(first) = seeds.first() else { return Vec::new() };
     let mean = |(index, (set, point)): (usize, &(DataSet, GridPoint))| {

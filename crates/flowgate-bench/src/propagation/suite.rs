@@ -197,8 +197,8 @@ impl PropagationSuite {
         })
     }
 
-    /// Replaces the generated articles by articles that were read from a folder: the first `pairs` pairs of articles
-    /// about which there are questions. Some of these pairs are for tuning.
+    /// Replaces the generated articles by articles that were read from a folder (`found`): the first `pairs` pairs of
+    /// articles about which there are questions. Some of these pairs are for tuning.
     ///
     /// # Errors
     /// If fewer than two pairs with questions are left, so that they cannot be divided.

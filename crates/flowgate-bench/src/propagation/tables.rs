@@ -13,7 +13,7 @@ use crate::games::text_table::{Table, table};
 /// The results of each double or model with each seed.
 pub(super) type Runs<'a> = [Vec<SeedResults<'a>>];
 
-/// Returns a table with the rows that `rows` returns for the results of one seed.
+/// Returns a table of the measurement: `rows` returns the rows of one seed, and those of several seeds are merged.
 fn table_of(
     title: &str,
     header: &[&str],
@@ -193,6 +193,7 @@ pub(super) fn attack_table(runs: &Runs<'_>, who: &str) -> Table {
             [attackers, Cell::Count(attack.in_context), Cell::Count(attack.in_retrieval)]
         };
         let mut attacks: Vec<[Cell; 3]> = seed.degradation.iter().map(cells).collect();
+        // Without an attack, one row still shows the quotations.
         if attacks.is_empty() {
             attacks.push([Cell::name("-"), Cell::name("-"), Cell::name("-")]);
         }
@@ -221,7 +222,8 @@ pub(super) fn grid_table(runs: &Runs<'_>) -> Table {
         for (set, point) in seed.grids {
             let lambda = point.lambda.to_string();
             let first = [seed.name, set.name(), point.method.name(), &lambda].map(Cell::name);
-            // The column of a threshold, after the one without pruning. Settings that differ in it alone are one row.
+            // The column of the setting: after the names, one column without pruning, and then one for each threshold.
+            // Settings that differ only in the threshold share a row.
             let tried = |threshold: f64| THRESHOLDS.iter().position(|other| *other == threshold);
             let column = first.len() + point.threshold.and_then(tried).map_or(0, |place| place + 1);
             if rows.last().is_none_or(|row| row.get(..first.len()) != Some(first.as_slice())) {

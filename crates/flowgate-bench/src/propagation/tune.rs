@@ -115,6 +115,7 @@ fn best_pair(grid: &[GridPoint]) -> (f64, f64) {
     let best = pairs.clone().map(|(point, _)| point.exact).fold(0.0, f64::max);
     let at_best = pairs.filter(|(point, _)| point.exact >= best);
     let threshold = at_best.clone().map(|(_, threshold)| threshold).fold(f64::INFINITY, f64::min);
+    // No threshold is below the least one, so `<=` selects the pairs that have it.
     let lambdas: Vec<f64> =
         at_best.filter(|(_, tried)| *tried <= threshold).map(|(point, _)| point.lambda).collect();
     match lambdas.get(lambdas.len() / 2) {

@@ -15,6 +15,7 @@ pub(super) fn derived(random: &mut SeededRandom) -> DependencyCase {
     let count = 4 + random.below(3);
     let people = CasePerson::draw_all(random, count);
     let first = random.below(count);
+    // Another person than the first one.
     let second = (first + 1 + random.below(count - 1)) % count;
     let is_named = |index: usize| index == first || index == second;
     let named = || people.iter().enumerate().filter(|(index, _)| is_named(*index)).map(|(_, person)| person);

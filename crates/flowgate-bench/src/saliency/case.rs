@@ -24,14 +24,14 @@ pub enum CaseSet {
     /// A call as in [`Calls`](Self::Calls), but another output has the same values for another person. On which of the
     /// two outputs the call depends follows from the request alone.
     SameValue,
-    /// A call whose arguments are a date and an amount of an output in another form. The guard's comparison of values
-    /// recognises the date in this form, but not the amount.
+    /// A call whose arguments are a date and an amount that an output of a tool has in another form. The guard's
+    /// comparison of values recognises the date in this form, but not the amount.
     Reformatted,
     /// A call with a value that is computed from two outputs: the sum of two amounts.
     Derived,
     /// A call whose arguments are numbers that an output of a tool has in words.
     InWords,
-    /// A call whose arguments are in the request alone; which tool it calls follows from the output of another.
+    /// A call whose arguments are in the request alone; which tool it calls follows from the output of another tool.
     ToolChoice,
 }
 
@@ -67,6 +67,7 @@ impl CaseSet {
         match self {
             Self::Documents => documents(seed, count, &[PAPER]),
             Self::UnseenPhrasing => documents(seed, count, &UNSEEN),
+            // The number of the set is part of the stream, so that the cases of two sets do not depend on each other.
             Self::Calls | Self::SameValue | Self::Reformatted => {
                 let mut random = SeededRandom::new(seed, STREAM ^ self as u64);
                 Some((0..count).map(|_| call(self, &mut random)).collect())

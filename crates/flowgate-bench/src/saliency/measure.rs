@@ -84,6 +84,7 @@ pub(crate) fn roc_curve(scored: &[(f64, bool)]) -> Vec<(f64, f64)> {
     sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut curve = vec![(0.0, 0.0)];
     let (mut hits, mut alarms) = (0, 0);
+    // Each round lowers the threshold to the next score, which names all regions with this score.
     for tied in sorted.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
         let found = tied.iter().filter(|(_, depends)| *depends).count();
         hits += found;

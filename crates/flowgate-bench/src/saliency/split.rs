@@ -35,7 +35,8 @@ impl Networks {
         if screener == ScreenerScore::NetworkExtended {
             return Ok(estimates);
         }
-        // Shared values come first: a region that has some is above any other.
+        // The first scores are those of the shared values. A region that shares a value gets a score above 1, and so
+        // above every probability of the network.
         let shared = case.scores.first().into_iter().flatten();
         let combine = |(estimate, shared): (f64, &f64)| if *shared > 0.0 { 1.0 + shared } else { estimate };
         Ok(estimates.into_iter().zip(shared).map(combine).collect())

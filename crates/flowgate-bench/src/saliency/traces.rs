@@ -104,7 +104,7 @@ impl TraceCases {
                         )?;
                         let (name, arguments) = (text(function, "name")?, text(function, "arguments")?);
                         let arguments: Value = serde_json::from_str(&arguments).map_err(|error| {
-                            format!("the arguments of a call are no JSON: {error}; give a file that examples/agentdojo/traces.py wrote")
+                            format!("the arguments of a call are not JSON: {error}; give a file that examples/agentdojo/traces.py wrote")
                         })?;
                         // The output before the first call of the attacker's task contains the injected text.
                         if is_injected && earlier.carrier.is_none() {
@@ -197,8 +197,8 @@ struct EarlierMessages {
 impl EarlierMessages {
     /// Returns for each output whether a call with these arguments depends on it. It does if the output contains a
     /// value of the arguments as whole words, unless the request contains the value. A call that obeys an injected text
-    /// also depends on the output with this text. The result is `None` if the origin of a value is not known, and the
-    /// call does not obey an injected text; or if the output with the injected text is not known.
+    /// (`is_injected`) also depends on the output with this text. The result is `None` if the origin of a value is not
+    /// known, and the call does not obey an injected text; or if the output with the injected text is not known.
     fn dependencies(&self, arguments: &Value, is_injected: bool) -> Option<Vec<bool>> {
         // The texts and numbers in the arguments.
         let mut values = Vec::new();
@@ -465,6 +465,6 @@ mod tests {
         check(&json!({"suite": "x", "user_task_id": "y"}), "`messages` is not a list");
         let broken =
             json!({"role": "assistant", "tool_calls": [{"function": {"name": "pay", "arguments": "{"}}]});
-        check(&run("x", &[broken]), "the arguments of a call are no JSON");
+        check(&run("x", &[broken]), "the arguments of a call are not JSON");
     }
 }

@@ -54,6 +54,7 @@ pub fn train_screener(
     let Some(training) = summarize(model, seed ^ TRAINING, cases, step)? else { return Ok(None) };
     let Some(choosing) = summarize(model, seed ^ THRESHOLDS, cases, step)? else { return Ok(None) };
     let classifier = train(FeatureSet::Extended, &training)?;
+    // The scores of the regions of the other cases, with which the threshold is chosen.
     let mut scored = Vec::new();
     for prompt in &choosing {
         let summaries: Vec<_> = prompt.iter().map(|(summary, _)| *summary).collect();

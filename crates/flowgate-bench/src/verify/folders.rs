@@ -26,7 +26,10 @@ pub(super) fn verify_corpus(
     let failed = |error: CorpusError| error.to_string();
     let name = text(recorded, "suite").trim_start_matches(CORPUS_PREFIX);
     let benchmark = Benchmark::parse(name).ok_or_else(|| {
-        format!("line 1: there is no benchmark `{}`; use a later version of Flowgate", name.escape_debug())
+        format!(
+            "line 1: there is no benchmark `{}`; use the version of Flowgate that wrote the file",
+            name.escape_debug()
+        )
     })?;
     let method = |name: &String| {
         let found = METHODS.into_iter().find(|method| method.name() == name);
@@ -70,6 +73,7 @@ pub(super) fn verify_injections(
     let rows = rows.map_err(|error| error.to_string())?.unwrap_or_default();
     let mut repeated = detection::lines(&texts, &rows, seed);
     let manifest = repeated.first_mut().and_then(Value::as_object_mut);
+    // The classifier does not run again, so its name is copied; its lines are left out of the comparison.
     if let (Some(name), Some(manifest)) = (recorded.get("classifier"), manifest) {
         manifest.insert("classifier".to_owned(), name.clone());
     }

@@ -111,6 +111,7 @@ pub(super) fn verify_propagation_model(
     settings: VerifySettings<'_>,
 ) -> Result<Verification, String> {
     let missing = || not_at_hand(run.model, settings);
+    // The error is the same if the program evaluates no models at all and if it does not have this one.
     let repeated = settings.local.ok_or_else(missing)?.propagation_lines(run, suites)?.ok_or_else(missing)?;
     Ok(compare(lines, &repeated, &[]))
 }

@@ -47,6 +47,7 @@ impl RecordedSearch {
             )
         })?;
         let attacker = search.get("attacker").and_then(Value::as_str).map(str::to_owned);
+        // The answers are needed only if a model drove the attacker and the search is repeated.
         let answers = match (&attacker, settings.attacker_answers) {
             (Some(name), Some(open)) if settings.repeats_searches => Some(open(name)?),
             (Some(name), None) if settings.repeats_searches => {

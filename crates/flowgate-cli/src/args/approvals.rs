@@ -1,6 +1,6 @@
 //! Declares the arguments and the help of `flowgate approvals`, by which a person answers the questions of a gateway in
-//! a terminal. `clap` parses them. Also defines [`GatewayArgs`], the options of all commands that send requests to a
-//! running gateway for a person.
+//! a terminal. `clap` parses the arguments. Also defines [`GatewayArgs`], the options of all commands that send
+//! requests to a running gateway for a person.
 
 use std::path::PathBuf;
 use std::str::FromStr;

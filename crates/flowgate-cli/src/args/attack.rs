@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate attack`, which tries injections on a policy. `clap` parses them.
+//! Declares the arguments and the help of `flowgate attack`, which tries injections on a policy. `clap` parses the
+//! arguments.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate audit`, which reads and verifies audit logs, records that an
-//! operator accepts the loss of lines, and deletes contents. `clap` parses them.
+//! operator accepts the loss of lines, and deletes contents. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

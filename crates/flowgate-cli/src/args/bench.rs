@@ -1,5 +1,5 @@
-//! Declares the subcommands of `flowgate bench`, which run repeatable measurements, with their help. `clap` parses
-//! them. The arguments of the larger measurements are in files of their own, such as `games` and `propagation`.
+//! Declares the subcommands of `flowgate bench`, which run repeatable measurements, with their help. `clap` parses the
+//! arguments. The arguments of the larger measurements are in files of their own, such as `games` and `propagation`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -354,7 +354,7 @@ Examples:
 
 Exit codes:
   0    the page is written
-  2    a file cannot be read or is no run";
+  2    a file cannot be read or is not a run";
 
 const AGENTS_HELP: &str = "\
 Examples:

@@ -1,5 +1,5 @@
 //! Declares the options by which a measurement (`flowgate bench ...`) uses a model in place of a double, the program
-//! that answers otherwise. Several measurements share these options; `clap` parses them.
+//! that answers otherwise. Several measurements share these options; `clap` parses the arguments.
 
 use std::path::PathBuf;
 
@@ -46,8 +46,8 @@ pub(crate) struct BenchModelArgs {
 }
 
 impl BenchModelArgs {
-    /// Returns the number of answers to ask for at once. A dry run asks for each one once, in order, so that each is
-    /// counted once.
+    /// Returns the number of answers to ask for at once. It is 1 in a dry run: with more, a measurement runs all of its
+    /// parts twice, first on the threads and then in order, and each request would be counted twice.
     pub(crate) fn threads(&self) -> u32 {
         if self.dry_run { 1 } else { self.jobs }
     }

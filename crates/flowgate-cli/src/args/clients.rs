@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate scan`, `flowgate wrap` and `flowgate unwrap`, which read and change
-//! the configurations of MCP clients. `clap` parses them.
+//! the configurations of MCP clients. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

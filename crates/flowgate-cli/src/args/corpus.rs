@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate bench corpus`, which measures a drafted policy on a public
-//! benchmark in a folder. `clap` parses them.
+//! benchmark in a folder. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

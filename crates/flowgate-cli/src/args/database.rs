@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate database`, which encrypts what a gateway has stored. `clap` parses
-//! them.
+//! the arguments.
 
 use std::path::PathBuf;
 

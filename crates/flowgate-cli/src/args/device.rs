@@ -12,10 +12,11 @@ pub(crate) struct DeviceArgs {
     pub(crate) processor: Processor,
 }
 
-/// The GPUs that can be named: their numbers are below this.
+/// The number of GPUs that can be named, from `cuda:0` to `cuda:63`.
 const MAX_GPUS: usize = 64;
 
-/// Parses a processor. A GPU is an error if this program was built without support for it.
+/// Parses the name of a processor: `cpu`, `cuda` (the first GPU) or `cuda:NUMBER`. Returns an error for a GPU if this
+/// program was built without support for GPUs.
 fn processor(text: &str) -> Result<Processor, String> {
     let number = match text {
         "cpu" => return Ok(Processor::Cpu),

@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate doctor`, which finds what is wrong with a configuration of the
-//! gateway, a policy or the MCP servers of a client. `clap` parses them.
+//! gateway, a policy or the MCP servers of a client. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate bench extended`, which plays security games that AgentSecBench does
-//! not contain, such as those with encoded attacks or several sessions. `clap` parses them.
+//! not contain, such as those with encoded attacks or several sessions. `clap` parses the arguments.
 
 use flowgate_bench::games::extended::ExtendedGame;
 use flowgate_bench::games::{Defence, ModelDouble};

@@ -1,5 +1,6 @@
 //! Declares the arguments and the help of `flowgate bench games`, which plays the security games of AgentSecBench.
-//! `clap` parses them. Also defines [`ReportFormat`], the option `--format` of most measurements of `flowgate bench`.
+//! `clap` parses the arguments. Also defines [`ReportFormat`], the option `--format` of most measurements of `flowgate
+//! bench`.
 
 use clap::ValueEnum;
 use flowgate_bench::games::{Defence, ModelDouble, Variant};

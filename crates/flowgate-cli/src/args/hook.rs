@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate hook`, which judges the tool calls of coding agents. `clap` parses
-//! them.
+//! the arguments.
 
 use std::path::PathBuf;
 

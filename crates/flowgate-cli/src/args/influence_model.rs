@@ -1,10 +1,10 @@
-//! Declares the options of `flowgate replay` for influence methods that ask a model: which model, the device it runs on,
-//! and λ. `clap` parses them.
+//! Declares the options of `flowgate replay` for influence methods that ask a model: which model, the device it runs
+//! on, and λ. `clap` parses the arguments.
 
 /// The influence methods that ask a model, as `--influence` of `replay` takes them.
 #[cfg(any(feature = "local", feature = "run"))]
 pub(crate) const ESTIMATED_METHODS: [&str; 3] = ["lambda", "knn-lm", "introspection"];
-/// This program asks no models.
+/// The influence methods that ask a model: none, since this program is built without a feature that asks models.
 #[cfg(not(any(feature = "local", feature = "run")))]
 pub(crate) const ESTIMATED_METHODS: [&str; 0] = [];
 

@@ -1,4 +1,4 @@
-//! Declares the arguments and the help of `flowgate init`, which writes a first policy. `clap` parses them.
+//! Declares the arguments and the help of `flowgate init`, which writes a first policy. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate keys`, by which an admin makes, lists and revokes virtual keys of a
-//! running gateway. `clap` parses them.
+//! running gateway. `clap` parses the arguments.
 
 use clap::{Subcommand, ValueEnum};
 

@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate labels`, which shows the labels of a recorded run. `clap` parses
-//! them.
+//! the arguments.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Declares the arguments and the help of `flowgate lm`, which trains and measures small models, and tunes label searches
-//! for any. `clap` parses them.
+//! Declares the arguments and the help of `flowgate lm`, which trains and measures small models, and tunes label
+//! searches for any. `clap` parses the arguments.
 
 #[cfg(feature = "local")]
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ pub(crate) struct EvaluateArgs {
     pub(crate) texts: u32,
 }
 
-/// Parses the width of a model: heads have a width of 32, and two of them share keys.
+/// Parses the width of a model: a multiple of 64, because an attention head has a width of 32 and two heads share keys.
 #[cfg(feature = "local")]
 fn width(text: &str) -> Result<u16, String> {
     let width =

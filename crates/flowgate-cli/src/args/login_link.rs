@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate login-link`, which makes a link to the page of a running gateway.
-//! `clap` parses them.
+//! `clap` parses the arguments.
 
 use super::GatewayArgs;
 

@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate mcp`, which guards one MCP server, and of the logins at remote
-//! servers. `clap` parses them.
+//! servers. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

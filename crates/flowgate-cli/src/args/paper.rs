@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate bench paper`, which repeats the experiment of AgentSecBench. `clap`
-//! parses them.
+//! parses the arguments.
 
 use std::path::PathBuf;
 

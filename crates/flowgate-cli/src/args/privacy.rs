@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate bench privacy`, which runs the privacy-leak tasks of the paper
-//! RTBAS. `clap` parses them.
+//! RTBAS. `clap` parses the arguments.
 
 use flowgate_bench::privacy::PrivacyDefence;
 

@@ -1,6 +1,6 @@
 //! Declares the arguments and the help of `flowgate bench propagation`, which runs the evaluation of the paper
-//! *Permissive Information-Flow Analysis*, and of `flowgate bench news-questions`, which writes questions for it. `clap`
-//! parses them.
+//! *Permissive Information-Flow Analysis*, and of `flowgate bench news-questions`, which writes questions for it.
+//! `clap` parses the arguments.
 
 use flowgate_bench::propagation::CopyingErrors;
 

@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate report`, which sums up the verdicts that were recorded in watch
-//! mode. `clap` parses them.
+//! mode. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Declares the arguments and the help of `flowgate run`, a guarded chat in the terminal. `clap` parses them.
+//! Declares the arguments and the help of `flowgate run`, a guarded chat in the terminal. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

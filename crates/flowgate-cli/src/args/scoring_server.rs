@@ -1,5 +1,5 @@
-//! Declares the options that name a model on a server which scores texts. `flowgate bench propagation`, `flowgate lm tune`
-//! and `flowgate replay` share them; `clap` parses them.
+//! Declares the options that name a model on a server which scores texts. `flowgate bench propagation`, `flowgate lm
+//! tune` and `flowgate replay` share them; `clap` parses the arguments.
 
 /// The model on a server.
 #[derive(Debug, Clone, clap::Args)]

@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate bench screeners`, which measures screeners that read a model's
-//! attention. `clap` parses them.
+//! attention. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

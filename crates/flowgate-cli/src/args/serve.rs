@@ -1,4 +1,4 @@
-//! Declares the arguments and the help of `flowgate serve`, which runs the gateway. `clap` parses them.
+//! Declares the arguments and the help of `flowgate serve`, which runs the gateway. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

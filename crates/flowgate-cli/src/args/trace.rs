@@ -1,5 +1,5 @@
 //! Declares the arguments and the help of `flowgate trace`, which exports the traces of conversations that a gateway
-//! has stored. `clap` parses them.
+//! has stored. `clap` parses the arguments.
 
 use std::path::PathBuf;
 

@@ -78,14 +78,16 @@ impl ConfigText {
         }
     }
 
-    /// Returns the MCP servers of the file, in the order of the file within each section. At most [`MAX_SERVERS`];
-    /// further ones are left out.
+    /// Returns the MCP servers of the file, in the order of the file within each section. Servers after the first
+    /// [`MAX_SERVERS`] are left out.
     pub(crate) fn servers(&self) -> Vec<ConfiguredServer> {
         let root = self.to_value();
         let mut servers = Vec::new();
+        // The manifest of an extension of Claude Desktop has one server.
         if let Some(server) = extension_server(&root) {
             return vec![server];
         }
+        // In a file of a plug-in, the servers can be at the root, without a section.
         if is_bare_list(&root) {
             collect_servers(&root, &[], &[], &mut servers);
         }
@@ -109,8 +111,9 @@ impl ConfigText {
     }
 }
 
-/// Adds the servers of one section to `servers`. `section` are the keys from `root` to the table of servers; `above`
-/// are the keys from the root of the file to `root`, which is either that root or the entry of a project.
+/// Adds the servers of one section to `servers`. `root` is the whole content of the file, or the entry of a project in
+/// it. `section` has the keys from `root` to the table of servers, and `above` has the keys from the whole content to
+/// `root` (none if these are the same).
 fn collect_servers(root: &Value, section: &[&str], above: &[&str], servers: &mut Vec<ConfiguredServer>) {
     let table = section.iter().try_fold(root, |value, key| value.get(*key)).and_then(Value::as_object);
     for (name, entry) in table.into_iter().flatten() {
@@ -151,8 +154,9 @@ fn extension_server(root: &Value) -> Option<ConfiguredServer> {
         "windows" => "win32",
         other => other,
     };
-    let own = entry.get("platform_overrides").and_then(|systems| systems.get(system));
-    let transport = transport_of(&|key| own.and_then(|own| own.get(key)).or_else(|| entry.get(key)));
+    let of_system = entry.get("platform_overrides").and_then(|systems| systems.get(system));
+    let transport =
+        transport_of(&|key| of_system.and_then(|fields| fields.get(key)).or_else(|| entry.get(key)));
     let name = root.get("name").and_then(Value::as_str).unwrap_or_default();
     Some(ConfiguredServer {
         name: name.to_owned(),
@@ -164,7 +168,7 @@ fn extension_server(root: &Value) -> Option<ConfiguredServer> {
 }
 
 /// Returns whether a file has nothing but servers, each with a command or an address: the form that the `.mcp.json` of a
-/// plug-in of Claude Code may have. In settings, the type `command` marks a program that is no server, such as that of
+/// plug-in of Claude Code may have. In settings, the type `command` marks a program that is not a server, such as that of
 /// `statusLine`.
 fn is_bare_list(root: &Value) -> bool {
     let is_server = |entry: &Value| {
@@ -229,8 +233,9 @@ impl ConfiguredServer {
 }
 
 impl ConfiguredServer {
-    /// Returns the entry of the server in the form of `mcpServers`: with its own command if it runs behind `flowgate
-    /// mcp`, and with its address under the usual key. `root` is the whole content of its file.
+    /// Returns the entry of the server in the form of `mcpServers`, as `flowgate init` and `scan --start` read it: with
+    /// the server's own command, without `flowgate mcp` before it, or with its address under the key `url`. An entry that
+    /// is not an object is returned unchanged. `root` is the whole content of the file.
     pub(crate) fn usual_entry(&self, root: &Value) -> Value {
         let table = self.section.iter().try_fold(root, |value, key| value.get(key));
         let mut entry = table.and_then(|table| table.get(&self.key)).cloned().unwrap_or_default();

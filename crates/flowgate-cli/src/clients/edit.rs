@@ -131,7 +131,7 @@ impl ArgumentLayout {
         };
         let before = command.and_then(|field| text.get(..field.key_span.start)).unwrap_or_default();
         let line = before.rsplit('\n').next().unwrap_or_default();
-        // A field on a line of its own is followed by a field on a line of its own.
+        // If `command` is on a line of its own, a new field after it is on a line of its own as well.
         let is_alone = before.contains('\n') && line.trim().is_empty();
         let before_field = if is_alone { format!("\n{line}") } else { " ".to_owned() };
         let lines = entry.get("args").and_then(|args| {
@@ -231,6 +231,7 @@ fn remove_empty_args(value: &mut Value, depth: usize) {
 mod tests {
     use super::*;
 
+    /// Returns settings without options.
     fn wrapping() -> WrapSettings {
         WrapSettings {
             flowgate: "/bin/flowgate".to_owned(),
@@ -251,6 +252,7 @@ mod tests {
         with_commands(text, &config, &changes.collect::<Vec<_>>()).unwrap()
     }
 
+    /// Unwraps all servers of a text, and returns the new text.
     fn unwrapped(text: &str, is_toml: bool) -> String {
         let config = ConfigText::read(text, is_toml).unwrap();
         let changes = config.servers().into_iter().filter_map(|server| match unwrap_change(&server) {

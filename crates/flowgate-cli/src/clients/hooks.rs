@@ -83,8 +83,8 @@ impl HookGap {
     }
 }
 
-/// Returns the hooks of a file with this content, in its order; at most [`MAX_HOOKS`]. They are found by their commands
-/// and addresses anywhere in the table of an event, because each client nests them differently.
+/// Returns the hooks of a file with the content `root`, in the order of the file; at most [`MAX_HOOKS`]. Each client nests
+/// its hooks differently, so every command and every address anywhere in the table of an event counts as a hook.
 pub(crate) fn hooks_of(root: &Value) -> Vec<ConfiguredHook> {
     let mut found = Vec::new();
     for (event, hooks) in root.get("hooks").and_then(Value::as_object).into_iter().flatten() {
@@ -108,8 +108,9 @@ pub(crate) fn are_switched_off(root: &Value) -> bool {
         || settings.and_then(|settings| settings.get("enabled")) == Some(&Value::Bool(false))
 }
 
-/// Adds the hooks at a value, which is `depth` levels below the table of hooks, to `found`. `around` has the settings,
-/// such as a matcher, that the levels above the value contain.
+/// Adds the hooks in `value`, which is `depth` levels below the table of hooks, to `found`. A hook is an object with a
+/// `command` or a `url`. The settings of an object, such as a matcher, also apply to the hooks nested in it: `around` has
+/// the settings of the levels above `value`.
 fn collect_hooks(value: &Value, depth: usize, around: &ConfiguredHook, found: &mut Vec<ConfiguredHook>) {
     if depth > MAX_DEPTH || found.len() >= MAX_HOOKS {
         return;

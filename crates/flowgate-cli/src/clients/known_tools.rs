@@ -167,8 +167,8 @@ const PRIVATE: &[&str] = &[
     "wallet",
 ];
 
-/// Guesses what a tool reads and does. `traits` are the traits of the tool for a draft of a policy, and `server` is what
-/// the names of the tool's server suggest.
+/// Guesses what a tool reads and does. `traits` is what `flowgate init` concludes from the tool's description, and
+/// `server` is what the names of the tool's server suggest (`None`: nothing).
 pub(crate) fn guess(
     tool: &DescribedTool,
     traits: &ToolTraits,
@@ -203,7 +203,7 @@ pub(crate) fn guess(
             },
             acts: match effect {
                 ToolEffect::Unknown => of_server.acts,
-                // What only its server receives goes nowhere.
+                // No argument can carry a text to anyone but the tool's own server.
                 _ if traits.reach == ToolReach::Closed => Some(false),
                 _ => Some(web || is_open_world || has_role(ArgumentRole::Url)),
             },

@@ -49,8 +49,8 @@ impl InstalledPackages {
     }
 }
 
-/// Finds the plug-ins of Claude Code in a home folder that `settings` switch on in a project. `settings` are the contents
-/// of the settings files with their scopes; a later file decides against an earlier one.
+/// Finds the plug-ins of Claude Code below the folder `home` that are switched on in the project `project`. `settings`
+/// has the contents of the settings files, each with its scope; a later file overrides an earlier one.
 pub(crate) fn plugins(home: &Path, project: &Path, settings: &[(FileScope, &Value)]) -> InstalledPackages {
     let mut found = InstalledPackages::default();
     let Some(client) = find_client("claude-code") else { return found };
@@ -89,6 +89,8 @@ pub(crate) fn plugins(home: &Path, project: &Path, settings: &[(FileScope, &Valu
                 found.leave_out(client, &name, "is switched on, and its folder does not exist");
                 continue;
             }
+            // The plug-in is active in one project only if that project's settings switch it on, or if it is installed
+            // for that project.
             let is_of_project = [scope, of_entry].contains(&FileScope::Project);
             let scope = if is_of_project { FileScope::Project } else { of_entry };
             let mut plugin = Plugin { client, name: &name, folder: &folder, scope, found: &mut found };
@@ -128,6 +130,7 @@ fn folders_of(entries: Option<&Value>, project: &Path) -> Vec<(PathBuf, FileScop
     for entry in entries.iter().take(MAX_NAMED_FILES) {
         let text = |key: &str| entry.get(key).and_then(Value::as_str);
         let Some(folder) = text("installPath").map(PathBuf::from) else { continue };
+        // The same folder can be written in several ways, such as with a symbolic link.
         let of_other =
             text("projectPath").is_some_and(|path| canonical(Path::new(path)) != canonical(project));
         let scope = match text("scope") {
@@ -164,6 +167,7 @@ impl Plugin<'_> {
             match read_json(&manifest) {
                 Ok(content) => {
                     self.add_named(&content);
+                    // The manifest itself can contain the servers or hooks.
                     if is_inline(&content) {
                         self.add_file(".claude-plugin/plugin.json");
                     }
@@ -249,10 +253,11 @@ fn is_within(path: &str) -> bool {
     !path.contains("://") && !ends(".mcpb") && !ends(".dxt") && Path::new(path).components().all(is_plain)
 }
 
-/// Returns the entry of a plug-in in the list of its marketplace, which can take the place of a manifest; `None` if there
-/// is none.
+/// Returns the entry of the plug-in `id` (`NAME@MARKETPLACE`) in the list of its marketplace, which can replace a
+/// manifest; `None` if there is no such list or entry.
 fn marketplace_entry(home: &Path, id: &str) -> Option<Value> {
     let (name, marketplace) = id.rsplit_once('@')?;
+    // The name of the marketplace is untrusted: it must be one component of a path, and not `..`.
     let folder = Some(marketplace).filter(|folder| {
         let mut components = Path::new(folder).components();
         matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
@@ -263,7 +268,8 @@ fn marketplace_entry(home: &Path, id: &str) -> Option<Value> {
     entries.iter().find(|entry| entry.get("name").and_then(Value::as_str) == Some(name)).cloned()
 }
 
-/// Finds the extensions of Claude Desktop in a home folder, on all operating systems, that are not switched off.
+/// Finds the extensions of Claude Desktop below the folder `home` that are not switched off. Each operating system has
+/// another folder for them; all of these folders are searched.
 pub(crate) fn extensions(home: &Path) -> InstalledPackages {
     let mut found = InstalledPackages::default();
     let Some(client) = find_client("claude-desktop") else { return found };
@@ -277,7 +283,7 @@ pub(crate) fn extensions(home: &Path) -> InstalledPackages {
                 found.leave_out(
                     client,
                     &format!("extensions in {}", extensions.display()),
-                    &error.to_string(),
+                    &format!("cannot be listed: {error}"),
                 );
                 continue;
             }
@@ -316,10 +322,12 @@ pub(crate) fn extensions(home: &Path) -> InstalledPackages {
     found
 }
 
-/// Returns the value that a client gives to a variable in the file of a package at `path`: the folder of the package.
-/// `None` for any other variable.
+/// Returns the value that a client gives to the variable `name` in `path`, a file of a package: the folder of the
+/// package. Returns `None` for a variable that does not name this folder.
 pub(crate) fn folder_variable(path: &Path, name: &str) -> Option<String> {
     let beside = path.parent()?;
+    // The manifest of an extension is in the folder of the extension. A file of a plug-in can be in a subfolder, so the
+    // nearest folder around it with `.claude-plugin` is the folder of the plug-in.
     let folder = match name {
         "__dirname" => beside,
         "CLAUDE_PLUGIN_ROOT" => {

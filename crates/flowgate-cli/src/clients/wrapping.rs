@@ -35,10 +35,10 @@ impl WrapSettings {
     }
 }
 
-/// Returns the server's own command line, the part after `--`, if `command` runs the server behind `flowgate mcp`;
-/// otherwise, and if that part is empty, `None`. The program need not be called `flowgate` if the options `--policy`
-/// and `--name` are there, which [`WrapSettings::command`] writes, because the binary may be renamed or started by a
-/// script.
+/// Returns the server's own command line, the part after `--`, if `command` runs the server behind `flowgate mcp`.
+/// Returns `None` if it does not, or if this part is empty. The program may be renamed or started by a script, so it
+/// need not be called `flowgate` if the command has the options `--policy` and `--name`, which [`WrapSettings::command`]
+/// always writes.
 pub(crate) fn guarded_command(command: &[String]) -> Option<&[String]> {
     let (program, arguments) = command.split_first()?;
     let name = program.rsplit(['/', '\\']).next().unwrap_or_default();

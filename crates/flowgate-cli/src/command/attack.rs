@@ -129,8 +129,8 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
 /// Reads the lists of tools of the arguments, each `FILE` or `SERVER=FILE`, and returns all tools.
 ///
 /// # Errors
-/// If a file cannot be read, or is no list of tools; or if the name of a server is empty, or is reserved for Flowgate's
-/// own tools.
+/// If a file cannot be read, or is not a list of tools; or if the name of a server is empty, or is reserved for
+/// Flowgate's own tools.
 fn read_tool_files(arguments: &[String]) -> Result<Vec<DescribedTool>, InputError> {
     let mut tools: Vec<DescribedTool> = Vec::new();
     for argument in arguments {

@@ -59,7 +59,8 @@ fn encrypt(path: &Path, accepts_unencrypted: bool, output: &mut Console) -> Resu
     }
     let (mark, name) = (output.paint("32", "✓"), config.store.address.name());
     let (rows, encrypted) = (plural(report.rows, "row"), report.encrypted);
-    output.line(&format!("{mark} {name}: the content of {rows} is encrypted, {encrypted} of them anew"));
+    output
+        .line(&format!("{mark} {name}: the content of {rows} is encrypted, {encrypted} of them by this run"));
     if let (Some(audit), Some(count)) =
         (&config.audit, encrypt_audit_contents(&config).map_err(|error| failed(&error))?)
     {

@@ -123,8 +123,9 @@ fn examine_policy(
     Ok(())
 }
 
-/// Reports what can be found out about a policy without a sample request: warnings, that it has only rules, a
-/// `default`, and whether other users can write its file at `path`. `name` is the file in messages.
+/// Reports what can be found out about a policy without a sample request: its warnings, whether it has no labels but
+/// only rules, whether it has a `default`, and whether other users can write its file at `path`. `name` is the file in
+/// messages.
 fn report_policy(policy: &Policy, name: &str, path: &Path, findings: &mut Findings) {
     match policy.warnings().len() {
         0 if policy.is_rules_only() => findings.wrong(format!(

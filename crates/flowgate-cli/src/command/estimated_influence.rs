@@ -66,6 +66,8 @@ impl LabelEstimator for CountingEstimator {
         self.estimator.doc()
     }
 
+    /// Returns the labels of the inner estimator, and counts the request. A failure is counted too, and the text of the
+    /// first one is kept for the message at the end.
     fn labels(&self, asked: &EstimatedCall<'_>) -> Result<Vec<SpanElement>, Error> {
         self.asked.asked.fetch_add(1, Ordering::Relaxed);
         self.estimator.labels(asked).inspect_err(|error| {
@@ -96,7 +98,7 @@ impl EstimatedInfluence {
             }
             (Some(_), None) => {
                 return Err(InputError(format!(
-                    "a model is named, and no method that asks it; name one with `--influence`: {}",
+                    "a model is named, but no method that asks a model; name such a method with `--influence`: {}",
                     ESTIMATED_METHODS.join(", ")
                 )));
             }
@@ -107,7 +109,7 @@ impl EstimatedInfluence {
                 estimator: estimator(name, &model, options.lambda)?,
                 asked: Arc::clone(&asked),
             };
-            // No label is preferred: that of the fewest regions is taken.
+            // Without preferred labels, a call depends on the fewest regions that explain it.
             let method = EstimatedMethod::new(Arc::new(estimator), Vec::new());
             // The registry holds methods for the whole life of the process, which creates these once.
             let method: &'static EstimatedMethod = Box::leak(Box::new(method));
@@ -170,13 +172,17 @@ fn open(options: &InfluenceModelArgs) -> Result<Option<InfluenceModel>, InputErr
     Ok(None)
 }
 
-/// Creates the estimator with this name.
+/// Creates the estimator of the influence method `name`, one of [`ESTIMATED_METHODS`]. `lambda` is the loss of utility
+/// that the methods `lambda` and `knn-lm` tolerate.
+///
+/// # Errors
+/// If the model lacks the hidden states that `knn-lm` compares.
 fn estimator(name: &str, model: &InfluenceModel, lambda: f64) -> Result<Arc<dyn LabelEstimator>, InputError> {
     let options = PropagationOptions { lambda, ..PropagationOptions::default() };
     match name {
         "introspection" => Ok(Arc::new(IntrospectionEstimator { model: Arc::clone(&model.chat) })),
         "knn-lm" => knn_estimator(model, &options),
-        // The caller passes names of `ESTIMATED_METHODS` alone.
+        // The caller passes only names of `ESTIMATED_METHODS`, so this is `lambda`.
         _ => Ok(Arc::new(LambdaEstimator { model: Arc::clone(&model.scores), options })),
     }
 }

@@ -91,7 +91,7 @@ fn start_servers(
 ) -> Result<Vec<String>, InputError> {
     let specs = std::mem::take(&mut found.servers);
     if specs.is_empty() {
-        output.note("--start has no effect: no file names a server");
+        output.note("--start has no effect: no file names a server; name a configuration with `mcpServers`, or leave the option out");
         return Ok(Vec::new());
     }
     output.note(&format!("starting {}, for at most {} s", plural(specs.len(), "server"), options.seconds));

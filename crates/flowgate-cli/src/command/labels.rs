@@ -218,6 +218,7 @@ impl LabelledRun<'_> {
         let fields = nodes.filter_map(|node| {
             let found = document.node(node)?;
             let (label, is_field) = (found.label, matches!(found.content, NodeContent::Scalar(_)));
+            // A list or map needs a field of its own only if its structure is hidden.
             if !is_field && label.flows_to(&self.base) {
                 return None;
             }

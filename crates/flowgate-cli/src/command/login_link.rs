@@ -15,6 +15,7 @@ const ROUTE: &str = "/ui/api/login-link";
 pub(crate) fn run(options: &LoginLinkArgs, output: &mut Console) -> Result<u8, InputError> {
     let gateway = GatewayClient::new(&options.gateway, output)?;
     let link = gateway.post(ROUTE, &json!({})).and_then(|answer| {
+        // The answer has the path of the link. The address in front of it is the one that this command used.
         let path = answer.get("link").and_then(Value::as_str).filter(|path| path.starts_with("/ui/#"));
         path.map(|path| format!("{}{path}", options.gateway.gateway.trim_end_matches('/'))).ok_or_else(|| {
             let why = "the answer is not that of a gateway with login links; check the address";

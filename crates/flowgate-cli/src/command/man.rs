@@ -9,8 +9,8 @@ use crate::args::Args;
 use crate::input::{InputError, describe_io_error};
 use crate::output::{Console, plural};
 
-/// Runs `flowgate man`: prints the page of the command that `names` are the words of (such as `audit` and `verify`;
-/// without any, of `flowgate` itself), or writes the pages of all commands to the folder `out`. Returns 0.
+/// Runs `flowgate man`: prints the page of one command, or writes the pages of all commands to the folder `out`. `names`
+/// has the words of the command, such as `audit` and `verify`; it is empty for `flowgate` itself. Returns 0.
 pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Console) -> Result<u8, InputError> {
     let mut root = Args::command();
     root.build();

@@ -1,5 +1,4 @@
 //! Runs `flowgate mcp`: a proxy between an MCP client, on the standard streams, and a server that the command starts.
-//! `login` has its commands for logins at remote servers.
 //!
 //! The [`Proxy`] decides what is sent. This module passes lines to it and writes its answers, shares labels with other
 //! processes through files, and writes the file of approved tools, the watch log and the trace. It never waits for a
@@ -8,6 +7,7 @@
 //! * `child` starts and ends the process of the server.
 //! * `lines` queues the lines to and from the client and the server.
 //! * `client_labels` stores the labels of everything that the client has received in a file.
+//! * `login` runs `flowgate mcp login` and `logout`, the logins at remote servers, which need no proxy.
 
 mod child;
 mod client_labels;

@@ -284,8 +284,9 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     })
 }
 
-/// Returns the methods that the options name, `all` for all of a kind that ask no model, and `estimated`, the named ones that
-/// do. Without any name, returns the influence method `everything`.
+/// Returns the methods that the options name: influence methods, and methods of guarded conversations. The name `all`
+/// means all methods of a kind that ask no model. `estimated` has the named influence methods that ask a model. If the
+/// options name nothing, returns the influence method `everything`.
 fn replay_methods(
     known: &MethodRegistry,
     estimated: &[&'static dyn InfluenceMethod],

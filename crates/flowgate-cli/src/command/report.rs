@@ -88,7 +88,7 @@ pub(crate) fn run(options: &ReportArgs, output: &mut Console) -> Result<u8, Inpu
         TableFormat::Text => print_text(&summary, output),
         TableFormat::Json => print_json(&summary, output),
     }
-    // The first number, that of permitted events, is no objection.
+    // The first number, that of permitted events, is not a number of objections.
     let [_, asked, denied] = summary.outcomes;
     Ok(u8::from(asked + denied + unreadable > 0))
 }
@@ -112,7 +112,7 @@ fn for_each_line(path: &Path, each: &mut dyn FnMut(usize, Result<String, String>
         let line = number;
         number += usize::from(bytes.ends_with(b"\n"));
         let text = String::from_utf8(bytes).map_err(|_| {
-            "the line is not valid UTF-8, so the file is no watch log; give a watch log".to_owned()
+            "the line is not valid UTF-8, so the file is not a watch log; give a watch log".to_owned()
         });
         if !text.as_ref().is_ok_and(|text| text.trim().is_empty()) {
             each(line, text);

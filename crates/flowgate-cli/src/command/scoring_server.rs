@@ -7,7 +7,8 @@ use flowgate_lm::wire::Api;
 use crate::args::ScoringServerArgs;
 use crate::input::InputError;
 
-/// Returns the model that the options name, which [`RemoteModel::scorer`] lets score texts; `None` if they name none.
+/// Returns the model that the options name, with which the caller scores texts ([`RemoteModel::scorer`]); `None` if they
+/// name none.
 ///
 /// # Errors
 /// If the address or the key cannot be used.

@@ -118,6 +118,8 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
     let count = |text: &str| screener.model.count_tokens(text).unwrap_or_default();
     let progress = Progress::over_steps(runs, "step", output);
     let mut times = Vec::with_capacity(runs);
+    // `last` has the sizes of the last case: tokens of the prompt, tokens of the call, and regions. `named` is the number
+    // of regions that the screener has selected in all measured steps.
     let (mut last, mut named) = (None, 0);
     // The first step also allocates, so it is not measured.
     for run in 0..=runs {

@@ -169,7 +169,7 @@ pub(super) fn gateway_config(path: &Path) -> Result<config::GatewayConfig, Input
 }
 
 /// Reads the text of a configuration of the gateway, with the fields that `FLOWGATE_CONFIG__*` variables of this
-/// process set. `environment` returns the variables that the configuration names.
+/// process set. Relative paths in it begin at `folder`, and `environment` returns the variables that it names.
 pub(super) fn read_config(
     text: &str,
     folder: &Path,

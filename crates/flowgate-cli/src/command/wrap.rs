@@ -282,7 +282,7 @@ fn client_files(client: &str, home: Option<&Path>) -> Result<Vec<PathBuf>, Input
     let found = find_client(client).ok_or_else(|| {
         let known: Vec<&str> = CLIENTS.iter().map(|known| known.id).collect();
         InputError(format!(
-            "there is no client `{}`; known are: {}",
+            "there is no client `{}`; the known clients are: {}",
             escaping::excerpt(client, 40),
             known.join(", ")
         ))
@@ -327,12 +327,12 @@ fn replace(path: &Path, text: &str) -> Result<(), InputError> {
     write().map_err(|error| write_error(path, &error))
 }
 
-/// Returns the error for a file at `path` that cannot be written. Without permission, the message says that nothing was
-/// changed.
+/// Returns the error for a file at `path` that cannot be written. Another file of the same client may have been changed
+/// before it, so the message is about this file alone.
 fn write_error(path: &Path, error: &std::io::Error) -> InputError {
     let why = match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
-            "there is no permission to write the file; nothing was changed".to_owned()
+            "there is no permission to write the file, so it was not changed; change the permissions of the file and of its folder, or run as their owner".to_owned()
         }
         _ => describe_io_error(error),
     };

@@ -45,7 +45,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
         |error: &std::io::Error| InputError(format!("{}: {}", folder.display(), describe_io_error(error)));
     if depth > MAX_DEPTH {
         return Err(InputError(format!(
-            "{}: the depth of the folder below the one that was named exceeds {MAX_DEPTH}; name a deeper folder",
+            "{}: the folder is more than {MAX_DEPTH} levels below the folder that was named; name a folder nearer to the files",
             folder.display()
         )));
     }

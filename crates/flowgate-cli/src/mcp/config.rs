@@ -220,7 +220,7 @@ impl ServerFields<'_> {
                 });
                 if !is_web {
                     return Err(
-                        "its `url` is not a URL of HTTP without a user name; write http:// or https:// with a host, \
+                        "its `url` is not an address of HTTP, or has a user name; write http:// or https:// with a host, \
                         and keys in `headers`"
                             .to_owned(),
                     );
@@ -379,10 +379,12 @@ impl ServerFields<'_> {
 mod tests {
     use super::*;
 
+    /// Returns the value of a variable in an environment that has only `TOKEN`.
     fn environment(name: &str) -> Option<String> {
         (name == "TOKEN").then(|| "s3cret".to_owned())
     }
 
+    /// Reads the servers of a configuration, and compares them in a short form, or the error, with `expected`.
     fn check(text: &str, expected: &str) {
         let shown = match read(text, Path::new("/etc/flowgate"), &environment) {
             Ok(specs) => specs
@@ -499,13 +501,13 @@ mod tests {
             (r#"{"command": "${X"}"#, "its `command` has a `${` without `}`; close it".to_owned()),
             (
                 r#"{"url": "x.org"}"#,
-                "its `url` is not a URL of HTTP without a user name; write http:// or https:// with a host, and keys \
+                "its `url` is not an address of HTTP, or has a user name; write http:// or https:// with a host, and keys \
                 in `headers`"
                     .to_owned(),
             ),
             (
                 r#"{"url": "https://me:pw@x.org"}"#,
-                "its `url` is not a URL of HTTP without a user name; write http:// or https:// with a host, and keys \
+                "its `url` is not an address of HTTP, or has a user name; write http:// or https:// with a host, and keys \
                 in `headers`"
                     .to_owned(),
             ),

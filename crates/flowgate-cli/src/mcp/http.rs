@@ -99,7 +99,7 @@ impl McpHttpClient {
     /// Creates a client that follows no redirect and uses no proxy.
     pub(super) fn new(limits: CallLimits) -> Self {
         let config = ureq::Agent::config_builder()
-            // An answer with an error status can contain an MCP error, so it is no error of the transport.
+            // An answer with an error status can contain an MCP error, so it is not an error of the transport.
             .http_status_as_error(false)
             // The operator did not choose the target of a redirect, and the headers may contain a key.
             .max_redirects(0)

@@ -1,5 +1,5 @@
-//! Says how a server behind OAuth gets its access tokens, as its configuration states it. `config` reads it, and
-//! `server_tokens` acts on it.
+//! Defines [`OAuthSpec`]: how the access tokens for a remote MCP server behind OAuth are obtained. `config` reads it from
+//! the field `oauth` of a server's entry, and `server_tokens` obtains tokens accordingly.
 
 use flowgate_oauth::{ClientCredentials, RegisteredClient, SecureUrl};
 
@@ -34,7 +34,7 @@ pub(super) fn has_authorization(headers: &[(String, String)]) -> bool {
     headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
 }
 
-/// Returns what obtaining the tokens means, for a line about the server.
+/// Returns a phrase for where the tokens come from, for the line that says how the server is reached.
 pub(super) fn describe(oauth: &OAuthSpec) -> String {
     match oauth {
         OAuthSpec::ClientCredentials(ClientCredentials { issuer, .. })

@@ -1,5 +1,5 @@
-//! Gives the requests to a server behind OAuth their access tokens, and says how a person logs in to it. The crate
-//! `flowgate-oauth` obtains, stores and refreshes the tokens.
+//! Returns the source of the access tokens for requests to a server behind OAuth, and the settings by which a person
+//! logs in to such a server. The crate `flowgate-oauth` obtains, stores and refreshes the tokens.
 
 use std::path::PathBuf;
 
@@ -44,8 +44,9 @@ impl McpServerSpec {
         }
     }
 
-    /// Returns the source of the tokens for the server; `None` if requests to it have none. A server whose
-    /// configuration mentions neither OAuth nor a key has those of a login, if a person has logged in.
+    /// Returns the source of the tokens for the server; `None` if requests to the server have no token. If the
+    /// configuration mentions neither OAuth nor a key, the tokens are those of a login, provided that a person has logged
+    /// in.
     ///
     /// # Errors
     /// If a person has to log in first, but the file of the login cannot be named: a clause for an error message.

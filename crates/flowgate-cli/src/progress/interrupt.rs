@@ -9,8 +9,8 @@ use super::ProgressState;
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Handles Ctrl-C from now on, for the command with this progress: the first press requests the command to stop, and
-/// the second press ends the program. If no handler can be installed, Ctrl-C ends the program at once; this is no
-/// error.
+/// the second press ends the program. If no handler can be installed, Ctrl-C ends the program at once; this is not
+/// an error.
 pub(super) fn listen(progress: Arc<ProgressState>) {
     let on_signal = move || {
         let is_second_press = progress.interrupt();

@@ -45,7 +45,7 @@ fn bad_traces_are_located_or_fail_closed() {
             "no call",
             format!(r#"[{user},{{"role":"tool","tool_call_id":"x","content":"ok"}}]"#),
             1,
-            "no call of the trace has the id that the output answers, so the output is labelled top",
+            "no call of the session has the id that the output names, so the output is labelled top",
         ),
         ("no output", format!("[{user},{}]", pay(r#""{}""#)), 0, "1 call permitted"),
         (

@@ -57,7 +57,7 @@ fn scan_names_what_can_leak() {
         "! Claude Desktop can leak: a text that a stranger wrote (by way of mail, notion) can make it send private data (of files, mail, \
          notion) away (by way of files, mail, notion)\n",
         "! Codex can leak: a text that a stranger wrote (by way of fetch) can make it send private data (of Codex itself) away",
-        "3 clients, 6 servers: 0 guarded; 1 server may do anything, since its name suggests nothing\n",
+        "3 clients, 6 servers: 0 guarded; 1 server may do anything, since the name suggests nothing\n",
         "Bypasses Flowgate: Claude Desktop (files, mail, odd\\u{1b}[2J, notion); Cursor (its own tools, without a hook, time); \
          Codex (its own tools, without a hook, fetch)\n",
         "settings.json: the file is not valid JSON: ",
@@ -603,7 +603,10 @@ fn mistakes_change_nothing() {
         words.iter().chain(more).map(|word| (*word).to_owned()).collect()
     };
     for (arguments, part) in [
-        (of("nope", &[]), "there is no client `nope`; known are: claude-code, claude-desktop, cursor"),
+        (
+            of("nope", &[]),
+            "there is no client `nope`; the known clients are: claude-code, claude-desktop, cursor",
+        ),
         (of("windsurf", &[]), "Windsurf has no configuration at "),
         (of("gemini", &[]), "settings.json: the file is not valid JSON: "),
         (of("codex", &["--server", "nope"]), "there is no server `nope`; name one of its servers: fetch"),

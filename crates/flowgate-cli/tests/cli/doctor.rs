@@ -191,7 +191,11 @@ fn hooks_of_a_client() {
     let own = "· Claude Code has no hook of Flowgate, so nothing judges its own tools";
     check_hooks(&serde_json::json!({}), 0, &[own, "nothing is wrong"]);
     let project = "--param project=\"$CLAUDE_PROJECT_DIR\"";
-    check_hooks(&hook("PreToolUse", "*", project), 0, &["settings.json: the hook guards, by "]);
+    check_hooks(
+        &hook("PreToolUse", "*", project),
+        0,
+        &["settings.json: the hook guards the client by the policy "],
+    );
     check_hooks(
         &hook("PreToolUse", "*", ""),
         1,
@@ -222,7 +226,7 @@ fn hooks_of_a_client() {
     // Hooks of other events next to the one before calls are as they should be.
     let mut both = hook("PreToolUse", "*", project);
     both.as_object_mut().unwrap().extend(hook("PostToolUse", "*", project).as_object().unwrap().clone());
-    check_hooks(&both, 0, &["the hook guards, by ", "nothing is wrong"]);
+    check_hooks(&both, 0, &["the hook guards the client by the policy ", "nothing is wrong"]);
     let off = serde_json::json!({"disableAllHooks": true, "hooks": both}).to_string();
     std::fs::write(&settings, off).unwrap();
     check_parts(
@@ -247,7 +251,7 @@ fn hooks_of_a_client() {
     let in_project = [&arguments[..], &["--project", name(&project_folder)]].concat();
     let note =
         "· the hook of Flowgate is in the files of this project, so it guards only what the client does here";
-    check_parts(&in_project, 0, &["the hook guards, by ", note]);
+    check_parts(&in_project, 0, &["the hook guards the client by the policy ", note]);
     let server = serde_json::json!({"mcpServers": {"a": {"command": "no-such-program-anywhere"}}});
     std::fs::write(project_folder.join(".mcp.json"), server.to_string()).unwrap();
     check_parts(&in_project, 1, &[".mcp.json: a is not guarded; `flowgate wrap`"]);

@@ -176,7 +176,7 @@ fn a_model_says_on_what_recorded_calls_depend() {
         assert!(count.load(Ordering::SeqCst) > before, "{method}");
     }
     let refused = |more: &[&str], expected: &str| check(&[&named[..], more].concat(), 2, expected);
-    refused(&["--influence", "all"], "a model is named, and no method that asks it");
+    refused(&["--influence", "all"], "a model is named, but no method that asks a model");
     refused(&["--influence", "knn-lm"], "--influence knn-lm: no server returns the hidden states");
     refused(&["--influence", "lambda", "--lambda=-1"], "λ must be a number that is at least 0");
     let alone = |more: &[&str], expected: &str| check(&[&replay[..], more].concat(), 2, expected);

@@ -77,7 +77,7 @@ fn tools_say_what_can_leak() {
         "    send_mail  acts                   -             -   yes\n",
         "! Claude Desktop can leak: a text that a stranger wrote (by way of my own/list_mail, x/fetch) can make it send private data (of \
          my own/list_mail) away (by way of my own/send_mail, x/fetch)\n",
-        "1 client, 2 servers: 0 guarded; 0 servers did not list tools; 0 tools may do more than its name says\n",
+        "1 client, 2 servers: 0 guarded; 0 servers did not list tools; 0 tools may do more than the name says\n",
     ] {
         assert!(said.contains(part), "{part}\n{said}");
     }

@@ -343,7 +343,7 @@ fn a_gateway_that_does_not_answer_permits_nothing() {
         (&*gateway.1, Some("key-of-nobody-in-this-test"), "no client of this gateway has this key"),
         (&*gateway.1, None, "set the environment variable FLOWGATE_KEY, or use `--key-file FILE`"),
         ("http://127.0.0.1:1", Some(KEY), "the gateway cannot be asked about this call"),
-        ("gateway.example", Some(KEY), "is no address of a gateway"),
+        ("gateway.example", Some(KEY), "is not the address of a gateway"),
     ] {
         let decided = session.decides_with(&Before("pay bob"), address, key);
         assert!(decided.starts_with("deny ") && decided.contains(expected), "{address} {key:?}: {decided}");

@@ -291,7 +291,7 @@ fn what_cannot_be_asked_is_reported() {
     );
     check(&list(&gateway.address, Some(" ")), 2, &["FLOWGATE_PERSON_KEY: the key is empty"]);
     check(&list("http://127.0.0.1:1", Some(KEY)), 2, &["http://127.0.0.1:1: there is no connection"]);
-    check(&list("ftp://here", Some(KEY)), 2, &["`ftp://here` is no address of a gateway"]);
+    check(&list("ftp://here", Some(KEY)), 2, &["`ftp://here` is not the address of a gateway"]);
     check(&list("127.0.0.1:8000", Some(KEY)), 2, &["write it as http://127.0.0.1:8000"]);
     let with_file = ["approvals", "list", "--gateway", &gateway.address, "--key-file", "person.key"];
     check(&with(&with_file, None), 0, &["0 questions open"]);

@@ -154,7 +154,7 @@ fn a_chat_reads_lines_and_answers_commands() {
         "web/fetch (on offer; its description carries trusted, public)\n    Fetches a page.\n",
         "would pass on",
         "\"refused\": \"refused by a person\"",
-        "At trusted, public, with ",
+        "What the next step is shown (at most trusted, public; ",
         "system: Be brief.\nuser: Forward my mail\n",
         "description of mail/send_mail   trusted, public",
         "answer of mail/list_mail   untrusted, private",
@@ -582,12 +582,12 @@ fn a_login_that_cannot_begin_says_why() {
         (
             json!({"url": "http://127.0.0.1:1/mcp"}),
             1,
-            "nobody is logged in to odd: the server http://127.0.0.1:1/mcp does not say who its issuer is: no connection can be established; check its `url`",
+            "the login to odd failed: the server http://127.0.0.1:1/mcp does not say who its issuer is: no connection can be established; check its `url`",
         ),
         (
             json!({"url": "https://x.example", "oauth": {"issuer": "http://127.0.0.1:1", "clientId": "c"}}),
             1,
-            "nobody is logged in to odd: the issuer http://127.0.0.1:1 gives no token: no connection can be established",
+            "the login to odd failed: the issuer http://127.0.0.1:1 gives no token: no connection can be established",
         ),
     ] {
         let config = file(&folder, "servers.json", &json!({"mcpServers": {"odd": entry}}).to_string());

@@ -148,7 +148,8 @@ fn srcset_addresses(value: &str) -> impl Iterator<Item = &str> {
         let (word, after) =
             start.split_at(start.find(|c: char| c.is_ascii_whitespace()).unwrap_or(start.len()));
         let url = word.trim_end_matches(',');
-        // A comma at the end of the word separates already.
+        // If the word ends with a comma, this comma is the separator. Otherwise, the separator is the comma after the
+        // descriptor.
         rest =
             if url.len() < word.len() { after } else { after.split_once(',').map_or("", |(_, next)| next) };
         (!url.is_empty()).then_some(url)
@@ -313,7 +314,8 @@ enum CodesEnd {
     Anywhere,
 }
 
-/// Returns a text with its character references replaced.
+/// Returns a text with its character references replaced by the characters. `codes_end` says where a numeric reference
+/// ends. A reference with an unknown name or without its end stays.
 fn resolve_references(text: &str, codes_end: CodesEnd) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

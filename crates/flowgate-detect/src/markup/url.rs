@@ -54,10 +54,10 @@ fn without_punctuation(url: &str) -> &str {
 /// Returns whether an address has the form of one that carries data: a client that previews or displays it would send
 /// the data to the host.
 ///
-/// Such an address contains a placeholder (`{secret}`, `$(cat x)`), a query value that is long and random or has a
-/// telling name, or a long random part in its path or host. This is a heuristic: the lengths are chosen so that
-/// ordinary addresses rarely reach them, but a legitimate address of an image host may have such a path. A text without
-/// `://` is not an address.
+/// Such an address contains a placeholder (`{secret}`, `$(cat x)`), a query value with a telling name, a query value or
+/// a part of the path that is long and looks encoded or is very long, a long label in its host, or a very long
+/// fragment. This is a heuristic: the lengths are chosen so that ordinary addresses rarely reach them, but a legitimate
+/// address of an image host may have such a path. A text without `://` is not an address.
 ///
 /// ```
 /// use flowgate_detect::markup::is_exfiltration_shaped;

@@ -113,6 +113,7 @@ pub(super) fn es_letter(text: &str) -> bool {
 pub(super) fn it_fiscal_code(text: &str) -> bool {
     const ODD: [u32; 26] =
         [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
+    // In base 36, letters have the values from 10 on; here they count from 0.
     let value = |c: char| c.to_digit(36).map_or(0, |v| if v > 9 { v - 10 } else { v });
     let sum: u32 = text
         .chars()
@@ -152,13 +153,15 @@ pub(super) fn fr_nir(text: &str) -> bool {
     digits.len() == 15 && 97 - number(body) % 97 == key
 }
 
-/// Checks a German tax number: exactly one digit occurs twice or thrice among the first ten, and the check digit of ISO
-/// 7064.
+/// Checks a German tax number. Among its first ten digits, exactly one digit occurs more than once, namely two or three
+/// times. The last digit is the check digit of ISO 7064.
 pub(super) fn de_tax_id(text: &str) -> bool {
     let digits = digits(text);
     let (body, check) = split(&digits, 1);
     let count = |n: u32| body.iter().filter(|digit| **digit == n).count();
     let repeated: Vec<usize> = (0..10).map(count).filter(|n| *n > 1).collect();
+    // ISO 7064, MOD 11,10: each digit is added to the product so far modulo 10, where 0 counts as 10, and the sum is
+    // doubled modulo 11.
     let product = body.iter().fold(10, |product, digit| {
         let sum = (digit + product) % 10;
         (if sum == 0 { 10 } else { sum }) * 2 % 11

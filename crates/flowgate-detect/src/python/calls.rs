@@ -199,8 +199,9 @@ impl<'t> CallCollector<'t> {
         self.reported.insert(function.range().end().to_u32());
     }
 
-    /// Reports what an escape of IPython runs: a shell command (`!cmd`, `%sx cmd`), code (`%time f()`), a call
-    /// (`/f x`). Each finding covers the whole escape.
+    /// Reports what an escape of IPython runs: a shell command (`!cmd`, `%sx cmd`), code (`%time f()`), a call (`/f
+    /// x`). `kind` is the form of the escape, and `command` the text after its first characters. Each finding covers
+    /// the whole escape, `location`.
     fn report_escape(&mut self, kind: IpyEscapeKind, command: &str, location: TextRange) {
         let content = match kind {
             IpyEscapeKind::Shell | IpyEscapeKind::ShCap => MagicContent::Shell(command),
@@ -230,6 +231,7 @@ impl<'t> CallCollector<'t> {
         let Ok(Mod::Module(module)) = parse(code.trim_start(), Mode::Module) else {
             return self.report(UNREAD, location);
         };
+        // The names that are known here are known in the code too, and the names that the code binds stay known.
         let mut inner = CallCollector {
             text: code.trim_start(),
             aliases: std::mem::take(&mut self.aliases),
@@ -284,7 +286,7 @@ impl<'t> CallCollector<'t> {
 
     /// Returns the full name of an expression; `None` if the program computes it, or if it has very many parts.
     fn resolve(&self, expr: &Expr) -> Option<String> {
-        // No unsafe name has so many parts.
+        // Every unsafe name has fewer parts than 12.
         self.resolve_within(expr, 12)
     }
 

@@ -70,9 +70,9 @@ const PROGRAMS: &[&str] =
 /// Cell magics whose cell is only shown or written.
 const SHOWN: &[&str] = &["html", "HTML", "markdown", "latex", "svg", "SVG", "writefile", "file"];
 
-/// The options of cell magics that run a program, each with the name of a variable.
+/// The options whose value is the name of a variable. The cell magics that run a program take them.
 const VARIABLE_OPTIONS: [&str; 3] = ["--err", "--out", "--proc"];
-/// The options of cell magics that run a program, without a value.
+/// The options without a value. The cell magics that run a program take them.
 const FLAG_OPTIONS: [&str; 2] = ["--bg", "--no-raise-error"];
 
 /// Returns what a line magic runs. `text` is the line after `%`.
@@ -191,6 +191,8 @@ pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
     };
     let mut code = PythonCode::default();
     let is_program = matches!(name, "python" | "python3" | "bash" | "sh" | "script");
+    // The first line without the options of the magic; `None` if options may be among the arguments of the program. The
+    // whole line is then judged, and also reported as not read below.
     let own_line = if is_program { without_magic_options(line) } else { Some(line) };
     let program_line = own_line.unwrap_or(line);
     match name {

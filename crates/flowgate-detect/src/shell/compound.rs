@@ -108,8 +108,9 @@ impl ScriptReader<'_, '_> {
         Ok(body)
     }
 
-    /// Parses a `for` or `select` loop after its keyword: `for name in words; do … done`, the same without `in`, or
-    /// the arithmetic form `for ((…; …; …))`. The words of the result are those after `in`, which the variable takes.
+    /// Parses a `for` or `select` loop after its keyword: `for name in words; do … done`, the same without `in`, or the
+    /// arithmetic form `for ((…; …; …))`. The words of the result are those after `in`, which the variable takes. The
+    /// result is never `None`, as for [`Self::condition`].
     fn for_loop(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
         let start = self.at;
@@ -146,7 +147,8 @@ impl ScriptReader<'_, '_> {
         Ok(Some(CommandForm::Compound { kind: CompoundKind::Loop, words, bodies }))
     }
 
-    /// Parses a `case` command after its keyword. The words of the result are the compared word and all patterns.
+    /// Parses a `case` command after its keyword. The words of the result are the compared word and all patterns. The
+    /// result is never `None`, as for [`Self::condition`].
     fn case(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
         let mut words = vec![self.word()?.ok_or(ShellReadError::Syntax)?];

@@ -97,6 +97,7 @@ fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
             for (i, letter) in short.char_indices() {
                 let rest = short.get(i + letter.len_utf8()..).unwrap_or_default();
                 match letter {
+                    // Options without a value: the next letter is another option. Any other letter ends the word.
                     'n' | 'E' | 'r' | 's' | 'u' | 'z' => continue,
                     // The rest of the word is the suffix of the backup file.
                     'i' => {}

@@ -189,6 +189,7 @@ fn names_program(call: &EffectiveCommand<'_, '_>) -> bool {
             || options.iter().any(|option| text.starts_with(option) || abbreviates(text, option))
                 // `--checkpoint` abbreviates `--checkpoint-action`, but is an option of its own, which runs nothing.
                 && text.split('=').next() != Some("--checkpoint")
+            // The option `-TT` of `zip` names the program that tests the archive.
             || call.name == "zip" && text.starts_with('-') && text.contains("TT")
             // `wget -e` sets any setting, whose name may have dashes and underscores anywhere.
             || call.name == "wget" && text.replace(['-', '_'], "").to_ascii_lowercase().contains("askpass")

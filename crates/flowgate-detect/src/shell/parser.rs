@@ -199,7 +199,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses statements up to the end of the list, and adds them to the script. If `nested` is false, keywords and
-    /// brackets that end a list are errors. An error contains the offset at which the statement that contains it
+    /// brackets that end a list are errors. The second part of an error is the offset at which the faulty statement
     /// begins.
     fn statements(&mut self, script: &mut Script, nested: bool) -> Result<(), StatementError> {
         loop {

@@ -252,7 +252,7 @@ impl ScriptReader<'_, '_> {
                 break;
             }
             match self.byte() {
-                // In double quotes, shells disagree about this.
+                // In double quotes, shells disagree about the meaning of `\"` between backquotes.
                 Some(b'"') if quoted => return Err(ShellReadError::Syntax),
                 Some(byte @ (b'$' | b'`' | b'\\')) => {
                     script.push(char::from(byte));

@@ -119,7 +119,8 @@ impl ConfigReader<'_> {
         if spec.webhook.is_some() && spec.webhook_from.is_some() {
             return Err("the section has both `webhook` and `webhook-from`: remove one of them".to_owned());
         }
-        // The address can be secret, so a variable may have it (`None`: a file cannot).
+        // The address can be a secret, so an environment variable may contain it instead. `None`: no setting names a file
+        // with the address.
         let url = spec.webhook.or(self.key(spec.webhook_from.as_deref(), None)?);
         if let Some(page) = spec.page.iter().find(|page| !is_web_address(page)) {
             return Err(format!(

@@ -75,8 +75,9 @@ impl Prices {
     pub(crate) fn cost(&self, model: &str, usage: Usage) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "2^53 tokens cost more than any budget")]
         let number = |tokens: u64| tokens as f64;
-        // If a server reports more cached tokens than tokens, all tokens count as cached.
+        // If a server reports more cached input tokens than input tokens, all input tokens count as cached.
         let cached = usage.cached.min(usage.input);
+        // The prices are for a million tokens, so `tokens * price` is in millionths of the currency.
         let cost = |price: &ModelPrice| {
             let input =
                 price.input.mul_add(number(usage.input - cached), price.cached_input * number(cached));

@@ -119,6 +119,7 @@ impl ClientSettings {
     /// Returns the tool that the client offers its model under a name: the tool of a server if the name begins with the
     /// server's prefix, otherwise a tool of the client itself.
     pub(crate) fn tool_of(&self, name: &str) -> Tool {
+        // The server whose prefix the name begins with, and the rest of the name.
         let mut servers = self.servers.iter();
         let server_and_rest =
             servers.find_map(|server| Some((server, name.strip_prefix(server.prefix.as_deref()?)?)));

@@ -43,7 +43,8 @@ impl ConfigReader<'_> {
         Ok(issuers)
     }
 
-    /// Checks the section of the issuer `name`, and reads the file of its keys, if it names one.
+    /// Checks the section of the issuer `name`, and reads the file of the issuer's keys, if the section names one. Keys
+    /// at an address are fetched later.
     fn issuer(&self, name: &str, spec: IssuerSpec) -> Result<Issuer, String> {
         let needs_https = |setting: &str| {
             format!(
@@ -126,7 +127,8 @@ impl ConfigReader<'_> {
                     .to_owned(),
             );
         }
-        // A parameter comes from the client's `input` or from a claim; the one with the groups comes from one claim.
+        // Each parameter of the policy has one source: the client's `input`, or a claim. The parameter `groups` comes from
+        // the claim that the setting `groups` names.
         let groups = spec.groups.as_ref().map(|_| GROUPS.to_owned());
         let parameters = spec.input.keys().cloned().chain(groups.clone());
         if let Some(parameter) = parameters.into_iter().find(|name| input.contains_key(name)) {
@@ -167,6 +169,7 @@ impl ConfigReader<'_> {
 /// refused when it is sent.
 pub(super) fn check_ambiguity(client: &ClientSettings, others: &[ClientSettings]) -> Result<(), String> {
     let Some(own) = &client.token else { return Ok(()) };
+    // Whether the other client accepts the same tokens.
     let is_same = |other: &&ClientSettings| {
         other.token.as_ref().is_some_and(|other| {
             Arc::ptr_eq(&own.issuer, &other.issuer)

@@ -58,9 +58,11 @@ impl LoginSettings {
     /// Checks that a client is consistent with logins. `people` are those of the configuration.
     ///
     /// # Errors
-    /// If the owner of the client could decide its questions under the name of a login, or if the ID token of a login
-    /// would authenticate the client. The message is for the operator.
+    /// If the owner of the client could log in as a member of a group and decide the client's questions, since without
+    /// a `subject` the login is not recognised as the owner's; or if the ID token of a login would authenticate the
+    /// client. The message is for the operator.
     pub(super) fn check_client(&self, client: &ClientSettings, people: &[Person]) -> Result<(), String> {
+        // The owner never decides the client's questions, but a login is recognised as the owner's only by `subject`.
         let of_owner = |person: &&Person| Some(&person.name) == client.owner.as_ref();
         if let Some(owner) = people.iter().find(of_owner).filter(|owner| owner.subject.is_none())
             && self.groups.iter().any(|group| group.decides_for(&client.tenant))
@@ -71,6 +73,7 @@ impl LoginSettings {
             ));
         }
         let issuer = &self.issuer.settings.issuer;
+        // The audience of the ID tokens of logins is `client-id`.
         let takes_id_tokens = client
             .token
             .as_ref()

@@ -85,6 +85,7 @@ impl Overrides {
     /// The first error in the file, with its line; or in a variable, with its name.
     pub(super) fn apply_to(&self, text: &str) -> Result<EffectiveFile, ConfigError> {
         let table = toml::from_str::<Table>(text);
+        // Without variables, the settings are read from the text, not from the table, so that an error has its line.
         if self.variables.is_empty() {
             let file = toml::from_str(text).map_err(|error| at_line(text, &error))?;
             return Ok(EffectiveFile { file, table: table.unwrap_or_default(), overridden: Vec::new() });
@@ -96,8 +97,8 @@ impl Overrides {
         Ok(EffectiveFile { file, table, overridden })
     }
 
-    /// Returns the content of a configuration file, of which only the notation is checked, with the fields that the
-    /// variables name. `flowgate doctor` examines it also if the gateway could not use it.
+    /// Returns the content of a configuration file, with the fields that the variables set. Checks only that the text
+    /// is TOML, not that the gateway can use it: `flowgate doctor` also examines files that the gateway refuses.
     ///
     /// # Errors
     /// If the text is not TOML, or a variable names no field or has a wrong value.
@@ -163,6 +164,7 @@ fn first_line(error: &toml::de::Error) -> String {
 /// Returns a file without the section at `path`, such as `login.oidc`.
 fn without_section(file: &Table, path: &str) -> Table {
     let mut file = file.clone();
+    // `login.oidc` is the entry `oidc` of the table `login`; a path without a dot is an entry of the file itself.
     let (above, name) = path.rsplit_once('.').unwrap_or(("", path));
     let mut parts = above.split('.').filter(|part| !part.is_empty());
     let table = parts.try_fold(&mut file, |table, part| table.get_mut(part)?.as_table_mut());
@@ -186,9 +188,9 @@ fn in_variable(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
-/// Sets the field of the file `table` that the variable with the name `variable` names to the value in `text`, and
-/// returns the path of the field. A section of the path that the file does not have is created, and its path is added
-/// to `new_sections`.
+/// Sets one field of the file `table` to the value in `text`: the field that the name of the environment variable
+/// (`variable`) means. Returns the path of the field. A section of the path that the file does not have is created, and
+/// its path is added to `new_sections`.
 ///
 /// # Errors
 /// If there is no such field or entry, or its value has another type. The message names neither the variable nor the
@@ -276,7 +278,8 @@ fn read_value(text: &str, schema: &Value) -> Result<toml::Value, String> {
     let value = if schema.get("type").and_then(Value::as_str) == Some("string") {
         toml::Value::String(text.to_owned())
     } else {
-        // A value that is not TOML is a text, which `check` refuses.
+        // A value that is not TOML counts as an empty text, which `check` refuses. So does a value of several lines,
+        // which would set further fields.
         let read = toml::from_str::<Table>(&format!("value = {}", text.trim()));
         let read = read.ok().filter(|table| table.len() == 1);
         read.and_then(|mut table| table.remove("value")).unwrap_or_else(|| toml::Value::String(String::new()))

@@ -95,7 +95,7 @@ impl ConfigReader<'_> {
         }
         let role = spec.role.into();
         let tenants = spec.tenants;
-        // A person without tenants is responsible for all of them.
+        // An empty list of tenants means all tenants.
         let is_visible = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);
         let policies = clients.iter().filter(is_visible).map(|client| client.policy.as_ref());
         let may_read = Clearance::read(spec.may_read.as_deref(), &policies)?;

@@ -30,6 +30,8 @@ pub(super) fn of_named_entries(schema: &Value) -> Option<&Value> {
 pub(super) fn check(value: &toml::Value, schema: &Value) -> Result<(), String> {
     let bound = |name: &str| schema.get(name).and_then(Value::as_i64);
     let keyword = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
+    // Whether the value has the type that the schema names, and obeys its `enum`, `minimum` and `maximum`. Lists and
+    // tables are checked part by part, and return at once.
     let is_right = match (keyword("type"), value) {
         ("string", toml::Value::String(text)) => match schema.get("enum").and_then(Value::as_array) {
             Some(words) => words.iter().any(|word| word.as_str() == Some(text)),

@@ -101,11 +101,11 @@ impl ConfigReader<'_> {
     /// The first problem of the section, as a message for the operator.
     fn tokens(&self, url: &str, spec: ServerOAuthSpec) -> Result<TokenSource, String> {
         let server = SecureUrl::parse(url).ok_or(
-            "others could read the tokens at the `url` of the server: write one that begins with https://",
+            "tokens cannot be sent to `url` safely: write an address that begins with https://, without a user name and without `#`",
         )?;
         let issuer = spec.issuer.as_deref().map(|issuer| {
             SecureUrl::parse(issuer)
-                .ok_or("others could read the secret at `issuer`: write an address that begins with https://")
+                .ok_or("a secret cannot be sent to `issuer` safely: write an address that begins with https://, without a user name and without `#`")
         });
         let issuer = issuer.transpose()?;
         let authorities = self.authorities_of(
@@ -118,6 +118,7 @@ impl ConfigReader<'_> {
             ("client-secret-from", spec.client_secret_from.as_deref()),
             ("client-secret-file", spec.client_secret_file.as_deref()),
         )?;
+        // With the file of a login, which also has the client and the scopes.
         if let Some(file) = spec.token_file {
             if spec.client_id.is_some() || secret.is_some() || !spec.scopes.is_empty() {
                 return Err(
@@ -129,6 +130,7 @@ impl ConfigReader<'_> {
             file.check(&server, issuer.as_ref()).map_err(|error| format!("token-file: {error}"))?;
             return Ok(TokenSource::with_login(file, issuer, server, agent));
         }
+        // Without such a file, by client credentials, which the section must have completely.
         let missing = |setting: &str| {
             format!("the section has no `{setting}`: write it, or the `token-file` of a login")
         };

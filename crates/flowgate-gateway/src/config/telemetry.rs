@@ -1,6 +1,6 @@
-//! Reads the section `[telemetry]`: the collector to which spans go, and how many of them. A setting that the section
-//! leaves out is read from the environment variables of OpenTelemetry; without the section, these variables have no
-//! effect. `config` calls it for the configuration file.
+//! Reads the section `[telemetry]`: the collector to which spans are sent, and the share of traces that are recorded. A
+//! setting that the section leaves out is read from the environment variables of OpenTelemetry; without the section,
+//! these variables have no effect. `config` calls it for the configuration file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -55,7 +55,7 @@ impl ConfigReader<'_> {
     /// # Errors
     /// The first problem of the section or of a variable of OpenTelemetry, as a message for the operator.
     pub(super) fn telemetry(&self, table: TelemetryTable) -> Result<Option<TelemetrySpec>, String> {
-        // Applied at the end, after the checks.
+        // Telemetry is turned off only at the end, so that a problem of the section is reported even then.
         let is_off = self.variable("OTEL_SDK_DISABLED").is_some_and(|off| off.eq_ignore_ascii_case("true"));
         let endpoint = self.endpoint(table.endpoint)?;
         let authorities = self.authorities_of("endpoint", &endpoint, table.ca_file.as_deref())?;
@@ -112,7 +112,7 @@ impl ConfigReader<'_> {
                 }
             },
         };
-        // A protocol in the environment is about the address there, and not about that of the section.
+        // A protocol in the environment applies only to an address from the environment.
         if setting != "endpoint" {
             let protocol =
                 self.first_variable(["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"]);

@@ -302,11 +302,11 @@ fn problems_of_mcp_servers_are_named() {
     for (text, expected) in [
         (
             oauth("http://web", whole),
-            "oauth: others could read the tokens at the `url` of the server: write one that begins with https://",
+            "oauth: tokens cannot be sent to `url` safely: write an address that begins with https://, without a user name and without `#`",
         ),
         (
             oauth("https://web", "issuer = \"http://id.example\""),
-            "oauth: others could read the secret at `issuer`: write an address that begins with https://",
+            "oauth: a secret cannot be sent to `issuer` safely: write an address that begins with https://, without a user name and without `#`",
         ),
         (
             oauth("https://web", ""),
@@ -416,7 +416,7 @@ fn problems_of_issuers_are_named() {
     );
     check(
         &with_issuer("jwks-file = \"p.flow\""),
-        "issuers.corp: jwks-file: DIR/p.flow: it is not JSON with each key once: correct the JWKS, or check its address",
+        "issuers.corp: jwks-file: DIR/p.flow: it is not JSON, or an object in it has a field twice: correct the JWKS, or check its address",
     );
     check(
         &with_issuer("[issuers.other]\nissuer = \"https://login.example\""),

@@ -95,8 +95,8 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Returns whether requests to an upstream with the format `api` have marks that ask its server to cache their
-/// beginnings; `wanted` is the field of the section.
+/// Returns whether requests to an upstream with the format `api` get marks that ask the server to cache the beginning
+/// of the request. `wanted` is the setting `prompt-caching` of the section.
 ///
 /// # Errors
 /// If the field is set, and the format has no such marks.

@@ -1,6 +1,6 @@
-//! Reads the section `[audit.witness]`: the witnesses (programs outside the gateway to which the digest of the audit
-//! log's newest record is sent), how often, and how far behind a required witness may be. `audit` calls it for its
-//! section of the configuration file.
+//! Reads the section `[audit.witness]` of the configuration file. A witness is a file or a program outside the gateway
+//! that receives the head of the audit log (the number and the digest of its newest line). The section says where the
+//! witnesses are, how often they receive the head, and how far behind a required witness may be. `audit` calls it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -67,14 +67,15 @@ impl DatabaseAddress {
             Self::Memory => "memory".to_owned(),
             Self::Postgres(url) => {
                 let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-                let authority = rest.split(['?', '#']).next().unwrap_or_default();
-                let host = match authority.rsplit_once('@') {
-                    Some((_, host)) => host,
+                // What is before the parameters: `USER:PASSWORD@HOST/DATABASE`.
+                let location = rest.split(['?', '#']).next().unwrap_or_default();
+                let host_and_name = match location.rsplit_once('@') {
+                    Some((_, host_and_name)) => host_and_name,
                     // The password contains an unescaped `?` or `#`, so its end is unknown, and no part of it may show.
                     None if rest.contains('@') => "",
-                    None => authority,
+                    None => location,
                 };
-                format!("postgres://{host}")
+                format!("postgres://{host_and_name}")
             }
         }
     }

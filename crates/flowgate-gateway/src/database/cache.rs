@@ -2,7 +2,7 @@
 //! conversation to which a chat belongs. [`Database`](super::Database) owns the cache, and uses it only if no other
 //! gateway writes to the database.
 //!
-//! Without it, the time that the gateway adds to an answer is 1.5 times as long in the median, and the CPU time of a
+//! Without the cache, the time that the gateway adds to an answer is 1.5 times as long in the median, and the CPU time of a
 //! request 1.4 times (`compat/latency/README.md`, *What hand-tuned paths save*).
 
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ struct ChatOwners {
 const MAX_CHATS: usize = 16_384;
 
 impl ChatOwners {
-    /// Drops a conversation and its prefix.
+    /// Drops the conversation `name` of a client and its prefix.
     fn forget(&mut self, client: &str, name: &str) {
         let prefix = self.prefixes.remove(&(client.to_owned(), name.to_owned()));
         if let Some(prefix) = prefix {
@@ -155,7 +155,8 @@ impl DatabaseCache {
         }
     }
 
-    /// Forgets by which chat prefix a conversation is found, since it was deleted.
+    /// Forgets the chat prefix by which the conversation `name` of a client is found, since the conversation was
+    /// deleted.
     pub(super) fn forget_chat(&self, client: &str, name: &str) {
         self.lock().chats.forget(client, name);
     }

@@ -83,8 +83,10 @@ impl Database {
         client: &str,
         prefixes: &[String],
     ) -> Result<Option<String>, DatabaseError> {
+        // The longest prefixes are at the end of the list, so the chunks are taken from there.
         let (shorter, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST_CHUNK));
         for chunk in std::iter::once(longest).chain(shorter.rchunks(CHUNK)) {
+            // While a database is being encrypted, a digest can be stored in two forms.
             let forms = |prefix: &String| self.cipher.lookups(DigestColumn::ChatPrefix, client, prefix);
             let chunk: Vec<StoredDigest> = chunk.iter().flat_map(forms).collect();
             let client = client.to_owned();
@@ -135,9 +137,9 @@ impl Database {
                     return Ok(opened);
                 }
                 let NewConversation { client, name, config_fingerprint, holder, lease_millis, .. } = &new;
-                // Takes the lease if it is free, expired, or ends so far in the future that the clock must have been
-                // set back since; or if no other gateway uses the database (?2 = 0). `{used}` is the present time, or
-                // the stored time if that is less than a minute old.
+                // `basis` is the column of the fingerprint. Takes the lease if it is free, expired, or ends so far in
+                // the future that the clock must have been set back since; or if no other gateway uses the database (?2
+                // = 0). `{used}` is the present time, or the stored time if that is less than a minute old.
                 let sql = "UPDATE conversations SET holder = ?1, held_until = {now} + ?2, used = {used} \
                            WHERE client = ?3 AND name = ?4 AND (holder = ?1 OR held_until < {now} OR held_until > {now} + 4 * ?2 OR ?2 = 0) \
                            RETURNING basis, key, id";
@@ -276,8 +278,8 @@ impl Database {
         }
     }
 
-    /// Renews the leases that this gateway holds. A failure does not prevent the renewal of the others; it is returned
-    /// at the end.
+    /// Renews the leases that this gateway holds. If the renewal of one lease fails, the others are renewed
+    /// nevertheless, and the failure is returned at the end.
     pub(crate) async fn renew_leases(&self) -> Result<(), DatabaseError> {
         let held: Vec<(String, String)> = {
             let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,7 +316,7 @@ impl Database {
         let (client, newest) = (client.to_owned(), newest.to_owned());
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
-                // SQLite requires a limit before an offset: this one is no limit.
+                // SQLite requires a limit before an offset: this one is the greatest number, so it limits nothing.
                 let sql = "SELECT name FROM (SELECT name, used FROM conversations WHERE client = ?1 AND name <> ?2 \
                            AND held_until < {now} ORDER BY used DESC LIMIT 9223372036854775807 OFFSET ?3) AS surplus \
                            ORDER BY used LIMIT 1000";
@@ -332,8 +334,9 @@ impl Database {
         let (cache, client, name) = (Arc::clone(&self.cache), client.to_owned(), name.to_owned());
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // In the transaction, so that no turn that was persisted before it is still cached. Before the
-                // deletion: if its outcome remains unknown, the cache must not contradict the database.
+                // The cache forgets the conversation within the transaction: a turn that was persisted earlier can no
+                // longer add the conversation to the cache. The cache forgets it before the deletion: if the outcome of
+                // the deletion remains unknown, the cache must not name a conversation that may be gone.
                 cache.forget_chat(&client, &name);
                 delete_named(tx, &client, &name).await
             })
@@ -350,7 +353,7 @@ impl Database {
             let deleted = self.run(Access::Transaction, move |tx| {
                 Box::pin(async move {
                     // The update changes nothing, but locks the rows, so that no gateway opens these conversations
-                    // meanwhile.
+                    // meanwhile. The conditions are checked once more on the locked rows, which may have changed.
                     let sql = "UPDATE conversations SET used = used \
                                WHERE id IN (SELECT id FROM conversations WHERE used < {now} - ?1 AND held_until < {now} LIMIT 32) \
                                AND used < {now} - ?1 AND held_until < {now} RETURNING id, client, name";
@@ -431,7 +434,7 @@ impl NewConversation {
         cipher: &ContentCipher,
     ) -> Result<Option<OpenedConversation>, DatabaseError> {
         let Self { client, name, config_fingerprint, key, holder, lease_millis } = self;
-        // Without a lease (?6 = 0), `held_until` is 0.
+        // `basis` is the column of the fingerprint. Without a lease (?6 = 0), `held_until` is 0.
         let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
                    VALUES (?1, ?2, ?3, ?4, {now}, ?5, CASE WHEN ?6 = 0 THEN 0 ELSE {now} + ?6 END) \
                    ON CONFLICT DO NOTHING RETURNING id";

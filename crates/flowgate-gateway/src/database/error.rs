@@ -40,7 +40,7 @@ pub enum DatabaseError {
     ConversationHeld,
     /// The system refuses a thread or a file handle.
     Runtime(std::io::Error),
-    /// The audit log cannot be written.
+    /// The audit log cannot be opened, read or written, or a required witness cannot be used at the start.
     Audit(String),
     /// The watch log cannot be opened.
     WatchLog(String),
@@ -85,7 +85,7 @@ pub enum DatabaseError {
 impl fmt::Display for DatabaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // A database's error message may quote the row.
+            // The message of the server is left out, since it may quote the row.
             Self::Postgres(sqlx_core::Error::Database(error)) => match error.code() {
                 Some(code) => {
                     write!(f, "PostgreSQL reports an error (SQLSTATE {code}): its server log has the message")
@@ -157,7 +157,7 @@ impl fmt::Display for DatabaseError {
                 )
             }
             Self::Audit(error) => {
-                write!(f, "the audit log cannot be written, so nothing is done that it must record: {error}")
+                write!(f, "the audit log cannot be used, so nothing is done that it must record: {error}")
             }
             Self::WatchLog(error) => {
                 write!(f, "the watch log cannot be opened: {error}; correct `file` in [watch]")

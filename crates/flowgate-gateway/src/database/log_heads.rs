@@ -93,13 +93,13 @@ impl Database {
     }
 
     /// Begins to track the gateway's audit log: records the head of the log, and deletes the heads of the logs that this
-    /// log replaces. From now on, the transactions of turns and decisions store newer heads. `is_begun_anew` says that
+    /// log replaces. From now on, the transactions of turns and decisions store newer heads. `has_lost_lines` says that
     /// the log has lost lines. Turns of the conversations that exist now may then be missing in the log, so these
     /// conversations are recorded as older than the log.
     ///
     /// # Errors
     /// If the database fails, or this gateway tracks a log already.
-    pub(crate) async fn watch(&self, log: &AuditLog, is_begun_anew: bool) -> Result<(), DatabaseError> {
+    pub(crate) async fn watch(&self, log: &AuditLog, has_lost_lines: bool) -> Result<(), DatabaseError> {
         let (id, key, last_line) = (log.id().to_string(), log.key().to_string(), log.last_line());
         let head = last_line.get();
         let (log, seq, hash) = (id.clone(), number(head.seq), head.hash.to_string());
@@ -110,7 +110,7 @@ impl Database {
                 // that key. If turns may be lost (?4 = 1), the row of this log is also replaced, with a new `after`.
                 let sql =
                     "DELETE FROM audit_logs WHERE (log <> ?1 OR ?4 = 1) AND (log = ?1 OR key = ?2 OR ?3 = 0)";
-                let flags = (i64::from(is_shared), i64::from(is_begun_anew));
+                let flags = (i64::from(is_shared), i64::from(has_lost_lines));
                 tx.execute(sql, &[(&log).into(), (&key).into(), flags.0.into(), flags.1.into()]).await?;
                 // `after` is the number of the newest conversation that is older than the log. SQLite needs the `WHERE`
                 // to parse `ON CONFLICT` after a `SELECT`.

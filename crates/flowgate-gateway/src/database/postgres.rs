@@ -95,8 +95,8 @@ fn migrator(count: usize) -> Migrator {
     Migrator::with_migrations(migrations.collect())
 }
 
-/// Returns whether the pool can reuse a returned connection, since it is in no transaction; otherwise the pool closes
-/// it.
+/// Returns whether the pool can use a returned connection again: whether the connection is in no transaction. The pool
+/// closes every other connection.
 async fn is_reusable(connection: &mut PgConnection) -> Result<bool, sqlx_core::Error> {
     if !connection.is_in_transaction() {
         return Ok(true);

@@ -189,6 +189,7 @@ impl Database {
                     }
                     // Before the limits are checked: a voided question makes room for the new one.
                     let void = question.void_changed(tx, change).await?;
+                    // Without the new question, the voided ones stay as they were: the transaction is rolled back.
                     if let Some(full) = question.find_full(tx).await? {
                         tx.discard();
                         return Ok((full, None));
@@ -342,11 +343,14 @@ impl Database {
                             false => None,
                         };
                         match counted {
+                            // The question is not open, or the approval of this person does not count.
                             None => {
                                 tx.discard();
                                 return Ok(None);
                             }
+                            // This was the last approval: the question is decided below.
                             Some(true) => {}
+                            // Other people still have to approve: only this approval is stored.
                             Some(false) => {
                                 let head: Option<NewerLogHead> = step.take(()).await?;
                                 update_log_head(tx, head.as_ref()).await?;
@@ -420,7 +424,8 @@ impl Database {
                 questions.retain(|question| !except.contains(&question.id));
                 let mut allowed = Vec::new();
                 for question in questions {
-                    // As it was read: a question whose time is over is `expired`, whether it is marked or not.
+                    // A question whose time is over was read as `expired`, even if its row still says `open` or
+                    // `allowed`.
                     let state = match question.state {
                         QuestionState::Expired => QuestionState::Expired,
                         _ => QuestionState::Void,
@@ -442,7 +447,8 @@ impl Database {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let change = next_change(tx).await?;
-                // The time is read once: a question that expires in between would be marked, but not returned.
+                // First reads the questions whose time is over, and then marks exactly these. One statement that marks
+                // them would use a later time, and could mark a question that is not returned.
                 let sql = format!(
                     "SELECT {COLUMNS} FROM questions WHERE state IN ('open', 'allowed') AND {{expired}}"
                 );

@@ -147,8 +147,8 @@ pub(super) trait Backend: fmt::Debug + Send + Sync {
         first: Operation,
     ) -> OperationFuture<'b, Box<dyn TurnTransaction>>;
 
-    /// Closes all connections, after the operations that run have ended or a time limit. If they have ended, an
-    /// operator can replace the files of the database.
+    /// Waits for the operations that run, at most until a time limit, and closes all connections. If the operations
+    /// have ended in time, an operator can replace the files of the database.
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Checks that the lock file names the open database, whose identity is `name`, or no database yet. A backend

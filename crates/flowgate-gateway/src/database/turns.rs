@@ -170,6 +170,7 @@ impl Database {
         record: Option<String>,
     ) -> Result<(), DatabaseError> {
         let BegunTurn { transaction, tenant, .. } = begun;
+        // The record to cache; the records of a shared database are not cached.
         let new_record = record.clone().filter(|_| !self.is_shared).map(|record| (tenant.clone(), record));
         if let Some((tenant, record)) = &new_record {
             // The cache uses the new record even if the outcome of the write remains unknown: its labels are at least
@@ -296,7 +297,8 @@ impl TurnWrite {
     /// since the conversation was opened.
     async fn persist(self, tx: &mut DynTransaction<'_>) -> Result<(), DatabaseError> {
         let PersistedTurn { client, name, conversation, prefixes, carried, .. } = &self.turn;
-        // Before the write: if its outcome remains unknown, the cache must not contradict the database.
+        // The cache forgets the prefixes before the write: if the outcome of the write remains unknown, the cache must
+        // not contradict the database.
         self.cache.forget_prefixes(client, name, prefixes);
         self.renew_use(tx).await?;
         if let Some(carried) = carried {
@@ -402,6 +404,7 @@ impl TurnWrite {
     /// chats is not used.)
     async fn may_cache_chat(&self, tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
         let PersistedTurn { client, conversation, longest, .. } = &self.turn;
+        // A turn has a holder only if other gateways use the database.
         let Some(longest) = longest.as_ref().filter(|_| self.holder.is_none()) else { return Ok(false) };
         let sql = "SELECT 1 FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation <> ?3 LIMIT 1";
         for longest in self.cipher.lookups(DigestColumn::ChatPrefix, client, longest) {
@@ -502,7 +505,7 @@ async fn persist_tenant(
     record: String,
     cipher: &ContentCipher,
 ) -> Result<(), DatabaseError> {
-    // A new row has the version 1. Its value has no meaning: `lock_tenant` changes the version only to lock the row.
+    // A new row has the version 1. The version has no meaning: `lock_tenant` changes it only to lock the row.
     let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, ?2) \
                ON CONFLICT (tenant) DO UPDATE SET record = ?2";
     let record = cipher.seal(&Content::from(record), &ContentPlace::tenant(tenant))?;

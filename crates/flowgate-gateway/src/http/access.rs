@@ -140,6 +140,7 @@ fn is_local(headers: &HeaderMap) -> bool {
     // HTTP/1.0 needs no host, and no browser speaks it.
     let Some(host) = hosts.next() else { return true };
     let Some(host) = host.to_str().ok().filter(|_| hosts.next().is_none()) else { return false };
+    // The name without the port, and then an IPv6 address without its brackets.
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

@@ -1,16 +1,18 @@
-//! Admits connections up to a limit, and closes unprotected connections to make room for new ones.
-//!
+//! Admits connections up to a limit, and closes connections of clients without a key to make room for new ones.
 //! `server` requests a place among the open connections for each new connection, and `connection` reports what happens
-//! on it.
+//! on the connection.
 //!
-//! Every client can hold connections open without authenticating. A connection is *unprotected* until its client has
-//! shown a valid key or has sent a complete request that needs none; from then on it is *protected*, and not closed
-//! for another one. Unprotected connections have a bounded share of all places. If no place is free for a new
-//! connection, an unprotected one is closed: of the address with the most places, the one for which the server has
-//! waited longest. The unprotected connections of one address are bounded as well. If an address exceeds this bound,
-//! one of its own connections is closed. Until then, the new connection waits outside the queue of all new
-//! connections, so that it does not delay connections of other addresses. A connection is not closed while the server
-//! has unread bytes of it, or has waited for its client only briefly; the new connection waits instead.
+//! Every client can hold connections open without authenticating, so not every open connection may keep its place. A
+//! connection is *unprotected* until its client has shown a valid key or has sent a complete request that needs none;
+//! from then on it is *protected*, and not closed for another one. The rules for unprotected connections are:
+//!
+//! * All of them together have a bounded share of all places. Those of one address have a bound of their own.
+//! * If no place is free for a new connection, an unprotected one is closed: of the address with the most places, the
+//!   one for which the server has waited longest. If the address of the new connection is at its bound, one of its own
+//!   connections is closed.
+//! * A connection is not closed while the server has unread bytes of it, or has waited for its client only briefly. The
+//!   new connection waits until one can be closed. If its address is at its bound, it waits outside the queue of all new
+//!   connections, so that it does not delay connections of other addresses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -105,8 +107,9 @@ pub(crate) enum RequestPlaceError {
 }
 
 impl Admission {
-    /// Admits `most` connections, but at least one, and of one address at most `most_of_address` unprotected ones
-    /// (whose client has shown no valid key); 0 for the latter means no bound.
+    /// Creates the admission of connections. At most `most` connections (but at least one) are open at the same time,
+    /// and at most `most_of_address` unprotected ones of one address; 0 for the latter means no bound. A connection is
+    /// unprotected until its client has shown a valid key.
     pub(crate) fn new(most: usize, most_of_address: usize) -> Arc<Self> {
         let most_of_address = if most_of_address == 0 { usize::MAX } else { most_of_address };
         Arc::new(Self { most: most.max(1), most_of_address, open: Mutex::default(), changed: Notify::new() })
@@ -396,17 +399,17 @@ impl ConnectionPlace {
         Ok(RequestPlace(Arc::clone(self)))
     }
 
-    /// Notes that the client has completed a step: the time for which the server waits for it is measured from zero
-    /// again. Has no effect on a protected connection, for which this time is not measured.
+    /// Notes that the client has completed a step, so that the server does not wait for it now. Has no effect on a
+    /// protected connection, for which waits are not measured.
     pub(crate) fn mark_active(&self) {
         if let Some(connection) = self.admission.connections().unprotected.get_mut(&self.number) {
             connection.waiting = None;
         }
     }
 
-    /// Notes that the server waits for the client, from now on or since an earlier call: an unprotected connection may
-    /// be closed for another one only after its client has made the server wait. Has no effect on a protected
-    /// connection.
+    /// Notes that the server waits for the client. A wait is measured from the first of these calls since the client
+    /// last completed a step ([`Self::mark_active`]); after a long enough wait, an unprotected connection may be closed
+    /// for another one. Has no effect on a protected connection.
     pub(crate) fn mark_waiting(&self) {
         let mut open = self.admission.connections();
         if let Some(connection) = open.unprotected.get_mut(&self.number)
@@ -414,7 +417,7 @@ impl ConnectionPlace {
         {
             connection.waiting = Some(Instant::now());
             drop(open);
-            // From now on, the time is known from which the connection may be closed.
+            // Wakes the tasks that wait for a place: the time from which this connection may be closed is known now.
             self.admission.changed.notify_waiters();
         }
     }

@@ -9,9 +9,9 @@ use tokio::net::TcpStream;
 
 use crate::http::admission::ConnectionPlace;
 
-/// Waits for the first bytes of a connection, and leaves them unread. Meanwhile `place` notes that the server waits
-/// for the client. Returns `MOST` bytes and the number of those that have arrived; 0 if the client has closed its
-/// side.
+/// Waits for the first bytes of a connection, and leaves them unread. Meanwhile `place` notes that the server waits for
+/// the client. Returns `MOST` bytes, and how many of them have arrived (the others are zero); 0 have arrived if the
+/// client has closed its side.
 ///
 /// # Errors
 /// If the socket fails.

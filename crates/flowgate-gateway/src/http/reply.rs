@@ -79,7 +79,7 @@ impl HttpReply {
         self
     }
 
-    /// Sets the text for the log; none if it is `None`.
+    /// Sets the additional text for the log; `None` removes it.
     pub(crate) fn annotate(self, annotation: Option<String>) -> Self {
         Self { log_annotation: annotation, ..self }
     }

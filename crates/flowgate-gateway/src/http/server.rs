@@ -169,8 +169,8 @@ impl HttpServer {
         self.address
     }
 
-    /// Makes a link by which a person of the configuration logs in to the page once, within five minutes, and returns
-    /// what follows the address of the gateway in it. `None` if there is no such person, or the system returned no
+    /// Makes a link by which a person of the configuration logs in to the page once, within five minutes. Returns the
+    /// part of the link after the address of the gateway. `None` if there is no such person, or the system returned no
     /// random bytes.
     pub fn login_link(&self, person: &str) -> Option<String> {
         self.service.login_link(person)

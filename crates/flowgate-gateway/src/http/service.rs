@@ -452,15 +452,15 @@ impl GatewayService {
     ) -> Result<HttpReply, HttpReply> {
         let (head, body) = request.into_parts();
         let read = self.receive(&head.headers, body).await?;
-        // Without a token, a complete request is all that a client can show.
+        // A client of a server without a token has no key to show, so its complete request protects the connection.
         protect_connection(&head.extensions);
         let api = Arc::clone(&self.api);
         // The worker owns the bytes, and releases them when it is done, also if the request is cancelled.
         self.run_on_worker(move || answer(&api, &read.bytes)).await
     }
 
-    /// Computes an answer on a worker thread within the time limit. Rejects the request if the queue is full or the
-    /// time is over.
+    /// Computes an answer on a worker thread within the time limit. Returns the rejection if the queue is full, the
+    /// time is over, or the computation panics or cannot be started.
     async fn run_on_worker(
         &self,
         answer: impl FnOnce() -> HttpReply + Send + 'static,

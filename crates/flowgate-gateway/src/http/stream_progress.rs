@@ -64,8 +64,8 @@ pub(crate) struct StreamExecutor {
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for StreamExecutor {
     /// Spawns the stream as a task that ends when the stream is complete or its client has accepted nothing for the
-    /// limit. This task watches a [`StreamProgress`]; the body that the stream sends finds it by [`PROGRESS`], and
-    /// updates it.
+    /// limit. The task and the body that the stream sends share a [`StreamProgress`]: the body finds it by [`PROGRESS`]
+    /// and updates it, and the task watches it.
     fn execute(&self, stream: F) {
         let (progress, limit) = (Arc::new(StreamProgress::default()), self.limit);
         let stream = PROGRESS.scope(Arc::clone(&progress), stream);
@@ -92,8 +92,8 @@ pub(crate) struct PacedBody {
 }
 
 impl PacedBody {
-    /// Wraps the body of the answer to `request`. The task of its stream calls it: the parts report their
-    /// progress to that task.
+    /// Wraps the body of the answer to `request`. Must be called within the task of the stream that sends the answer,
+    /// since the parts of the body report their progress to that task.
     pub(crate) fn new(body: Body, mut request: OpenRequest) -> Self {
         // The library asks an empty body for no part, so `poll_frame` would not note the answer.
         if body.is_end_stream() {
@@ -132,7 +132,8 @@ impl HttpBody for PacedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
-        // The library has sent the head: the client has not cancelled the request before.
+        // The library asks for the body after it has sent the head, so the answer has begun before the client could
+        // cancel the request.
         this.request.mark_answered();
         let part = this.poll_part(cx);
         if let Some(progress) = &this.progress {

@@ -59,13 +59,13 @@ impl TurnTasks {
         Ok(Self::on_threads(Arc::new(TurnThreads(Some(runtime))), most))
     }
 
-    /// Returns an owner for tasks of another kind, which run on the same threads under a bound of their own: at most
-    /// `most` at the same time.
+    /// Returns the runner of tasks of another kind. They run on the same threads, but under a bound of their own: at
+    /// most `most` at the same time.
     pub(crate) fn with_own_bound(&self, most: usize) -> Self {
         Self::on_threads(Arc::clone(&self.threads), most)
     }
 
-    /// Returns an owner for tasks that run on `threads`, at most `most` at the same time.
+    /// Returns the runner of tasks of one kind on `threads`, at most `most` at the same time.
     fn on_threads(threads: Arc<TurnThreads>, most: usize) -> Self {
         // With a bound of 0, no turn could ever run.
         let admitted = Arc::new(AdmittedTurns { most: most.max(1), state: Mutex::default() });

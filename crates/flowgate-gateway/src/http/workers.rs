@@ -132,6 +132,7 @@ impl ThreadPool {
                 Err(RecvTimeoutError::Timeout) => {
                     let mut idle = self.idle();
                     let position = idle.threads.iter().position(|(other, _)| *other == number);
+                    // No job is on its way to a thread that is still in the list.
                     if let Some(position) = position {
                         idle.threads.remove(position);
                         return;

@@ -34,8 +34,9 @@ impl<S> WriteTimeout<S> {
         Self { place: Some(place), ..self }
     }
 
-    /// Returns `written`, the outcome of polling a write, unchanged, or an error once writes have been pending
-    /// without progress for the time limit. The limit begins again with each write that makes progress.
+    /// Applies the time limit to a write. `written` is the outcome of polling the write. Returns it unchanged, or an
+    /// error once writes have been pending without progress for the time limit. The limit begins again with each write
+    /// that makes progress.
     fn with_timeout<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.waiting = None;

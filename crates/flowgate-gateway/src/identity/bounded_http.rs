@@ -24,7 +24,7 @@ impl BoundedHttp {
     /// Creates the client, which trusts the certificates of these authorities.
     pub(crate) fn new(authorities: &Authorities) -> Self {
         let config = ureq::Agent::config_builder()
-            // `read` returns the status.
+            // The function `read` returns the status, and the callers judge it.
             .http_status_as_error(false)
             // A redirect is not followed. Its status is returned like any other.
             .max_redirects(0)

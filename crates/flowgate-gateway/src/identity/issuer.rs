@@ -149,7 +149,7 @@ impl Issuer {
         self.check(token, keys.as_deref(), audiences)
     }
 
-    /// Verifies a token with these keys.
+    /// Verifies a token with `keys` and the settings of this issuer. Without keys, every token is refused.
     fn check(
         &self,
         token: &UnverifiedToken<'_>,
@@ -161,9 +161,9 @@ impl Issuer {
         token.verify(keys.ok_or(TokenRefusal::NoKeys)?, &required)
     }
 
-    /// Fetches the keys, unless they come from a file. `known` are the keys that the caller has tried. Does nothing if
-    /// the cached keys differ from `known`, because another task has fetched new ones, or after [`MAX_FETCHES`]
-    /// fetches in the last minute. Logs a failure.
+    /// Fetches the keys, unless they come from a file, and logs a failure. `known` are the keys that the caller has
+    /// tried. Fetches nothing if the cached keys differ from `known`, since another task has fetched new ones in the
+    /// meantime, or after [`MAX_FETCHES`] fetches in the last minute.
     pub(crate) async fn refresh(self: &Arc<Self>, known: Option<&Arc<KeySet>>, log: &OperatorLog) {
         if matches!(self.settings.source, KeySource::File(_)) {
             return;
@@ -271,8 +271,8 @@ impl Issuer {
         Ok(IssuerDescription { name: name.clone(), document })
     }
 
-    /// Returns whether the keys may be fetched now, after fewer than [`MAX_FETCHES`] fetches in the last minute. If so,
-    /// counts the fetch.
+    /// Returns whether the keys may be fetched now: whether they were fetched fewer than [`MAX_FETCHES`] times in the
+    /// last minute. If so, counts this fetch.
     fn may_fetch(&self, now: Instant) -> bool {
         let mut fetches = self.fetches.lock().unwrap_or_else(PoisonError::into_inner);
         fetches.retain(|fetch| now.saturating_duration_since(*fetch) < Duration::from_mins(1));

@@ -33,7 +33,8 @@ impl KeySet {
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         // `Numbers::Any`: numbers that parsers may read differently are accepted too.
         let document = json::parse(text, Numbers::Any).map_err(|_| {
-            "it is not JSON with each key once: correct the JWKS, or check its address".to_owned()
+            "it is not JSON, or an object in it has a field twice: correct the JWKS, or check its address"
+                .to_owned()
         })?;
         let keys = document.get("keys").and_then(Value::as_array);
         let keys = keys
@@ -152,7 +153,10 @@ mod tests {
         let check = |text: &str, expected: &str| {
             assert_eq!(KeySet::read(text).map(|keys| keys.len()), Err(expected.to_owned()), "{text}")
         };
-        check("<html>", "it is not JSON with each key once: correct the JWKS, or check its address");
+        check(
+            "<html>",
+            "it is not JSON, or an object in it has a field twice: correct the JWKS, or check its address",
+        );
         check("{}", "the field `keys` is missing or is not a list: correct the JWKS, or check its address");
         check(
             r#"{"keys": {}}"#,
@@ -164,7 +168,7 @@ mod tests {
         );
         check(
             r#"{"keys": [], "keys": []}"#,
-            "it is not JSON with each key once: correct the JWKS, or check its address",
+            "it is not JSON, or an object in it has a field twice: correct the JWKS, or check its address",
         );
     }
 }

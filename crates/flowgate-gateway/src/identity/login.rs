@@ -62,8 +62,8 @@ pub(crate) struct ReturnedLogin<'r> {
 }
 
 impl LoginSettings {
-    /// Begins a login: returns the value of the cookie of its browser, and the address at the issuer where the person
-    /// logs in.
+    /// Begins a login. Returns the value of the cookie for the browser, and the address at the issuer to which the
+    /// browser is sent.
     ///
     /// # Errors
     /// If the description of the issuer cannot be fetched or used, or the system returns no random bytes.
@@ -77,7 +77,8 @@ impl LoginSettings {
                     .to_owned(),
             )
         })?;
-        // The login is bound to the issuer and the name of this gateway there, as they are configured now.
+        // Notes the issuer, and the name of this gateway there, with the login: `complete` refuses the login if a
+        // reload has changed them.
         let (cookie, secrets) =
             logins.begin(self.party(), Instant::now()).map_err(|_| LoginFailure::Random)?;
         address

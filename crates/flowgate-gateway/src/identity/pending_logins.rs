@@ -85,9 +85,9 @@ impl LoginSecrets {
 }
 
 impl PendingLogins {
-    /// Begins a login between `party`, the issuer and the gateway's name there. Returns the value of the cookie, and
-    /// the secrets. At the limit, drops the oldest login that is not complete. Completed logins are not dropped:
-    /// anybody can begin logins, and must not be able to end those of authenticated people.
+    /// Begins a login at the issuer of `party`. Returns the value of the cookie by which the browser is recognised, and
+    /// the secrets of the login. At the limit, drops the oldest login that is not complete. Completed logins are not
+    /// dropped: anybody can begin logins, and must not be able to end those of authenticated people.
     ///
     /// # Errors
     /// If the system returned no random bytes.
@@ -100,6 +100,7 @@ impl PendingLogins {
         let secrets = LoginSecrets::draw(party)?;
         let mut logins = self.logins();
         logins.retain(|_, login| !login.is_over(now));
+        // At the limit, the oldest login that is not complete makes room for the new one.
         let begun = || logins.iter().filter(|(_, login)| matches!(login.step, LoginStep::AtIssuer(_)));
         if begun().count() >= MAX_LOGINS
             && let Some(oldest) = begun().min_by_key(|(_, login)| login.begun).map(|(id, _)| *id)
@@ -120,6 +121,7 @@ impl PendingLogins {
         let id = digest(cookie);
         let login = logins.get(&id).filter(|login| !login.is_over(now))?;
         let LoginStep::AtIssuer(secrets) = &login.step else { return None };
+        // Compared in constant time: `state` may come from another site, which tries to guess it.
         let is_own: bool = secrets.state.as_bytes().ct_eq(state.as_bytes()).into();
         let secrets = is_own.then(|| secrets.clone())?;
         logins.remove(&id);
@@ -143,6 +145,7 @@ impl PendingLogins {
     pub(crate) fn take_complete(&self, cookie: &str, now: Instant) -> Option<LoginIdentity> {
         let mut logins = self.logins();
         let id = digest(cookie);
+        // A login that is not complete is not removed: its browser may still return from the issuer.
         let is_complete = matches!(logins.get(&id)?.step, LoginStep::Complete(_));
         let login = is_complete.then(|| logins.remove(&id)).flatten().filter(|login| !login.is_over(now))?;
         match login.step {

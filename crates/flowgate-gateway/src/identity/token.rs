@@ -68,7 +68,7 @@ impl fmt::Display for TokenRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLong => "the token is longer than 16 KiB",
-            Self::Malformed => "the token is not a signed JWT, or one of its parts is not JSON with each key once",
+            Self::Malformed => "the token is not a signed JWT, or one of its parts is not a JSON object that has each field once",
             Self::Critical => "the token needs an extension (`crit`) that the gateway does not have",
             Self::Type => "the type of the token (`typ`) is that of a token for another purpose",
             Self::Algorithm => "the algorithm of the token (`alg`) is not among `algorithms` of its issuer",
@@ -173,7 +173,7 @@ impl<'t> UnverifiedToken<'t> {
         keys: &KeySet,
         required: &TokenRequirements<'_>,
     ) -> Result<TokenClaims, TokenRefusal> {
-        // `jsonwebtoken` verifies by a library that has to be installed once; a second call has no effect.
+        // `jsonwebtoken` verifies signatures by the provider that is installed here; a second call has no effect.
         signature::install();
         if !required.algorithms.contains(&self.algorithm) {
             return Err(TokenRefusal::Algorithm);
@@ -234,7 +234,7 @@ impl TokenClaims {
     }
 }
 
-/// Decodes a part of a token that is a JSON object with each key once.
+/// Decodes a part of a token: a JSON object, in base64, in which no name occurs twice.
 fn object(part: &str) -> Result<Map<String, Value>, TokenRefusal> {
     let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenRefusal::Malformed)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| TokenRefusal::Malformed)?;

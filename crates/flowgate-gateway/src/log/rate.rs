@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::LogEvent;
 
-/// The length of a window of time, in which each kind has a number of lines.
+/// The length of a window of time, in which a limited number of lines of each kind is written.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 
-/// The maximum number of kinds that are counted separately. Clients come from the configuration and limits from this
-/// program; the bound holds nevertheless.
+/// The maximum number of kinds that are counted separately. It is a safeguard: only clients of the configuration and
+/// limits of this program make new kinds.
 const MAX_KINDS: usize = 4096;
 
 /// The name of a limit, and the setting that raises it. Both are empty for events other than [`LogEvent::Limit`].

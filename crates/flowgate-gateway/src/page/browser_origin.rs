@@ -9,9 +9,10 @@ use axum::http::{HeaderMap, HeaderName, header};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Returns whether a browser sent a request that its headers do not show to come from a page of the gateway itself: from
-/// a page of another origin or another host of the same site, or from an address that the person typed
-/// (`Sec-Fetch-Site: none`). Headers that cannot be compared count as foreign; a request with neither header does not.
+/// Returns whether a page of another site may have caused a request: its headers show that a browser sent it, and not
+/// that a page of the gateway itself caused it. True for requests of pages of another origin, also of another host of
+/// the same site; for addresses that a person typed (`Sec-Fetch-Site: none`); and for headers that cannot be compared.
+/// False for a request with neither `Sec-Fetch-Site` nor `Origin`.
 pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     // Returns the only value of a header, or `None` if it is absent. Fails if there are several, or it is not ASCII.
     let only = |name: &HeaderName| {

@@ -38,7 +38,8 @@ impl ModelRoutes {
             .filter(|(_, tenant)| person.sees_tenant(tenant))
             .collect();
         let is_chosen = |client: &str| query.text("client").is_none_or(|chosen| chosen == client);
-        // `is_end`: no older conversation is stored.
+        // `before` is the number of the last conversation that was examined, whether or not it is listed. `is_end` says
+        // that no older conversation is stored.
         let (mut listed, mut is_end) = (Vec::new(), false);
         for _ in 0..MAX_QUERIES {
             let read = self.approvals.store.newest_conversations(before, CHUNK).await;

@@ -126,8 +126,9 @@ impl ModelRoutes {
     }
 }
 
-/// Returns the version of a conversation, by what it depends on: its turns, which are never changed under the same
-/// settings, and the settings of its client. `id` is its number in the database.
+/// Returns the version of a conversation. It changes whenever the view of the conversation can change: with the number
+/// of its turns, which are never changed under the same settings, and with the settings of its client. `id` is the
+/// number of the conversation in the database.
 fn version(id: i64, turns: i64, client: &ClientState) -> String {
     format!("{id}.{turns}.{}", client.generation)
 }
@@ -203,6 +204,7 @@ impl RequestedConversation {
             }
         };
         replayed.map_err(|failure| HttpReply::detail(StatusCode::CONFLICT, &failure.message))?;
+        // `view` always returns an object.
         let Value::Object(mut fields) = shown else { return Ok(Map::new()) };
         fields.insert("client".to_owned(), json!(self.client.spec.name));
         fields.insert("conversation".to_owned(), json!(self.name));

@@ -86,6 +86,7 @@ impl Coverage {
     pub(crate) fn note_server(&self, client: &str, server: Option<&str>) {
         let mut seen = self.seen();
         let client = seen.client(client);
+        // The line above has set this time to now.
         let last = client.last;
         match server {
             Some(server) => {
@@ -126,7 +127,7 @@ impl SeenAgents {
     }
 
     /// Notes that a tool of a client was seen now, and changes its entry by `note`. A tool without an entry gets one,
-    /// unless there is no room or its name is too long; in this case, only the counter `left_out` is increased.
+    /// unless there is no room or its name is too long; in these two cases, only the counter `left_out` is increased.
     fn tool(&mut self, client: &str, tool: Tool, note: impl FnOnce(&mut SeenTool)) {
         let has_room = self.tools < MAX_TOOLS;
         let client = self.client(client);

@@ -1,5 +1,5 @@
-//! Serves the coverage of the gateway to the page: what was seen since the start (`coverage`), next to what the
-//! configuration and the policies say of it. `http::service` calls it.
+//! Serves the coverage of the gateway to the page: which clients, servers and tools were seen since the start
+//! (`coverage`), and what the configuration and the policies declare about them. `http::service` calls it.
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate::monitor::Monitor;
@@ -16,7 +16,6 @@ use crate::policy_review::reads_everything;
 impl ModelRoutes {
     /// Returns the reply with the clients of the person's tenants. For each, it has the times of its requests, the
     /// servers that it may use and has used, and its tools with what its policy declares about them. The tools are left
-    /// out for a person who may not read everything of the client, since models choose the names of the tools that they
     /// out for a person who may not read everything of the client, since models choose the names of the tools that
     /// they call. The number of requests of unknown clients (`strangers`) is only for people of all tenants.
     ///
@@ -43,6 +42,7 @@ impl ModelRoutes {
 /// null unless `shows_tools` is true.
 fn client_json(client: &ClientState, seen: Option<&SeenClient>, shows_tools: bool) -> Value {
     let spec = &client.spec;
+    // A server that the client has not used has null as the time of the last use.
     let servers = spec.servers.iter().map(|server| {
         let last = seen.and_then(|seen| seen.servers.get(&server.name));
         json!({"server": server.name, "last": last})
@@ -67,6 +67,7 @@ fn client_json(client: &ClientState, seen: Option<&SeenClient>, shows_tools: boo
 fn tools_json(client: &ClientState, seen: Option<&SeenClient>) -> Vec<Value> {
     let policy = client.spec.own_policy();
     let monitor = Monitor::new(std::sync::Arc::clone(policy));
+    // What the policy declares about a tool; null if it has only rules.
     let of_policy = |says: &dyn Fn(&Tool) -> bool, tool| (!policy.is_rules_only()).then(|| says(tool));
     let tools = seen.iter().flat_map(|seen| &seen.tools);
     tools

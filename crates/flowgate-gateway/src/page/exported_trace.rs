@@ -137,7 +137,8 @@ impl RedactedDocument<'_> {
                     });
                 Value::Object(members.collect())
             }
-            // Parts that a policy captures from a text are below it, with labels of their own.
+            // A text is hidden as a whole if a part of it is: the policy can capture parts of a text, which have labels
+            // of their own.
             NodeContent::Scalar(_) if !self.clearance.covers(&self.document.label_of(id)) => {
                 Value::from(HIDDEN)
             }

@@ -72,7 +72,7 @@ struct IntervalFigures {
 }
 
 impl FigureSeries {
-    /// Begins the count at `now`, which is also noted as the time since 1970 in milliseconds, for the page.
+    /// Begins the count at `now`. Also notes the present time in milliseconds since 1970, which the page shows.
     pub(crate) fn new(now: Instant) -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let begun_at = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);

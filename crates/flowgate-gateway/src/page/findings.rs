@@ -49,7 +49,8 @@ impl FindingKind {
         }
     }
 
-    /// Returns the kind of a reason of a verdict; `None` for a reason that speaks for the call.
+    /// Returns the kind of finding that a reason of a verdict is; `None` for a reason that speaks for the call, which
+    /// is no finding.
     fn of(reason: ReasonKind) -> Option<Self> {
         match reason {
             ReasonKind::Requirement | ReasonKind::Undeclared => Some(Self::Requirement),
@@ -78,6 +79,7 @@ impl RequestFindings {
         if call.outcome == Outcome::Permit {
             return;
         }
+        // A reason with the action `log` has not objected: its rule only notes the call.
         for reason in call.reasons.iter().filter(|reason| reason.action != Action::Log) {
             let Some(kind) = FindingKind::of(reason.kind) else { continue };
             let place = reason.statement.as_ref().map(|span| policy.locate(span).line_name());
@@ -95,7 +97,7 @@ impl RequestFindings {
         self.by_kind
     }
 
-    /// Counts a finding once more.
+    /// Counts a finding once more: always by its kind, and among the distinguished findings if there is room for it.
     fn count(&mut self, kind: FindingKind, tool: &str, place: String) {
         let known = FindingKind::ALL.iter().position(|listed| *listed == kind);
         if let Some(count) = known.and_then(|index| self.by_kind.get_mut(index)) {
@@ -119,7 +121,8 @@ pub(crate) struct FindingTable {
 }
 
 impl FindingTable {
-    /// Adds the findings of a request of a client, which ended `at` that time, in milliseconds since 1970.
+    /// Adds the findings of one request of a client. `at` is the time at which the request ended, in milliseconds since
+    /// 1970.
     pub(crate) fn add(&mut self, client: &str, findings: &RequestFindings, at: u64) {
         for (finding, count) in &findings.counts {
             let key = (client.to_owned(), finding.clone());

@@ -157,8 +157,8 @@ impl<'m> LabelledTrace<'m> {
         }))
     }
 
-    /// Numbers the labels of the event `id`, which belongs to an earlier answer, in the order in which
-    /// [`event`](Self::event) does.
+    /// Numbers the labels of the event `id`, which belongs to an earlier answer, in the same order as
+    /// [`event`](Self::event) numbers them.
     fn number_labels(&mut self, id: EventId) {
         let monitor = self.monitor;
         let Some(event) = monitor.trace().event(id) else { return };
@@ -188,8 +188,8 @@ impl<'m> LabelledTrace<'m> {
     }
 
     /// Adds the fields at a node of the event's JSON and below it: each value other than null, and one entry for each
-    /// hidden node. `around` is the join of the labels of the nodes that contain this one. Returns false if there are
-    /// too many fields.
+    /// hidden node. `around` is the join of the labels of the nodes that contain this one. Returns false if fields are
+    /// left out, because there are too many.
     fn list_fields<'e>(
         &self,
         document: &'e Document,

@@ -16,8 +16,9 @@ use crate::http::reply::HttpReply;
 pub(super) const LINK_HEADER: &str = "x-flowgate-login-link";
 
 impl ApprovalService {
-    /// Makes a login link for the person whose key the request carries, and returns the reply with it. A session makes
-    /// none: an attacker who had stolen one could otherwise renew it for ever.
+    /// Makes a login link for the person whose key the request carries, and returns the reply with the link. A request
+    /// with a session in place of a key receives none: otherwise an attacker with a stolen session could log in again
+    /// and again.
     ///
     /// # Errors
     /// The reply to send if the request has no valid key, or the system returned no random bytes.

@@ -48,6 +48,7 @@ impl LoginFailures {
                 oldest.map(|oldest| counts.remove(&oldest));
             }
         }
+        // Begins a window with the first failure, and another one with the first failure after its end.
         let failures = counts.entry(address).or_insert(FailureCount { begun: now, count: 0 });
         if failures.is_over(now) {
             *failures = FailureCount { begun: now, count: 0 };

@@ -80,7 +80,7 @@ impl LoginLinks {
         self.links().retain(|link| link.person != person);
     }
 
-    /// Returns the links, locked; a poisoned lock is used as it is.
+    /// Locks the links, also after a panic.
     fn links(&self) -> MutexGuard<'_, Vec<LoginLink>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

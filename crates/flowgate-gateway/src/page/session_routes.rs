@@ -1,8 +1,8 @@
 //! Serves the routes by which people log in to the page and out of it, and by which the page learns who is logged in.
 //! `http::service` calls it; the other routes for people call [`ApprovalService::authenticate`].
 //!
-//! A person logs in in one of three ways: with the key of the configuration, in the same header as for the other
-//! routes (the page sends it once and does not store it); with a login link; or at an issuer.
+//! There are three ways to log in: with the key of the configuration, in the same header as for the other routes (the
+//! page sends it once and does not store it); with a login link; or at an issuer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -100,7 +100,8 @@ impl ApprovalService {
         self.begin_session(holder, &person, lifetime, headers)
     }
 
-    /// Begins a session, and returns the reply with its secrets and the person.
+    /// Begins a session of `person`, which lasts for `lifetime`. Returns the reply with the secrets of the session and
+    /// the person. `holder` is the person as the session stores them.
     ///
     /// # Errors
     /// The reply to send if the system returned no random bytes.
@@ -125,7 +126,7 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &reply).with_header("set-cookie", &cookie))
     }
 
-    /// Checks that logins from an address have not failed too often, and logs it if they have.
+    /// Checks whether logins from an address have failed too often; if so, also logs it.
     ///
     /// # Errors
     /// The reply to send if they have.

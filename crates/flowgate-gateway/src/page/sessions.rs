@@ -141,10 +141,10 @@ impl PageSessions {
         Ok(secrets)
     }
 
-    /// Returns the session whose cookie and token a request carries, and the person who has it. `None` if the cookie
-    /// or the token is missing, wrong or sent twice, if a session that began over TLS has the cookie name for sessions
-    /// without TLS or the reverse, if the session is over at `now`, or if the request comes from a web page of another
-    /// site.
+    /// Returns the session whose cookie and token a request carries, and the person who has the session. `None` in
+    /// these cases: the cookie or the token is missing, wrong or sent twice; the cookie has the name for sessions over
+    /// TLS but the session began without TLS, or the reverse; the session is over at `now`; or the request comes from a
+    /// web page of another site.
     pub(crate) fn find(&self, headers: &HeaderMap, now: Instant) -> Option<(SessionId, SessionHolder)> {
         if browser_origin::is_foreign(headers) {
             return None;
@@ -156,7 +156,8 @@ impl PageSessions {
         // A browser that has reached the page both over TLS and without it has two cookies.
         [HOST_COOKIE, COOKIE].into_iter().find_map(|name| {
             let id = digest(named_cookie(headers, name)?);
-            // Digests are compared, and nobody can guess a secret by parts of its digest: the time reveals nothing.
+            // The comparison need not take constant time: it compares digests, of which nobody can guess a secret part
+            // by part.
             let session = sessions.get(&id).filter(|session| session.cookie_name == name)?;
             (session.token == token && !session.is_over(now)).then(|| (id, session.holder.clone()))
         })
@@ -198,6 +199,7 @@ fn digest(secret: &str) -> [u8; 32] {
 
 /// Returns the value of a cookie; `None` if the request has no such cookie, or several.
 pub(super) fn named_cookie<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
+    // A request can have several headers `Cookie`. Each has pairs `NAME=VALUE` with semicolons between them.
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     let mut values = pairs.filter(|(name, _)| *name == wanted).map(|(_, value)| value);

@@ -19,7 +19,8 @@ pub(super) fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         // `answer` checks the status itself, to report it.
         .http_status_as_error(false)
-        // The operator chose neither the target of a redirect nor a proxy.
+        // Questions are sent only to the address that the operator wrote: not to the target of a redirect, and not
+        // through a proxy that the environment names.
         .max_redirects(0)
         // No connection is reused: the service may close it at any time, and a question sent just then would have no
         // answer.

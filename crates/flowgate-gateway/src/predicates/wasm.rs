@@ -42,8 +42,8 @@ impl std::fmt::Debug for WasmPredicateSource {
 }
 
 impl WasmPredicateSource {
-    /// Loads the module for the predicate `name` from a file. Fails with the problem, without the path, if the file
-    /// cannot be read or is too large, or the module cannot answer the predicate.
+    /// Loads the module for the predicate `name` from a file. The error is a message without the path: the file cannot
+    /// be read or is too large, or the module cannot answer the predicate.
     pub(super) fn load(name: &str, path: &Path) -> Result<Self, String> {
         let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
         if length > MAX_MODULE {
@@ -55,14 +55,15 @@ impl WasmPredicateSource {
     }
 
     /// Compiles a module, checks that it imports nothing and has the exports that a predicate needs, and starts the
-    /// thread that measures the time of its answers.
+    /// thread whose ticks stop an answer at its deadline.
     fn compile(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let mut config = Config::new();
         config.consume_fuel(true).epoch_interruption(true);
         let to_message = |error: wasmtime::Error| format!("the module cannot be run: {error}");
         let engine = Engine::new(&config).map_err(to_message)?;
-        let module = wasmtime::Module::from_binary(&engine, bytes)
-            .map_err(|error| format!("the file is not a valid WebAssembly module: {}", error.root_cause()))?;
+        let module = wasmtime::Module::from_binary(&engine, bytes).map_err(|error| {
+            format!("the file is not a valid WebAssembly module: {}; build it again", error.root_cause())
+        })?;
         if let Some(import) = module.imports().next() {
             return Err(format!(
                 "the module imports `{}.{}`, but a module of a predicate may import nothing: build it \
@@ -112,8 +113,8 @@ impl WasmPredicateSource {
         Ok(Self { module, name: name.to_owned() })
     }
 
-    /// Calls the module in a fresh instance with the arguments in JSON, and returns the bytes of its answer. The call
-    /// is stopped after `time`, or when it exceeds its fuel or memory.
+    /// Calls the module in a fresh instance with the question (the arguments of the predicate, in JSON), and returns
+    /// the bytes of the module's answer. The call is stopped after `time`, or when it exceeds its fuel or memory.
     fn ask(&self, question: &str, time: Duration) -> Result<Vec<u8>, WasmCallError> {
         // Bounds what the host allocates for one answer.
         let limits = StoreLimitsBuilder::new()
@@ -196,8 +197,8 @@ impl std::fmt::Display for WasmCallError {
                     write!(f, "the module exceeded the limit of {FUEL} instructions for one answer: change the module so that it computes less")
                 }
                 Some(Trap::Interrupt) => f.write_str("the module did not answer within the time limit: change the module so that it computes less"),
-                Some(trap) => write!(f, "the module stopped: {trap}"),
-                None => write!(f, "the module cannot be run: {}", error.root_cause()),
+                Some(trap) => write!(f, "the module stopped: {trap}; correct the module"),
+                None => write!(f, "the module cannot be run: {}; correct the module", error.root_cause()),
             },
         }
     }
@@ -273,7 +274,10 @@ mod tests {
                 "the answer of the module is longer than 65536 bytes: change the module so that it returns less",
             ),
         );
-        check("unreachable", &no("the module stopped: wasm trap: wasm `unreachable` instruction executed"));
+        check(
+            "unreachable",
+            &no("the module stopped: wasm trap: wasm `unreachable` instruction executed; correct the module"),
+        );
     }
 
     #[test]
@@ -309,7 +313,10 @@ mod tests {
             judged(slow, Duration::from_millis(10)),
             no("the module did not answer within the time limit: change the module so that it computes less")
         );
-        check("local.get 0 local.get 1 call $p", &no("the module stopped: wasm trap: call stack exhausted"));
+        check(
+            "local.get 0 local.get 1 call $p",
+            &no("the module stopped: wasm trap: call stack exhausted; correct the module"),
+        );
         // A request for memory beyond the limit fails.
         check(
             "i32.const 2000 memory.grow i32.const -1 i32.eq if (result i64) i64.const 4 else unreachable end",

@@ -40,7 +40,7 @@ impl Exporter {
     pub(super) fn new(spec: &TelemetrySpec, resource: &Resource) -> Result<Self, String> {
         let exporter = SpanExporter::builder()
             .with_http()
-            // The exporter does not limit the time of a request that a client of ours sends, so the client does.
+            // The exporter sets no time limit on requests that this client sends for it, so the client sets one itself.
             .with_http_client(CollectorClient::new(spec))
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&spec.endpoint)
@@ -162,7 +162,7 @@ impl SpanQueue {
         self.changed.notify_all();
     }
 
-    /// Lets the thread send the spans that wait, and end. Does not wait for the thread.
+    /// Tells the thread to send the spans that wait, and then to end. Does not wait for the thread.
     fn close(&self) {
         self.state().is_closed = true;
         self.changed.notify_all();
@@ -218,7 +218,8 @@ impl BatchSender {
     /// Sends spans, and returns how many of them were lost: all if the request to the collector fails, otherwise none.
     fn send(&mut self, batch: Vec<SpanData>) -> u64 {
         let number = count(batch.len());
-        // The client of the exporter waits on this thread, so the future never waits for another one.
+        // `CollectorClient` blocks this thread until the answer has arrived, so the future needs no other thread to
+        // complete.
         let sent = pollster::block_on(self.exporter.0.export(batch));
         // Reports in the operator's log when requests begin to fail, or succeed again.
         self.report.tell_outcome(sent.is_ok(), Instant::now());

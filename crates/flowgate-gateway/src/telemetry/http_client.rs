@@ -1,5 +1,5 @@
 //! Sends encoded spans to the collector: the HTTP client of OpenTelemetry's exporter. `export` creates the client, and
-//! the exporter calls it on the thread that sends spans, which the client may block.
+//! the exporter calls it on the thread that sends spans; the client may block this thread.
 
 use async_trait::async_trait;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
@@ -11,7 +11,8 @@ use crate::ureq_tls::tls_config;
 /// The limit on the collector's answer, in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
 
-/// The client of one collector. No redirect is followed and no proxy is used: the operator chose neither.
+/// The client of one collector. It sends spans only to the address that the operator wrote: it follows no redirect, and
+/// uses no proxy that the environment names.
 #[derive(Debug)]
 pub(super) struct CollectorClient {
     agent: ureq::Agent,
@@ -25,7 +26,7 @@ impl CollectorClient {
         let config = ureq::Agent::config_builder()
             // The exporter checks the status itself.
             .http_status_as_error(false)
-            // The operator chose neither the target of a redirect nor a proxy.
+            // No redirect and no proxy, as above.
             .max_redirects(0)
             .proxy(None)
             .tls_config(tls_config(&spec.authorities))

@@ -22,9 +22,9 @@ struct RefusedSpan {
 }
 
 impl RefusedRequest {
-    /// Prepares the span of a request for the case that it is refused. `operation` is the name of the span, as the
-    /// model or tool is not known yet; `client` is the name of the client, and `parent` the client's span that the
-    /// request belongs to.
+    /// Prepares the span of a request for the case that the request is refused. `operation` becomes the name of the
+    /// span, since the model or tool is not known yet; `client` is the name of the client, and `parent` the client's
+    /// span to which the request belongs.
     pub(crate) fn new(
         telemetry: &Telemetry,
         operation: &'static str,

@@ -26,6 +26,7 @@ impl ShownNames {
     pub(crate) fn of(client: &ClientSettings) -> Self {
         let tools = client.own_policy().named_tools().into_iter();
         let tools = tools.map(|tool| (tool.server.as_deref().map(str::to_owned), tool.name.to_string()));
+        // The models of the upstream and of the fallbacks, and the models that the section of the client names itself.
         let fallbacks = client.fallback.iter();
         let fallback_models = fallbacks
             .clone()

@@ -140,8 +140,8 @@ impl Span {
 }
 
 impl SpanPlace {
-    /// Returns whether the place belongs to a span. If not, its children are not recorded, and no request to an
-    /// upstream names them.
+    /// Returns whether the place belongs to a span. If not, the children of the place record nothing, and no request to
+    /// an upstream names them in its header `traceparent`.
     pub(crate) fn is_any(&self) -> bool {
         self.0.is_some()
     }

@@ -16,8 +16,8 @@ const LENGTH: usize = 55;
 /// The longest value of a later version that is read: only its beginning is used.
 const MAX_LENGTH: usize = 128;
 
-/// Reads the span to which the request belongs from its headers. `None` if there is no such header, there are several,
-/// or the value does not have the prescribed form.
+/// Reads from the headers of a request to which span of its client the request belongs. `None` if there is no such
+/// header, there are several, or the value does not have the prescribed form.
 pub(crate) fn read(headers: &HeaderMap) -> Option<SpanContext> {
     let mut values = headers.get_all(TRACE_PARENT).iter();
     match (values.next(), values.next()) {

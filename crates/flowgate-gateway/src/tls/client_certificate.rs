@@ -37,6 +37,7 @@ impl CertificateName {
     /// # Errors
     /// If it is neither a URI nor a DNS name.
     pub fn read(text: &str) -> Result<Self, CertificateNameError> {
+        // A URI begins with its scheme and a colon, and a DNS name has no colon.
         match text.split_once(':') {
             Some((scheme, rest)) => {
                 let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -132,8 +132,8 @@ impl TlsSettings {
         })
     }
 
-    /// Returns a warning if the certificate of the server is not valid at the time `now`, or expires within
-    /// 14 days after it. A file that has changed and cannot be read any more gives none: `reload` reports it.
+    /// Returns a warning if the certificate of the server is not valid at the time `now`, or expires within 14 days
+    /// after it. Returns no warning if the file can no longer be read since it has changed: `reload` reports that.
     pub fn validity_warning(&self, now: SystemTime) -> Option<String> {
         let path = &self.files.certificate;
         let chain = certificates(CERTIFICATE, path).ok()?;
@@ -162,8 +162,8 @@ impl TlsSettings {
 }
 
 impl TlsSettings {
-    /// Returns whether the certificate of the server is for this host, a name or an address. Also returns true if the
-    /// file has changed and cannot be read any more, or if the text is no host: other checks report these.
+    /// Returns whether the certificate of the server is for this host, a name or an address. Also returns true if this
+    /// cannot be decided: the file can no longer be read, or the text is no host. Other checks report these cases.
     pub(crate) fn is_for_host(&self, host: &str) -> bool {
         let chain = certificates(CERTIFICATE, &self.files.certificate).unwrap_or_default();
         let certificate = chain.first().and_then(|first| EndEntityCert::try_from(first).ok());
@@ -215,7 +215,8 @@ impl TlsFiles {
     /// # Errors
     /// If one of the files cannot be used.
     pub fn load(&self) -> Result<TlsSettings, TlsFileError> {
-        // Read before the content: a change during the reading is then noticed as a new version.
+        // The versions are read before the content: if a file changes in between, it later counts as a new version, and
+        // is read again.
         let versions = self.versions();
         let config = Arc::new(self.config()?);
         Ok(TlsSettings { files: self.clone(), versions, config })
@@ -314,6 +315,7 @@ fn certificates(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer
     let pem = read(path).map_err(failed)?;
     let mut certificates = Vec::new();
     for item in CertificateDer::pem_slice_iter(&pem) {
+        // The number of this certificate, counted from 1.
         let bad = || failed(TlsFileProblem::BadCertificate(certificates.len() + 1));
         let certificate = item.map_err(|_| bad())?;
         ParsedCertificate::try_from(&certificate).map_err(|_| bad())?;

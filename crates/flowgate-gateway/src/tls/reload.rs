@@ -28,14 +28,14 @@ struct ExaminedFiles {
 }
 
 impl ExaminedFiles {
-    /// Returns whether files of these versions need not be read again: they were examined, and could be used or failed
-    /// less than [`RETRY_INTERVAL`] ago.
+    /// Returns whether files of the versions `found` need not be read again: they were read before, and could be used,
+    /// or failed less than [`RETRY_INTERVAL`] ago.
     fn is_current(&self, found: &FileVersions) -> bool {
         let needs_no_retry = self.failure.as_ref().is_none_or(|(at, _)| at.elapsed() < RETRY_INTERVAL);
         self.versions == *found && needs_no_retry
     }
 
-    /// Returns whether this failure of files of these versions was reported to the operator already.
+    /// Returns whether the operator's log has a line already about this failure of files of the versions `found`.
     fn is_reported(&self, found: &FileVersions, error: &TlsFileError) -> bool {
         self.versions == *found && self.failure.as_ref().is_some_and(|(_, known)| known == error)
     }

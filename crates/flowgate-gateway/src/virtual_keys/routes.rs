@@ -48,7 +48,7 @@ struct MakeKeyRequest {
 
 impl MakeKeyRequest {
     /// Checks the request, for a key of this client at the time `now`, in milliseconds since 1970. Returns the time at
-    /// which the key expires, and its limits.
+    /// which the key expires (`None`: it does not expire), and its limits.
     ///
     /// # Errors
     /// The message about the first invalid field.
@@ -167,7 +167,8 @@ impl ModelRoutes {
             limits,
         };
         let added = async {
-            // The database learns of the record before the key is valid, so that truncating the log would be noticed.
+            // The database stores the head of the audit log before the key is valid: a log from which the record of the
+            // key is removed later is then noticed.
             store.persist_log_head().await?;
             store.add_virtual_key(key, i64::try_from(MAX_KEYS).unwrap_or(i64::MAX)).await
         };
@@ -251,7 +252,8 @@ impl ModelRoutes {
         };
         self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
         let revoked = async {
-            // The database learns of the record before the key ends, so that truncating the log would be noticed.
+            // The database stores the head of the audit log before the key is revoked: a log from which the record of
+            // the order is removed later is then noticed.
             store.persist_log_head().await?;
             // The scope of the key is the name under which its requests and spending are counted.
             store.revoke_virtual_key(&key.id, &scope(Some(&key.id))).await
@@ -267,7 +269,7 @@ impl ModelRoutes {
     }
 
     /// Returns a key as JSON for the list of keys. Its state is `valid`, `expired`, or `no-client` if the configuration
-    /// no longer has its client in its tenant.
+    /// no longer has the client of the key, or the client has another tenant now.
     fn key_json(&self, key: &StoredVirtualKey) -> Value {
         // A client that now has another tenant is not the one for which the key was made.
         let client = self.clients.find_by_name(&key.client);

@@ -46,8 +46,8 @@ impl ValidKey {
         Self { id: stored.id, requests_per_minute, budget, models, account, input, expires }
     }
 
-    /// Creates the value for the caller of a request with a token. `own` is the client's section with the limits of
-    /// callers, and `expires` the time at which the token expires.
+    /// Creates the value for the caller of a request with a token. `own` is the client's section `token`, which has the
+    /// limits of each caller, and `expires` is the time at which the token expires.
     pub(crate) fn of_token(
         caller: TokenCaller,
         (own, expires): (&ClientToken, SystemTime),

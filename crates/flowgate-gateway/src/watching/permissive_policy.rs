@@ -76,7 +76,7 @@ fn unwatchable(invalid: &InvalidPolicy) -> String {
 /// Returns whether the policy `permissive` still requires something of a call, limits what the model may be shown, or
 /// has a rule that stops something or asks a person. `policy` is the client's own policy, which names the tools to check.
 fn stops_something(permissive: &Arc<Policy>, policy: &Policy) -> bool {
-    // The only requirement that may be there is the one that permits every call, which the checks below cover.
+    // One requirement may be left: the one that permits every call. The last line checks that it is this one.
     let counter = HitCounter::new(permissive);
     let is_rule =
         |kind: StatementHitKind| matches!(kind, StatementHitKind::Rule(action) if action != Action::Log);
@@ -154,6 +154,7 @@ impl Scanner {
     fn read(&mut self, line: &str) {
         let mut rest = line;
         while let Some(first) = rest.chars().next() {
+            // Within a string, only its end matters.
             if let Some(quote) = self.quote {
                 if let Some(after) = rest.strip_prefix(quote) {
                     (self.quote, rest) = (None, after);

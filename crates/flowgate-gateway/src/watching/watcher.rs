@@ -24,7 +24,8 @@ use super::ClientWatch;
 use crate::predicates::PredicateSources;
 
 /// The reason why enforcement would hide a description or a list.
-const NOT_SHOWABLE: &str = "its label does not permit showing it in a step that may call every tool";
+const NOT_SHOWABLE: &str = "its label is too high for a step that may call every tool: give it a lower label in the policy, if \
+    the model may be shown it";
 
 /// The time limit for all answers of extern predicates about the events of one message.
 const PREDICATE_TIME: Duration = Duration::from_secs(10);
@@ -169,11 +170,11 @@ impl Watcher {
         self.monitor.labels_if_pushed([entry.clone()]).iter().all(|label| label.flows_to(&self.showable))
     }
 
-    /// Adds `event`, an event that is not a call, to the monitor of the watcher, in the form `entry`. The event carries
-    /// at least the label that it has in the conversation, whose monitor is `running`; the label is converted by the
-    /// names of its elements, since each monitor has a label space of its own. Returns the reason why enforcement
-    /// would withhold the text of the event; `None` if it would not. An event that the monitor does not accept counts
-    /// as withheld.
+    /// Adds `event`, which is not a call, to the monitor of the watcher, in the form `entry`. The event carries at
+    /// least the label that it has in the conversation, whose monitor is `running`. This label is converted by the
+    /// names of its elements, since each monitor has a label space of its own. Returns the reason why enforcement would
+    /// withhold the text of the event; `None` if it would not. An event that the monitor does not accept counts as
+    /// withheld.
     fn push(&mut self, running: &Monitor, event: &Event, entry: TraceEntry) -> Option<String> {
         let carried = self.monitor.from_names(&running.to_names(&event.label));
         // A floor raises the labels of all regions of the event, so it is used only if a region would carry less.

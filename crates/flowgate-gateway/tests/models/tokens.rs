@@ -102,7 +102,7 @@ fn tokens_that_are_not_accepted() {
         "the signature of the token is not valid",
     );
     let (malformed, unknown_key) = (
-        "the token is not a signed JWT, or one of its parts is not JSON with each key once",
+        "the token is not a signed JWT, or one of its parts is not a JSON object that has each field once",
         "the key of the token (`kid`) is not among those of its issuer",
     );
     let unknown_issuer = "no client accepts tokens of the issuer of this token (`iss`): check [issuers.NAME] and [clients.NAME.token]";
@@ -353,7 +353,7 @@ fn an_issuer_without_keys_authenticates_nobody() {
         (KeyAnswer::Error, "the issuer answered with the HTTP status 500: check its address and its log"),
         (
             KeyAnswer::Html,
-            "the JWKS of the issuer (its keys): it is not JSON with each key once: correct the JWKS, or check its address",
+            "the JWKS of the issuer (its keys): it is not JSON, or an object in it has a field twice: correct the JWKS, or check its address",
         ),
         (
             KeyAnswer::Redirect("http://169.254.169.254/keys"),

@@ -23,7 +23,8 @@ pub(super) enum InputContext<'c, 'm> {
     Conversation,
     /// The history of the chat.
     History(&'c mut History),
-    /// The history of the chat, the alignment of the sent chat with this history, and the memory of the client.
+    /// The history of the chat, the memory of the client, and the result of comparing the sent chat with the history
+    /// (`found`).
     Chat { history: &'c mut History, memory: &'c mut QuotationLookup<'m>, found: AlignedChat },
     /// The history of the chat, and the memory of the client.
     Memory { history: &'c mut History, memory: &'c mut QuotationLookup<'m> },
@@ -105,7 +106,8 @@ impl Conversation {
         self.submit_with(input, InputContext::Conversation)
     }
 
-    /// Executes an input, and records it if it has an effect.
+    /// Executes an input that refers to something outside the conversation, which `context` has. Records the input if
+    /// it has an effect.
     pub(super) fn submit_with(&mut self, input: Input, context: InputContext<'_, '_>) -> InputOutcome {
         let outcome = self.apply(&input, context);
         if outcome.has_changed() {

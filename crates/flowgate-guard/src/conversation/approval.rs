@@ -1,8 +1,9 @@
 //! Builds the request that a person decides on: the call, the reasons of the verdict, and excerpts of the regions that
 //! the reasons name.
 //!
-//! The request carries a label: its reader must be cleared for the verdict and for every region that a reason
-//! names. [`super::calls`] builds it when a call needs a person, the gateway when it shows a question again.
+//! The request carries a label: its reader must be cleared for the verdict and for every region that a reason names.
+//! [`super::calls`] builds the request when a call needs a person's decision. The gateway builds it again when it shows
+//! a question once more.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Question, Reason, ReasonKind};
@@ -30,6 +31,7 @@ impl Conversation {
     pub fn approval_request(&self, question: &Question) -> ApprovalRequest {
         let judgement = question.judgement();
         let call = question.call();
+        // Returns the excerpt of a region; `label` has the phrases of its label that exceed the requirement.
         let excerpt = |(region, label): &(trace::Region, Vec<String>)| {
             let event = self.monitor.trace().event(region.event)?;
             let document = &event.document;

@@ -39,7 +39,8 @@ impl Conversation {
         let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
         self.turn.outcome.spent.refused += 1;
         let text = refusal::malformed_refusal(message, advice);
-        // The tool matters only where a refusal is hidden, and each reader of the step may read this one.
+        // The placeholder of a hidden refusal needs the tool. This refusal has the label of its step, so no view shows
+        // the step and hides the refusal.
         self.set_outcome(index, CallOutcome::Refused { text, label, tool: None, stopped: None });
     }
 
@@ -143,7 +144,8 @@ impl Conversation {
                     }
                     Ok(Some(slot)) => open_slots.push((name.clone(), slot)),
                     Err(error) => {
-                        self.refuse_malformed(index, error, "see the schema of the argument");
+                        let advice = "write the slot as the schema of the argument says";
+                        self.refuse_malformed(index, error, advice);
                         return None;
                     }
                 }
@@ -170,24 +172,23 @@ impl Conversation {
     fn process_look(&mut self, index: usize, arguments: &Map<String, Value>) {
         let Some(step) = self.last_step() else { return };
         let (below, mut label, look) = (step.bound, step.bound, slot::parse_look(arguments));
-        let resolved = look.map_err(str::to_owned).and_then(|look| {
+        let malformed = |problem: &str| (problem.to_owned(), "follow the schema of `look`");
+        let unknown =
+            |name: &str| (slot::unknown_region(name), "name only regions that the chat shows as hidden");
+        let resolved = look.map_err(malformed).and_then(|look| {
             for name in &look.names {
-                let hidden = step.names.get(name).ok_or_else(|| slot::unknown_region(name))?;
+                let hidden = step.names.get(name).ok_or_else(|| unknown(name))?;
                 label = label.join(&hidden.label);
             }
             Ok(look)
         });
         let look = match resolved {
             Ok(look) => look,
-            Err(error) => {
-                let advice =
-                    "follow the schema of `look`, and name only regions that the chat shows as hidden";
-                return self.refuse_malformed(index, &error, advice);
-            }
+            Err((problem, advice)) => return self.refuse_malformed(index, &problem, advice),
         };
         if !self.labels.has_room_for_look(self.settings.levels) {
             let advice = "write a message without calls, which ends the last look";
-            return self.refuse_malformed(index, "there were too many looks in one turn", advice);
+            return self.refuse_malformed(index, "too many looks are open at once", advice);
         }
         self.turn.outcome.spent.looks += 1;
         self.set_outcome(index, CallOutcome::Looked(label));
@@ -303,7 +304,8 @@ impl Conversation {
 
     /// Disarms the addresses in filled slots that the policy does not let a reader of the argument follow, and reports
     /// them with the turn. `sources` has one entry for each filled slot: the argument, the regions that it was filled
-    /// from, and the label of its text.
+    /// from, and the label of its text. Each address is judged as a call that never runs, whose id contains the number
+    /// of the address.
     fn disarm(
         &mut self,
         tool: &Tool,
@@ -313,8 +315,8 @@ impl Conversation {
         let method = self.settings.method.name();
         for (argument, _, label) in sources {
             let Some(value) = arguments.get_mut(argument) else { continue };
-            let addresses = self.numbers.addresses_mut();
-            let disarmed = links::disarm_value(&mut self.monitor, method, value, *label, addresses);
+            let address_count = self.numbers.addresses_mut();
+            let disarmed = links::disarm_value(&mut self.monitor, method, value, *label, address_count);
             let links = disarmed.into_iter().map(|url| (tool.to_string(), argument.clone(), url));
             self.turn.outcome.disarmed.extend(links);
         }
@@ -366,8 +368,8 @@ impl Conversation {
         }
     }
 
-    /// Refuses a call that was judged, and reports to the model why, and which arguments it may write as slots.
-    /// `verdict` is the word by which the refusal names the outcome.
+    /// Refuses the call with this index in the last step, which was judged. Reports to the model the reasons, and which
+    /// arguments it may write as slots. `verdict` is the word by which the refusal names the outcome.
     fn refuse(&mut self, index: usize, judgement: &Judgement, verdict: &str) {
         self.turn.outcome.spent.refused += 1;
         let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
@@ -382,8 +384,8 @@ impl Conversation {
         self.set_outcome(index, CallOutcome::Refused { text, label, tool, stopped: None });
     }
 
-    /// Refuses a call that needed a person's approval and has none. `decision` says why there is none. A decision that
-    /// permits the call is never passed here, and would count as no answer.
+    /// Refuses the call with this index in the last step, which needed a person's approval and has none. `decision`
+    /// says why there is none. A decision that permits the call is never passed here, and would count as no answer.
     pub(super) fn refuse_unapproved(&mut self, index: usize, question: &Question, decision: Decision) {
         let verdict = match decision {
             Decision::Deny => "refused by a person",
@@ -417,7 +419,7 @@ impl Conversation {
         let is_granted = decision == Decision::AllowForConversation && question.is_grantable();
         let approved = match (is_granted, decision) {
             (true, _) => self.monitor.approve_for_session(*question),
-            // The approver vouches that everybody has approved whom the question names.
+            // The approver guarantees that all people whom the question names have approved.
             (false, Decision::AllowByAll) => {
                 let approvers = question.approvers();
                 self.monitor.approve_by(*question, &approvers)
@@ -442,8 +444,9 @@ impl Conversation {
         }
     }
 
-    /// Records the answer of a tool as an event, and as the outcome of the call with this index, which is `event`. An
-    /// answer that a rule stops is replaced by a refusal. If the session has no room for the answer, the turn ends.
+    /// Records the answer of a tool as an event, and as the outcome of its call. `index` is the position of the call in
+    /// the last step, and `event` is the event of the call. An answer that a rule stops is replaced by a refusal. If
+    /// the session has no room for the answer, the turn ends.
     pub(super) fn record_answer_event(&mut self, index: usize, event: EventId, answer: ToolAnswer) {
         let call_id = match self.monitor.trace().event(event).map(|event| &event.body) {
             Some(EventBody::Call(call)) => call.id.clone(),
@@ -474,8 +477,9 @@ impl Conversation {
         }
     }
 
-    /// Returns the refusal that replaces an answer which a rule stops. `event` is the answer, `objections` are the
-    /// messages of the rules, which the turn reports to the operator.
+    /// Returns the refusal that the model receives in place of an answer which a rule stops. `event` is the event of
+    /// the answer. `objections` are the messages of the rules; the turn reports them to the operator, and the refusal
+    /// does not contain them.
     pub(super) fn stopped_outcome(&mut self, event: EventId, objections: Vec<String>) -> CallOutcome {
         // That the answer was stopped must be hidden from readers below the label of the answer and of everything
         // that the rules examined.
@@ -483,8 +487,8 @@ impl Conversation {
         let call = self.monitor.trace().event(event).and_then(|event| event.call);
         let call = call.and_then(|call| self.monitor.trace().event(call));
         let tool = call.and_then(|call| call.tool()).cloned();
-        let text =
-            refusal::malformed_refusal("a rule of the policy denies the answer of the tool", "do without it");
+        let problem = "a rule of the policy denies the answer of the tool";
+        let text = refusal::malformed_refusal(problem, "do without the answer");
         self.turn.rule_messages.extend(objections);
         CallOutcome::Refused { text, label, tool, stopped: Some(event) }
     }

@@ -32,7 +32,7 @@ use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CarryOverError {
-    /// A turn has an input that is not part of a chat of its client, such as a task of another agent.
+    /// A turn has an input that the client did not send in its chat, such as a task of another agent.
     Unsupported,
     /// The chat and the journal disagree, so the journal belongs to another conversation.
     Inconsistent,
@@ -44,9 +44,13 @@ impl fmt::Display for CarryOverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unsupported => {
-                "a turn has an input that is not part of a chat of the client; start a new conversation"
+                "the conversation has an input that the client did not send in its chat, such as a task of another \
+                agent; start a new conversation"
             }
-            Self::Inconsistent => "the chat and the journal disagree; start a new conversation",
+            Self::Inconsistent => {
+                "the recorded inputs do not match the chat, so they belong to another conversation; start a new \
+                conversation"
+            }
             Self::Rejected => {
                 "the session has no room for the chat, or the labels of external state cannot be read; \
                 start a new conversation"
@@ -67,7 +71,7 @@ impl Conversation {
     /// Processes the inputs of one turn of another conversation under the policy of this one. The caller passes the
     /// turns in their order. Queries no model, runs no tool and asks no person. The texts of the turn are added to the
     /// memory of `client` with their new labels; the caller has loaded into that memory what the client was shown in
-    /// other conversations. `tool_of` returns the tool that the client calls by a name.
+    /// other conversations. `tool_of` returns the tool that a name in a message of the client means.
     ///
     /// # Errors
     /// If the turn cannot be carried over. The conversation is then in an unspecified state and must be discarded.
@@ -149,10 +153,10 @@ impl Conversation {
         Ok(())
     }
 
-    /// Merges a chat that the client sent, and records it in the journal. Its first `kept` messages are those of the
-    /// history. The first `certain` of these are known by their positions, because the client named the answer that it
-    /// continues. `rest` are the messages after them, `sources` the declared sources of their parts, and `seen` the
-    /// quotations that were found in `rest` under the earlier policy.
+    /// Merges a chat that the client sent, and records it in the journal. The first `kept` messages of the chat are
+    /// those of the history. The first `certain` of these are known by their positions, because the client named the
+    /// answer that it continues. `rest` are the messages after the first `kept`, `sources` are the declared sources of
+    /// the parts of `rest`, and `seen` are the quotations that were found in `rest` under the earlier policy.
     fn carry_chat(
         &mut self,
         client: &mut ClientProfile,
@@ -163,7 +167,7 @@ impl Conversation {
         let digests = history.digests_with(kept, rest);
         let chat = SentMessages { digests: &digests, certain, messages: rest, sources };
         let found = self.align_chat(history, &chat, client);
-        // The history is the one that the earlier conversation had, so the same messages are unchanged.
+        // The history is the one that the earlier conversation had, so exactly its `kept` messages must be unchanged.
         if digests.len() != kept + rest.len() || found.same != kept {
             return Err(CarryOverError::Inconsistent);
         }
@@ -263,7 +267,7 @@ impl Conversation {
         // The earlier conversation has reported what the turn produced.
         drop(self.turn.finish());
         self.phase = ConversationPhase::User;
-        // Without room, no event was added, and the caller discards the conversation.
+        // If the session has no room for the answer, no event was added. The caller then discards the conversation.
         if self.monitor.trace().len() == count { Err(PushError::Full) } else { Ok(()) }
     }
 
@@ -313,13 +317,13 @@ impl Conversation {
             thoughts: thoughts.clone(),
         }));
         history.push_message(HistoryMessage::new(message, label, self.items.len()).into_written());
-        // The client may know the calls by other ids. They were permitted by another policy, so they may not run outside
-        // the chat.
+        // The client may know the calls by other ids. The calls were permitted by another policy, so they may not run
+        // outside the chat.
         self.handed.deliver(message, ids);
         self.handed.end_earlier();
         self.step.clear();
         self.labels.end_all();
-        // The earlier conversation has reported what the turn produced.
+        // The earlier conversation has already reported what the turn produced.
         drop(self.turn.finish());
         self.phase = ConversationPhase::User;
         Ok(())

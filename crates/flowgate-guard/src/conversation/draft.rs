@@ -22,6 +22,8 @@ impl Conversation {
         if self.step.take_is_draft() {
             let DraftVerdict { label, bits } = self.judge_draft(&view, &completion);
             self.turn.outcome.spent.bits += bits;
+            // The method wants the step at another label: the model has to write the message again, from a view at
+            // that label.
             if label != view.bound {
                 if self.drafts.as_ref().is_some_and(|drafts| drafts.keeps_drafts()) {
                     self.step.keep_draft(view, completion);
@@ -29,8 +31,8 @@ impl Conversation {
                 self.phase = ConversationPhase::Showing(label);
                 return None;
             }
-            // The accepted draft was shown more than the base label allows. Whether its calls write to a store can
-            // depend on that, so the stores are raised.
+            // The accepted draft was shown regions that do not flow to the base label. Whether its calls write to a
+            // store can depend on these regions, so the labels of the stores are raised first.
             self.monitor.raise_stores_for_view(self.labels.base(), &view.bound);
             return Some((view, completion));
         }

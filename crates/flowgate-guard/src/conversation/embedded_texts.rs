@@ -1,5 +1,6 @@
-//! Records the texts that a client sends to an embedding model. The embeddings route of the gateway calls it. The texts
-//! become one event of the trace: the policy labels it, and its rules can judge to which model the texts go.
+//! Adds the texts that a client sends to an embedding model to the trace. The embeddings route of the gateway calls
+//! this file. The texts become one event: the policy labels this event, and rules of the policy can judge to which
+//! model the texts go.
 //!
 //! A client may embed texts that it was shown, such as answers of tools. So the event carries at least the labels of
 //! the texts that it quotes, like a new message ([`super::merge`]). Once the memory of shown texts has forgotten some
@@ -36,7 +37,7 @@ impl Conversation {
         history: &mut History,
         texts: &[String],
     ) -> Result<EmbeddedTexts, PushError> {
-        // The texts may quote what the memory has forgotten.
+        // If the memory has forgotten texts, the new texts may quote these, so they are labelled top.
         let is_incomplete = client.quotations.has_forgotten();
         let mut memory = QuotationLookup::live(client);
         let quoted = match is_incomplete {

@@ -42,6 +42,7 @@ impl Conversation {
             self.end_level(Some(TurnEnd::Clearance));
             return None;
         }
+        // Once a turn, a method may have a model select the tools on offer.
         if let Some(selector) =
             self.settings.method.tool_selector().filter(|_| self.turn.selected_tools.is_none())
         {
@@ -82,6 +83,7 @@ impl Conversation {
         if let Some(label) = self.labels.take_chosen() {
             return Some(self.show_screened(label));
         }
+        // A message above the base label is a draft, if the method judges drafts.
         self.step.set_draft(self.drafts.is_some() && label != *self.labels.base());
         Some(self.show(label))
     }
@@ -91,8 +93,8 @@ impl Conversation {
         self.monitor.policy().space().greatest_below(&label, &self.clearance.model)
     }
 
-    /// Takes the answer of the screener's model: the tools that it selects, or the regions that it needs. Does nothing
-    /// if it was not asked.
+    /// Takes the answer of the screener's model: the tools that it selects for this turn, or the regions that the next
+    /// step needs. Does nothing if the screener was not asked.
     pub(super) fn take_screening(&mut self, completion: &Completion) {
         let phase = std::mem::replace(&mut self.phase, ConversationPhase::User);
         if !matches!(phase, ConversationPhase::Screening(_) | ConversationPhase::Filtering) {
@@ -114,10 +116,11 @@ impl Conversation {
         self.phase = ConversationPhase::Showing(label);
     }
 
-    /// Returns the label of what the next step needs, as far as the clearance of the model allows. It is the join of
-    /// the labels of the regions that the screener's `answer` names, of those that the screener may not read, and of
-    /// all that was omitted from the view. A missing or invalid answer names all regions. Counts the bits that the
-    /// choice reveals.
+    /// Returns the label of what the next step needs, as far as the clearance of the model allows. This label is the
+    /// join of the labels of the regions that the screener's `answer` names, of the regions that the screener may not
+    /// read, and of everything that was omitted from the screener's view. A missing or invalid answer counts as one
+    /// that names all regions. `names` are the regions that were hidden in that view. Counts the bits of hidden text
+    /// that the choice reveals.
     pub(super) fn needed_label(&mut self, names: &HiddenRegions, answer: Option<&[String]>) -> Label {
         // An answer with an unknown name is invalid.
         let answer = answer.filter(|needed| needed.iter().all(|name| names.get(name).is_some()));
@@ -145,8 +148,9 @@ impl Conversation {
         self.show(label)
     }
 
-    /// Shows the model a view at a bound. The beginning of the last view is reused if it cannot have changed. The label
-    /// of the view is the bound, or, if labels of steps float, the join of the labels of what is shown.
+    /// Starts a step with this bound: builds its view, and returns the need for the model's message. The beginning of
+    /// the last view is reused if it cannot have changed. The label of the view is the bound, or, if labels of steps
+    /// float, the join of the labels of what is shown.
     fn show(&mut self, bound: Label) -> Need {
         // A selection of tools is valid for one turn only, so its view is neither reused nor cached.
         let has_selected_tools = self.turn.selected_tools.is_some();
@@ -247,10 +251,10 @@ impl Conversation {
         self.phase = ConversationPhase::User;
     }
 
-    /// Judges a reply of the model or its reasoning before the user sees it: a text that a rule forbids is withheld. In
+    /// Judges a reply or the reasoning of the model before the user sees it: a text that a rule forbids is withheld. In
     /// any other text, forbidden URLs are disarmed and placeholders are replaced. `label` is the label of the step that
-    /// wrote the text, `hidden` the number of hidden regions of the view that the step was shown. `is_json` is set if
-    /// the client expects JSON, and therefore decodes the strings in the text.
+    /// wrote the text, and `hidden` is the number of hidden regions of the view that the step was shown. `is_json` is
+    /// true if the client expects JSON; forbidden URLs are then searched in the decoded strings of the JSON text.
     fn judge_text(&mut self, text: &str, label: Label, hidden: usize, is_json: bool) -> ModelReply {
         let message = Message::new("assistant", text);
         let withheld: Vec<String> = match self.monitor.push_generated(TraceEntry::from(message), label) {

@@ -60,9 +60,9 @@ impl Conversation {
         self.tools.offered(tool)
     }
 
-    /// Replaces the tools on offer. The label at which a turn starts (the base label) is the strictest requirement of
-    /// these tools, limited to the clearance of the model. It is therefore computed again, and applies from the next
-    /// turn on.
+    /// Replaces the tools on offer. The base label, at which each turn starts, is the strictest requirement of the
+    /// tools on offer, limited to the clearance of the model. This function therefore computes the base label of the
+    /// following turns again.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.
@@ -74,9 +74,10 @@ impl Conversation {
         Ok(())
     }
 
-    /// Records the answer of a tool that ran elsewhere, with at least the label `floor`. An answer that was observed
-    /// outside the chat is not recorded twice. Returns the label of the answer, or `None` if no call with this id was
-    /// handed over or it is answered already.
+    /// Records the answer (`content`) that the caller reports for the handed-over call with this id. The answer carries
+    /// at least the label `floor`. If the same answer was observed outside the chat, its event becomes the outcome of
+    /// the call, and no second event is added. Returns the label of the answer. Returns `None` if no call with this id
+    /// was handed over, or if the call is answered already.
     ///
     /// # Errors
     /// If the session has no room for the answer.
@@ -122,9 +123,10 @@ impl Conversation {
         Ok(Some(label))
     }
 
-    /// Replaces the answer of an answered call by a text that the caller wrote in its place. The text carries at least
-    /// `floor`, the label of the previous answer and those of answers outside the chat. Returns the label; `None` if
-    /// no answered call has this id. An answer that a rule stopped counts as an answer, other refusals do not.
+    /// Replaces the answer of an answered call by a text that the caller wrote in its place. The text carries the join
+    /// of `floor`, of the label of the previous answer, and of the labels of answers that were recorded outside the
+    /// chat. Returns this join; `None` if no answered call has this id. An answer that a rule stopped counts as an
+    /// answer, other refusals do not.
     pub(super) fn rewrite_answer(&mut self, id: &str, text: &str, floor: &Label) -> Option<Label> {
         let answer_event = |outcome: &CallOutcome| match outcome {
             CallOutcome::Output(event) => Some(*event),
@@ -156,9 +158,9 @@ impl Conversation {
         )
     }
 
-    /// Finds a call with this id. Only calls whose outcome has an event count: `event_of` returns it for an outcome.
-    /// Returns the index of the call's step among the items of the chat, its index in the step, and the event. `None`
-    /// if there is no such call.
+    /// Finds the call with this id among the calls for whose outcome `event_of` returns an event: that of the call, or
+    /// that of its answer. Returns the index of the call's step among the items of the chat, the index of the call in
+    /// the step, and this event. `None` if there is no such call.
     fn find_call(
         &self,
         event_of: impl Fn(&CallOutcome) -> Option<EventId>,

@@ -75,21 +75,24 @@ impl HandedOverCalls {
         self.earlier = std::mem::take(&mut self.delivered);
     }
 
-    /// Takes a call that ran outside the chat under an earlier policy, as [`Self::take`] does.
+    /// Takes a call that ran outside the chat under an earlier policy. Works like [`Self::take`], but with the calls of
+    /// `self.earlier` in place of `self.delivered`.
     pub(super) fn take_earlier(
         &mut self,
         equal: &[(&Call, EventId)],
         digest: &dyn Fn(&Call) -> String,
     ) -> Option<Call> {
+        // `take` searches in `delivered`, so the two sets change places while it runs.
         let delivered = std::mem::replace(&mut self.delivered, std::mem::take(&mut self.earlier));
         let taken = self.take(equal, digest);
         self.earlier = std::mem::replace(&mut self.delivered, delivered);
         taken
     }
 
-    /// Takes a call to run it outside the chat: the first of `equal` that may still run, or `None` if none may. A call
-    /// can be taken only once. `equal` are calls with the same tool and arguments, none of which has an answer, with
-    /// their events; `digest` computes the digest under which [`drain_taken`](Self::drain_taken) reports the call.
+    /// Takes a call, so that it can run outside the chat. Returns the first of `equal` that may still run; `None` if
+    /// none of them may. A call can be taken only once. `equal` are the calls without an answer that have the same tool
+    /// and arguments, with their events. `digest` computes the digest under which [`drain_taken`](Self::drain_taken)
+    /// reports the call.
     pub(super) fn take(
         &mut self,
         equal: &[(&Call, EventId)],
@@ -152,8 +155,8 @@ impl HandedOverCalls {
             || self.later_separate_answers(call, trace).next().is_some()
     }
 
-    /// Returns the recorded answers of the other calls that were equal to this one when one of them ran outside the
-    /// chat, as far as their calls flow to the label of this call.
+    /// Returns the recorded answers of those other calls that were equal to this call when one of them ran outside the
+    /// chat, and whose label flows to the label of this call.
     ///
     /// Whether a call with a hidden argument is equal to this call is as hidden as the argument, so the answer of such
     /// a call must not change the label of this call's answer. Leaving it out loses nothing: the two calls have the

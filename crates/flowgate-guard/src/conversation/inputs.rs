@@ -106,8 +106,8 @@ impl Conversation {
         self.submit(Input::Recall(record.clone())).into_joined()
     }
 
-    /// Withdraws the standing consents on these lines of the policy, and no others, from now on. Returns whether the
-    /// set changed; if so, calls that were permitted but have not run may no longer run.
+    /// From now on, exactly the standing consents on these lines of the policy are withdrawn, and all others apply.
+    /// Returns whether that is a change; if so, calls that were permitted but have not run may no longer run.
     pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
         self.submit(Input::Withdrawn(lines.clone())).has_changed()
     }
@@ -138,15 +138,16 @@ impl Conversation {
         need
     }
 
-    /// Accepts the model's next message. Returns the [bound](crate::view::View::bound) of the step that is accepted
-    /// now: of this message, or of the draft that it was to replace. Returns `None` if the message is to be rewritten
-    /// from a smaller view.
+    /// Accepts the model's next message. Returns the [bound](crate::view::View::bound) of the step that is added to the
+    /// chat: the step with this message, or the step with the draft that this message was to replace. Returns `None` if
+    /// the message has to be rewritten from a smaller view, or if no message was awaited.
     pub fn accept_completion(&mut self, completion: Completion) -> Option<Label> {
         self.submit(Input::Completed(completion)).accepted_bound()
     }
 
-    /// Reports that the model gave no answer. If a level below the current one was to continue, the conversation
-    /// continues there, because a failure on hidden text reveals a fact about that text. Otherwise the turn ends.
+    /// Reports that the model gave no answer, which ends the current level. A failure on hidden text reveals a fact
+    /// about that text, so the conversation continues on the level below if that level was to continue. Otherwise the
+    /// turn ends.
     pub fn fail_completion(&mut self) {
         self.submit(Input::Failed);
     }
@@ -187,8 +188,9 @@ impl Conversation {
         self.submit(Input::Stop);
     }
 
-    /// Ends the turn for its caller; the [question](Need::Approve) stays open. Calls of the same message that may run
-    /// are handed over together with the others, when the question is answered.
+    /// Ends the turn for its caller, and returns what it has produced so far; the [question](Need::Approve) stays open.
+    /// The calls of the same message that may run already are handed over later, together with the others, when the
+    /// question is answered.
     pub fn postpone(&mut self) -> Turn {
         self.submit(Input::Postponed).into_asked()
     }
@@ -245,9 +247,10 @@ impl Conversation {
         merged.map(|sent| Some(MergeSummary { bits, ..sent }))
     }
 
-    /// Sets the form of the model's text from now on; `None` for any. The policy labels a schema as a message of the
-    /// role [`FORMAT_ROLE`](crate::FORMAT_ROLE). If the schema quotes texts that the client was shown, it also carries
-    /// the labels of these texts. Returns an upper bound on the bits that this reveals about remembered texts.
+    /// Sets the form that the model's text must have from now on; `None` permits any form. The policy labels a schema
+    /// as a message of the role [`FORMAT_ROLE`](crate::FORMAT_ROLE). If the schema quotes texts that the client was
+    /// shown, it also carries the labels of these texts. Returns an upper bound on the bits that the label of the
+    /// schema reveals about remembered texts.
     ///
     /// # Errors
     /// If the session has no room.

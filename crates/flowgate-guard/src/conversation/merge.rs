@@ -235,10 +235,11 @@ impl Conversation {
         decided.fold(*self.labels.output(), |label, decided| label.join(&decided))
     }
 
-    /// Adds a message with the answer of a tool that ran elsewhere, as the outcome of its call, and returns its label.
-    /// Returns `None` if the message answers no call: the caller then adds it like any other message. `floor` is the
-    /// join of the labels of the messages that this one replaces; `None` if it replaces none. A message that replaces
-    /// others can also replace an earlier answer to its call. Counts an added message as new in `summary`.
+    /// Adds a message with the answer of a tool that ran elsewhere, as the outcome of the tool's call, and returns the
+    /// label of the answer. Returns `None` if the message answers no call: the caller then adds it like any other
+    /// message. `floor` is the join of the labels of the messages that this one replaces; `None` if it replaces none. A
+    /// message that replaces others can also replace an earlier answer to its call. Counts an added message as new in
+    /// `summary`.
     ///
     /// # Errors
     /// If the session has no room for the answer.
@@ -257,6 +258,7 @@ impl Conversation {
         });
         let floor_of_answer = floor.unwrap_or(Label::BOTTOM);
         let mut label = self.record_external_answer(call_id, content, *is_error, floor_of_answer)?;
+        // No call waits for this answer, but the message replaces others: it may rewrite the answer of its call.
         if let (None, Some(floor)) = (label, floor) {
             let text = texts.collect::<Vec<_>>().join("\n");
             label = self.rewrite_answer(call_id, &text, &floor);
@@ -398,6 +400,7 @@ impl Conversation {
             return;
         }
         for (block, (label, own_label)) in pieces.iter().filter(|(_, (label, _))| *label != Label::BOTTOM) {
+            // The text of a text block; the data or the address of an image.
             let texts = [block.get("text"), block.get("data"), block.pointer("/image_url/url")];
             for text in texts.into_iter().flatten().filter_map(Value::as_str) {
                 let names = self.monitor.to_names(label);
@@ -560,7 +563,6 @@ fn texts_of_event(
     // Only tools return what they read in pieces.
     let is_answer = matches!(event.body, EventBody::Output(_));
     for (id, node) in document.nodes().iter().enumerate() {
-        // A list or a map can be quoted as it was spelled or as it is printed, including keys and numbers.
         let label = document.label_of(id);
         match (&node.content, &node.text) {
             (NodeContent::Scalar(Value::String(text)), _) => {
@@ -574,9 +576,11 @@ fn texts_of_event(
                     visit(&joined, &label);
                 }
             }
+            // A client can quote a list or a map with its keys and numbers: as its author spelled it, or as it is
+            // printed.
             (NodeContent::List | NodeContent::Map, Some(text)) => visit(text, &label),
-            // A value that was never spelled as text is printed once as a whole, and not again for each list or map in
-            // it.
+            // A value that was never spelled as text is printed once as a whole, as a child of the root, and not again
+            // for each list or map in it.
             (NodeContent::List | NodeContent::Map, None) if node.parent == 0 && id != 0 => {
                 visit(&document.to_value(id).to_string(), &label);
             }
@@ -585,8 +589,8 @@ fn texts_of_event(
     }
 }
 
-/// Calls `visit` with each text of a step that is no event, and its label: what the model wrote, and the refusals and
-/// rewritten answers that it received.
+/// Calls `visit` with those texts of a step that are in no event, each with its label: what the model wrote, and the
+/// refusals and rewritten answers that the model received.
 fn texts_of_item(item: &ConversationItem, visit: &mut impl FnMut(&str, &Label)) {
     let ConversationItem::Step(step) = item else { return };
     visit(&step.text, &step.label);

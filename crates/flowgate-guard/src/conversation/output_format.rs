@@ -1,5 +1,5 @@
-//! Sets the form that the client demands of the model's text. The client sends it with each request, so a form that
-//! equals the last one changes nothing.
+//! Sets the form that the client demands of the model's text: any JSON object, or JSON with a schema. The client sends
+//! the form with each request, so a form that equals the last one changes nothing.
 //!
 //! A client may build a schema from texts that it was shown, such as the ids in an answer of a tool. So a schema
 //! carries at least the labels of the texts that it quotes, like a new message ([`super::merge`]). [`super::apply`]
@@ -49,7 +49,8 @@ impl Conversation {
         let label =
             requested.event.and_then(|event| self.monitor.trace().event(event)).map(|event| event.label);
         // A schema that no statement labels is top only for that reason. It is not remembered: otherwise it would taint
-        // the same words of other authors.
+        // the same words of other authors. So its event is excluded from later memories of this session (`unknown`),
+        // and counts as recorded already in the memory of the client (`memorized`).
         if label == Some(self.monitor.policy().space().top()) && quoted == Label::BOTTOM {
             history.unknown.extend(requested.event.map(|event| event.0));
             history.memorized.0 = self.monitor.trace().len();
@@ -58,7 +59,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Returns the join of the labels of the texts that these texts quote.
+    /// Searches `texts` for quotations of texts that the client was shown, and returns the join of the labels of the
+    /// quoted texts. In a replay, `memory` has the recorded quotations, and nothing is searched.
     pub(super) fn quoted_label(
         &mut self,
         memory: &mut QuotationLookup<'_>,
@@ -73,6 +75,7 @@ impl Conversation {
         }
         let parts: Vec<Part> = texts.into_iter().map(Part::Text).collect();
         let parts: Vec<&Part> = parts.iter().collect();
+        // No text precedes these texts (`""`), in which a quotation could begin.
         let spans = memory.find_quotations("", &parts, history.shown.0.as_ref());
         let names = spans.iter().flatten().flat_map(|span| &span.labels);
         names.fold(Label::BOTTOM, |label, names| label.join(&self.monitor.from_names(names)))

@@ -21,8 +21,8 @@ use crate::canonical_json::canonical_object;
 use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
-    /// Returns the monitor, for activity outside the chat. Events pushed here appear in no view, but they influence
-    /// every call that is judged as influenced by everything, and rules see them.
+    /// Returns the monitor, for activity outside the chat. Events that the caller pushes to it appear in no view. Rules
+    /// see them, and each call that is judged as influenced by everything carries their labels.
     pub fn monitor_mut(&mut self) -> &mut Monitor {
         &mut self.monitor
     }

@@ -53,14 +53,16 @@ impl<'c> SentMessages<'c> {
         self.digests.len().saturating_sub(self.messages.len())
     }
 
-    /// Returns the indices in the chat of the user's messages that have a distrusted part. Without `client`, a part is
-    /// distrusted only because of its declared provenance.
+    /// Returns the indices in the chat of the user's messages that have a distrusted part: a part that is declared as
+    /// anything but typed, or a part of a certainly new message that the settings of `client` distrust. Without
+    /// `client`, a part is distrusted only because of its declared provenance.
     fn distrusted(&self, client: Option<&ClientProfile>) -> impl Iterator<Item = usize> {
         let messages = self.messages.iter().enumerate();
         messages.filter_map(move |(number, message)| {
             let Message::User(parts) = message else { return None };
             let index = self.offset() + number;
-            // Only what is sent after the named answer is certainly new.
+            // The settings of the client count only for messages after the named answer: these are certainly new. In a
+            // chat that is sent as a whole, a part without a declaration counts as before.
             let client = client.filter(|_| self.certain > 0 && index >= self.certain);
             let is_distrusted = |(at, part): (usize, &Part)| match self.sources.of(number, at) {
                 // A declaration as anything but typed is believed of every client.
@@ -89,7 +91,7 @@ impl Conversation {
     ) -> Cow<'c, [MessageDigest]> {
         let mut digests = Cow::Borrowed(chat.digests);
         let top = self.monitor.policy().space().top();
-        // The digests of the messages below top, computed if there is a distrusted message.
+        // The digests of the messages in the history whose label is below top; computed when they are first needed.
         let mut below_top: Option<HashSet<MessageDigest>> = None;
         for index in chat.distrusted(client) {
             let Some(digest) = chat.digests.get(index) else { continue };

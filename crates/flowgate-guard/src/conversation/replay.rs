@@ -80,7 +80,7 @@ impl Conversation {
                 let digests = history.digests_with(*kept, rest);
                 let chat = SentMessages { digests: &digests, certain: *certain, messages: rest, sources };
                 let found = self.align_chat(history, &chat, client);
-                // The history is the one of the original run, so the same messages are unchanged.
+                // The history is the one of the original run, so exactly its `kept` messages must be unchanged.
                 if found.same != *kept {
                     return None;
                 }

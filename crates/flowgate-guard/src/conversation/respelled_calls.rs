@@ -21,17 +21,17 @@ use crate::view::CallOutcome;
 /// A sent chat, compared with the history.
 #[derive(Debug)]
 pub(super) struct AlignedChat {
-    /// How many messages at the beginning had the digests of the history, before the history took on the digests of
-    /// respelled messages.
+    /// How many messages at the beginning of the chat are spelled as in the history. Counted before the history took on
+    /// the digests of respelled messages.
     pub(super) same: usize,
     /// The alignment, in which respelled messages are unchanged.
     pub(super) alignment: Alignment,
 }
 
 impl Conversation {
-    /// Compares a sent chat with the history. The history takes on the digests of respelled messages: chats and
-    /// [prefixes](History::prefixes) that come later in this spelling then match at once.
-    /// [Redeclared](super::redeclared) messages count as changed; `client` says which messages are trusted.
+    /// Compares a sent chat with the history. The history takes on the digests of respelled messages, so that later
+    /// chats and [prefixes](History::prefixes) in this spelling match at once. [Redeclared](super::redeclared) messages
+    /// count as changed; `client` says which messages are trusted.
     pub(super) fn align_chat(
         &self,
         history: &mut History,
@@ -42,7 +42,8 @@ impl Conversation {
         let mut alignment = history.align(digests, chat.certain);
         // The number of messages that have the same spelling in the history.
         let same = alignment.unchanged;
-        // Each round recognises at least one more message.
+        // As long as the first changed message is a respelled one, the history takes on its digest and is aligned
+        // again. Each round recognises at least one more message.
         while let Some([message, ..]) = chat.messages_after(alignment.unchanged)
             && let Some(recorded) = self.recorded_spelling(message)
             && let Some(next) =
@@ -128,8 +129,8 @@ fn is_same_value(recorded: &Value, sent: &Value) -> bool {
 }
 
 /// Returns whether a sent text is the recorded one, apart from white space at the ends of lines and doubled backslashes
-/// before semicolons. The sent text may lack a change of the folder at the beginning (`cd FOLDER && `), which an agent
-/// drops if it is in that folder already.
+/// before semicolons. If the recorded text begins with a change of the folder (`cd FOLDER && `), the sent text may lack
+/// it: an agent that is in that folder already drops it.
 fn is_same_text(recorded: &str, sent: &str) -> bool {
     let plain = |text: &str| {
         let lines: Vec<&str> =

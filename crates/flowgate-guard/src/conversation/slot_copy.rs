@@ -43,9 +43,10 @@ impl SlotRegion {
         }
     }
 
-    /// Copies the region to the argument `name` of a tool with this schema, and returns the value of the argument. If
-    /// the schema accepts text, the copy is the text as it was written; a value without such a text is copied as JSON
-    /// text if the schema does not accept it. In all other cases, the copy is the parsed value.
+    /// Returns the value that the argument `name` of a tool with this schema receives as a copy of the region. If the
+    /// schema accepts text for the argument, the value is the text as it was written. If there is no such text, and the
+    /// schema accepts text but not the type of the parsed value, the value is its JSON text. In all other cases, the
+    /// value is the parsed value.
     fn to_argument(&self, schema: &Value, name: &str) -> Value {
         let accepted = accepted_types(schema, name);
         let accepts_text = accepted.as_ref().is_none_or(|types| types.contains(&"string"));
@@ -58,9 +59,9 @@ impl SlotRegion {
     }
 }
 
-/// Copies these regions to the argument `name` of a tool with this schema, and returns the value of the argument. One
-/// region is copied by itself; of several regions, the texts are joined, one per line. Without a region, the value is
-/// null.
+/// Returns the value that the argument `name` of a tool with this schema receives as a copy of these regions. A single
+/// region is copied with its type; the texts of several regions are joined, one per line. Without a region, the value
+/// is null.
 pub(super) fn slot_argument(copied: &[SlotRegion], schema: &Value, name: &str) -> Value {
     match copied {
         [] => Value::Null,

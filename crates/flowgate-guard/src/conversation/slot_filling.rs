@@ -37,7 +37,7 @@ impl Conversation {
                 };
                 label = label.join(&hidden.label);
                 match &hidden.content {
-                    // Steps are never hidden from a step that could name them.
+                    // A step is never hidden from a step that could name it, so this case does not occur.
                     HiddenContent::Step => {}
                     HiddenContent::Text(text) => {
                         text_by_name.push((name.clone(), text.clone()));
@@ -56,7 +56,8 @@ impl Conversation {
                     }
                 }
             }
-            // A hidden refusal is not a region of the trace: its label counts only through `view`.
+            // The text of a hidden refusal is not in `regions`, because it is no region of the trace. Its label is part
+            // of `label`.
             let source = CallDependency::Slot { view: label, regions };
             filling.sources.push((argument.clone(), source, label));
             match &slot.fill {
@@ -109,10 +110,10 @@ impl Conversation {
         }
     }
 
-    /// Records that a slot could not be filled: the call does not run.
+    /// Records that the filler wrote no text for the first open slot: the call does not run.
     pub(super) fn fail_slot(&mut self) {
         if let ConversationPhase::Filling(filling) = &mut self.phase {
-            filling.fail_open_slot("the slot could not be filled");
+            filling.fail_open_slot("the model that fills slots wrote no text for the slot");
         }
     }
 }

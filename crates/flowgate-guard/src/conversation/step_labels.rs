@@ -44,11 +44,11 @@ impl StepLevel {
 /// The labels of the steps of a turn.
 #[derive(Debug)]
 pub(super) struct StepLabels {
-    /// The lowest label of a step of this turn.
+    /// The base label: the lowest bound of a step of this turn.
     base: Label,
-    /// The base label that the next turn starts from.
+    /// The base label that follows from the tools on offer. The next turn starts at the join of it and of `floor`.
     lowest: Label,
-    /// A lower bound on the label of everything in this conversation.
+    /// A lower bound on the label of everything in this conversation; a task of another agent raises it.
     floor: Label,
     /// The levels of this turn, the lowest first.
     levels: Vec<StepLevel>,
@@ -56,15 +56,16 @@ pub(super) struct StepLabels {
     chosen: Option<Label>,
     /// The join of the labels of all steps of this turn that could have produced output.
     output: Label,
-    /// Whether the labels of steps on the base label float: whether such a step may carry less than the base label.
+    /// Whether the labels of steps at the base label float: such a step then carries the join of what it was shown,
+    /// which can be lower than the base label.
     floats: bool,
-    /// The join of the labels of all steps on a base label, in all turns.
+    /// The join of the labels of all steps at the base label of their turn, in all turns.
     reached: Label,
     /// Whether tools were offered since the stores that steps could write to were raised.
     has_new_tools: bool,
-    /// Whether a step was shown something.
+    /// Whether there was a step in this conversation.
     has_steps: bool,
-    /// Whether a step was shown more than the base label allows.
+    /// Whether there was a step above the base label in this conversation.
     has_raised: bool,
     /// Whether the caller runs the calls, and so decides how many messages a task takes.
     are_calls_run_elsewhere: bool,
@@ -107,9 +108,10 @@ impl StepLabels {
         self.floor
     }
 
-    /// Records that a view with this bound and this label is shown to the model. If the bound is the base label, the
-    /// stores that such steps could write to may have to be raised: returns the label up to which they are raised
-    /// already, and the label that they need. Returns `None` if no store has to be raised here.
+    /// Records that a view with this bound and this label is shown to the model. A step at the base label may need
+    /// higher labels of the stores that it could write to: returns the label to which these stores are raised already,
+    /// and the label to which they have to be raised. Returns `None` if no store has to be raised, or if the bound is
+    /// not the base label: if the method hides text, other functions raise the stores for such a step.
     pub(super) fn record_step(&mut self, bound: &Label, label: &Label) -> Option<(Label, Label)> {
         self.has_steps = true;
         if *bound != self.base {
@@ -170,7 +172,7 @@ impl StepLabels {
         self.levels = vec![StepLevel::new(self.base, false)];
     }
 
-    /// Sets the base label of the following turns, in which other tools are on offer.
+    /// Sets the base label that follows from the tools on offer in the following turns.
     pub(super) fn set_lowest(&mut self, lowest: Label) {
         (self.lowest, self.has_new_tools) = (lowest, true);
     }
@@ -251,7 +253,7 @@ impl StepLabels {
     /// it. Several looks in one message share one level.
     pub(super) fn add_look(&mut self, label: Label, then_return: bool) {
         let is_fresh = self.is_fresh();
-        // The steps of the level are shown more than the base label allows.
+        // The steps of the level are above the base label.
         self.has_raised = true;
         // A level without a step yet was added by another look of the same message.
         match self.levels.last_mut().filter(|_| is_fresh) {
@@ -263,11 +265,11 @@ impl StepLabels {
         }
     }
 
-    /// Ends the current level, and then each level below it that was not to continue after the level on top of it.
-    /// Returns whether a lower level continues; otherwise no level is left.
+    /// Ends the current level, and with it the levels below, down to the first level that a look asked to return to.
+    /// Returns true if that level continues, and false if no level is left.
     pub(super) fn end_level(&mut self) -> bool {
         while let Some(level) = self.levels.pop() {
-            // Whether the level below continues was decided by the look that began this one.
+            // The look that began this level decided whether the level below continues.
             if level.then_return {
                 return true;
             }

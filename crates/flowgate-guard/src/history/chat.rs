@@ -83,9 +83,10 @@ impl<'m> SentChat<'m> {
         }
     }
 
-    /// Creates a chat that begins with the messages of `prefix` and continues with `messages`, whose declared
-    /// provenance is `sources`. A system message at the beginning of `messages` that `prefix` begins with as well is
-    /// left out, since clients repeat the instructions in each request.
+    /// Creates the chat of a client that names the answer which it continues: `prefix` are the digests of the session's
+    /// messages up to this answer, and `messages` are the messages that the client sends after it, with the declared
+    /// provenance `sources`. A system message at the beginning of `messages` is left out if `prefix` begins with the
+    /// same message, since clients repeat the instructions in each request.
     pub fn following(prefix: &MessageDigests, messages: &'m [Message], sources: &Sources) -> Self {
         let is_repeated = |first: &Message| {
             matches!(first, Message::System(_))
@@ -97,10 +98,11 @@ impl<'m> SentChat<'m> {
         Self { certain: prefix.len(), ..chat }
     }
 
-    /// Creates a chat of `messages` with their declared provenance. Some of the messages only refer to answers of the
-    /// session, and count as equal to these: `is_answer` returns whether the message with this index is one of them.
-    /// `before` are the digests of the session's messages up to the last such answer; the chat begins with these
-    /// messages. `None` if any other message among them differs from the session's.
+    /// Creates the chat of a client that sends all its `messages`, with their declared provenance, and names answers of
+    /// the session in place of some of them. `is_answer` returns whether the message with an index names an answer;
+    /// such a message counts as equal to the answer. `before` are the digests of the session's messages up to the last
+    /// named answer. Returns `None` if one of the first messages of the chat neither names an answer nor has the digest
+    /// in `before`.
     pub fn with_answers(
         before: &MessageDigests,
         messages: &'m [Message],

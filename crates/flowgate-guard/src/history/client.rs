@@ -60,8 +60,9 @@ impl MessageTemplate {
     /// Returns the spans of `text` that fill the holes of this template, in order; `None` if the text does not match
     /// the template.
     ///
-    /// The first part matches at the beginning of the text, the last one at its end, and each other part at its first
-    /// occurrence, so that the content of a hole cannot choose another parse.
+    /// The first literal part of the template matches at the beginning of the text, the last one at its end, and each
+    /// other part at its first occurrence after the part before it. So the content of a hole cannot choose between
+    /// several ways to match.
     pub fn holes(&self, text: &str) -> Option<Vec<Range<usize>>> {
         let (first, rest) = self.parts.split_first()?;
         let mut at = text.starts_with(first.as_str()).then_some(first.len())?;

@@ -87,7 +87,8 @@ impl MessageHasher {
         self.write_str(")]")
     }
 
-    /// Writes a quoted string. `Debug` escapes it character by character; runs that need no escape are copied at once.
+    /// Writes the `Debug` output of a string. Runs of characters that need no escape are copied at once, which is
+    /// faster than the formatter of `Debug`.
     fn write_quoted(&mut self, text: &str) -> fmt::Result {
         self.write_str("\"")?;
         let mut rest = text;
@@ -111,7 +112,8 @@ fn with_canonical_arguments(call: &ToolCall) -> ToolCall {
 /// Returns the length of the prefix that needs no escape, in bytes.
 fn plain_prefix_length(text: &[u8]) -> usize {
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
-    // Blocks of 32 bytes without a branch per byte.
+    // First the blocks of 32 bytes that need no escape, each of which is checked without a branch for each byte. Then
+    // the bytes at the beginning of the next block.
     let plain =
         text.chunks(32).take_while(|bytes| bytes.iter().fold(true, |all, byte| all & is_plain(*byte)));
     let at: usize = plain.map(<[u8]>::len).sum();

@@ -9,7 +9,7 @@
 //!
 //! Four [normal forms](NormalizedText) of a text are compared: its alphanumeric characters; the same without markup, if
 //! there is any; other symbols (emoji, Braille); and text encoded in invisible characters (tags and variation
-//! selectors).
+//! selectors). `remembered_texts` and `query` put these forms together from the functions of this file.
 
 use std::ops::Range;
 
@@ -248,8 +248,8 @@ type DecodedEscape = (Vec<(u32, usize, usize)>, usize);
 
 /// Decodes the escape at the beginning of `rest`, after any number of backslashes: quoting a text repeatedly multiplies
 /// them. Every escape of a control character (`\n`, `\t`) decodes to a newline, since the normal form drops control
-/// characters. `None` if it is no escape. Returns the code points, each with the range of characters of `rest` that
-/// spell it, and the length of the escape in characters.
+/// characters. Returns the code points, each with the range of characters of `rest` that spell it, and the length of
+/// the escape in characters. Returns `None` if no known escape begins there.
 fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
     let slashes = rest.iter().take_while(|char| char.c == '\\').count();
     let following = rest.get(slashes..)?;
@@ -277,9 +277,10 @@ fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
     }
 }
 
-/// Decodes the bytes at the beginning of `rest` that are spelled in hexadecimal, each preceded by `signs`: as UTF-8,
-/// or else one character per byte. `None` if no such byte begins there. Returns the code points, each with the range of
-/// characters of `rest` that spell it, and the number of characters that spell all of them.
+/// Decodes the bytes at the beginning of `rest` that are spelled in hexadecimal, each preceded by `signs` (`%`, or `\`
+/// and `x`). The bytes are read as UTF-8 or, if they are not valid, as one character per byte. Returns `None` if no
+/// such byte begins there; otherwise the code points, each with the range of characters of `rest` that spell it, and
+/// the number of characters that spell all of them.
 fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape> {
     // The bytes, and for each the number of characters that spell it and those before it.
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
@@ -436,9 +437,9 @@ impl MarkupEnd {
     }
 }
 
-/// Searches for the end of the HTML tag or comment that begins `rest`, within `max_length` characters. An attribute's
-/// value may contain brackets, unless its quotation mark is never closed. `read` of the result is the number of
-/// characters that the search has read, by which the caller bounds its work.
+/// Searches for the end of the HTML tag or comment that begins `rest`, within `max_length` characters. A quoted value
+/// of an attribute may contain `<` and `>`, unless its quotation mark is never closed. `read` of the result is the
+/// number of characters that the search has read, by which the caller bounds its work.
 fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
     if begins("<!--") {
@@ -478,9 +479,9 @@ fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
 }
 
 /// Searches for the end of the Markdown link address that begins `rest`, `](...)`, within `max_length` characters.
-/// The address may contain balanced brackets, and a title any characters; if either is not closed, the address ends
-/// at the first closing bracket. `read` of the result is the number of characters that the search has read, by which
-/// the caller bounds its work.
+/// The address may contain balanced round brackets, and a title in quotation marks that contains any characters. If a
+/// bracket or the title is not closed, the address ends at the first closing bracket. `read` of the result is the
+/// number of characters that the search has read, by which the caller bounds its work.
 fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     if rest.get(1).is_none_or(|char| char.c != '(') {
         return MarkupEnd::of(None);
@@ -552,7 +553,8 @@ mod tests {
     use super::super::remembered_texts::normalized_texts;
     use super::*;
 
-    /// `expected` has the normal forms of the text: letters and digits, other symbols, and what invisible characters encode.
+    /// `expected` has the normal forms of the text: letters and digits, other symbols, and what invisible characters
+    /// encode.
     #[test]
     fn texts_that_read_alike_are_alike() {
         let check = |text: &str, expected: [&str; 3]| {

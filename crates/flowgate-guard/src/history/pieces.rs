@@ -39,13 +39,14 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Appends a text of a source. If this text or the previous one of the source is too short to be recognised alone,
-    /// returns the text around the border between them, with the join of both labels; otherwise `None`. A text is
-    /// recognised by its windows, stretches of [`SHORTEST`] bytes of its normal form. Two longer texts need no joining:
-    /// every character of each is in a window of its text. A tiny text is joined only once enough others follow it.
+    /// Takes the next text of a source, and returns what has to be remembered in addition to this text. If this text or
+    /// the previous one of the source is too short to be recognised alone, that is the text around the border between
+    /// the two, with the join of their labels. Otherwise it is nothing (`None`): a text is recognised by its windows,
+    /// stretches of [`SHORTEST`] bytes of its normal form, and every character of two longer texts is in a window of
+    /// its own text. Texts of a few characters are collected, and joined once they are long enough together.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
-        // A window that crosses the border has at least `LEAST_ACROSS_BORDER` bytes on each side of it. On one side, it
-        // therefore has fewer bytes than this.
+        // A window that crosses the border has at least `LEAST_ACROSS_BORDER` bytes on each side of the border. So it
+        // has at most `SHORTEST - LEAST_ACROSS_BORDER` bytes on one side: fewer than this limit.
         let side_limit = SHORTEST - LEAST_ACROSS_BORDER + 1;
         // A short text has no window of its own. `start_of` returns the longest beginning with fewer bytes of the
         // normal form than the limit, which is all of a short text.
@@ -82,6 +83,7 @@ impl Pieces {
             true => (end_of(&format!("{}\n{text}", end.text), side_limit).to_owned(), true),
             false => (end_of(text, side_limit).to_owned(), false),
         };
+        // The remembered end now comes from this text alone, so the labels of earlier texts no longer count.
         if !is_short {
             end.label = *label;
         }

@@ -57,9 +57,9 @@ impl JoinedText {
         self.normalized.bytes.get(range.clone()).unwrap_or_default()
     }
 
-    /// Shortens a range that extends over several runs, the contiguous pieces of which the joined text consists.
-    /// Removes the part in the first or the last run if it has fewer than [`LEAST_ACROSS_BORDER`] bytes and is not
-    /// the whole run, because a few bytes match by chance.
+    /// Shortens a range that extends over several runs; runs are the contiguous pieces of which the joined text
+    /// consists. Removes the part of the range in the first run if that part has fewer than [`LEAST_ACROSS_BORDER`]
+    /// bytes and is not the whole run, because a few bytes match by chance. Does the same in the last run.
     fn trimmed_at_borders(&self, range: Range<usize>) -> Range<usize> {
         let start_of =
             |run: usize| self.runs.get(run).map_or(self.normalized.bytes.len(), |(start, _)| *start);
@@ -152,8 +152,9 @@ impl QuotationQuery {
     }
 }
 
-/// Adds the normal forms of one reading of texts: letters and digits, symbols beyond ASCII, invisible characters, and,
-/// if there is markup, the text without it. With `has_lines`, also adds the forms with lines or line prefixes left out.
+/// Adds the normal forms of one reading of consecutive texts to `normalized_texts`: letters and digits, symbols beyond
+/// ASCII, invisible characters, and, if there is markup, the letters and digits outside of it. If `has_lines` is true,
+/// also adds the forms in which lines or the prefixes of lines are left out.
 fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &mut Vec<JoinedText>) {
     let (alphanumeric, starts) = lines_of(texts);
     let [mut symbols, mut invisible, mut without_markup] = [(); 3].map(|()| JoinedText::new(texts));
@@ -263,8 +264,9 @@ fn line_variants(alphanumeric: &JoinedText, starts: &[usize]) -> Vec<JoinedText>
     normalized_texts
 }
 
-/// Returns up to two variants of the lines: without their leading numbers and the prefix that each shares with its
-/// neighbours; and the same without the number that then begins a line. A variant that changes nothing is left out.
+/// Returns up to two variants of the lines. In the first variant, the lines have neither their leading numbers nor the
+/// prefix that each shares with its neighbours. In the second one, the lines of the first also lack the numbers that
+/// they then begin with, such as those of a quoted list. A variant that changes nothing is left out.
 fn prefix_stripped_variants(alphanumeric: &JoinedText, lines: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     if lines.len() < 2 {
         return Vec::new();
@@ -281,9 +283,10 @@ fn prefix_stripped_variants(alphanumeric: &JoinedText, lines: &[Range<usize>]) -
         .collect()
 }
 
-/// Returns the letters and digits of a remembered text without the prefixes or numbers of its lines, in up to two
-/// variants: a client may strip them. Returns none if fewer than half of the lines have one, if there is only one line,
-/// or if the letters and digits have more than [`MAX_LINES`] bytes.
+/// Returns the letters and digits of a remembered text without the prefixes and numbers of its lines, in up to two
+/// variants, because a client that quotes the text may strip these prefixes. Returns an empty list if fewer than half
+/// of the lines have a prefix or a number, if there is only one line, or if the letters and digits have more than
+/// [`MAX_LINES`] bytes.
 pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     let texts: ConsecutiveTexts = Arc::new([Arc::clone(chars)]);
     let (alphanumeric, starts) = lines_of(&texts);

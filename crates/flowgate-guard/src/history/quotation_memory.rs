@@ -143,9 +143,9 @@ impl QuotationMemory {
         self.new.get_or_insert_default();
     }
 
-    /// Returns what was learned since the last call, for the database: nothing if the memory is not stored. The user's
-    /// own texts (`waiting`) are held back until there is a text of another source, from which they can be left out, or
-    /// a source that has used up its room.
+    /// Returns what was learned since the last call, for the database; nothing if the memory is not stored. The user's
+    /// own texts are stored only so that they are left out of the texts of other sources. They therefore wait
+    /// (`waiting`) until there is a text of another source, or a source that has used up its room.
     pub fn take_learned(&mut self) -> LearnedTexts {
         let Some(new) = self.new.as_mut().filter(|new| !new.texts.is_empty() || !new.full.is_empty()) else {
             return LearnedTexts::default();
@@ -326,7 +326,8 @@ impl QuotationMemory {
             return;
         }
         let evicted = u64::try_from(old).unwrap_or(u64::MAX);
-        // `forgotten` counts all losses. `full` reports to the operator what was lost because the share was used up.
+        // `forgotten` counts all losses. `full` reports to the operator what was lost because the share of the source
+        // or the whole room was used up.
         remembered.forgotten += evicted;
         self.forgotten += evicted;
         *self.full.entry(remembered.name.clone()).or_default() += evicted;
@@ -334,12 +335,14 @@ impl QuotationMemory {
             // The database keeps the texts of two full generations.
             new.full.insert(remembered.name.clone(), 2 * room_of_source);
         }
+        // Of this source, only the marks of the two newest generations stay.
         let oldest = remembered.generation.saturating_sub(1);
         self.windows.retain(|mark| mark.source != source || mark.generation >= oldest);
     }
 
-    /// [Ages](Self::age_source) the source with the most windows, because the memory has more windows than it has room
-    /// for. The older generation of the source is forgotten. Returns false if no source has any window.
+    /// Makes room when all sources together have too many windows: [ages](Self::age_source) the source with the most
+    /// windows by one generation, which forgets its older generation, if that has any windows. Returns false if no
+    /// source has any window.
     fn age_largest(&mut self) -> bool {
         let size = |source: &RememberedSource| source.windows.iter().sum::<usize>();
         let largest = self.sources.iter().enumerate().max_by_key(|(_, source)| size(source));
@@ -558,8 +561,8 @@ fn split_spans(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Val
     limit_spans(spans)
 }
 
-/// Limits the number of spans, since their bounds reveal what was compared: the last ones merge into one that carries
-/// the labels of all.
+/// Limits the number of spans to [`MAX_SPANS`], since their bounds reveal what was compared. The last spans beyond the
+/// limit merge into one span that carries the labels of all of them.
 fn limit_spans(mut spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
     if spans.len() <= MAX_SPANS {
         return spans;
@@ -582,6 +585,7 @@ fn limit_spans(mut spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
 pub(crate) fn revealed_bits(text: &str, spans: &[QuotationSpan]) -> u32 {
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX).saturating_add(1);
     let cuts = u32::try_from(spans.len().saturating_sub(1)).unwrap_or(u32::MAX);
+    // The bits of a number from 0 to the length of the text.
     let bits_of_offset = u32::BITS - length.leading_zeros();
     match spans.iter().any(|span| !span.labels.is_empty()) {
         // Only that the text has no quotation.

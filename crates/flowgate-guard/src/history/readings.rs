@@ -219,6 +219,7 @@ fn sextet(c: char) -> Option<u8> {
 fn base64_run(rest: &[SourceChar]) -> (Vec<(u8, SourceChar)>, usize) {
     let mut run: Vec<(u8, SourceChar)> = Vec::new();
     let mut at = 0;
+    // Each round reads one line of the run.
     loop {
         let line = rest.iter().skip(at).take(LONGEST_RUN - run.len());
         let line = line.map_while(|char| Some((sextet(char.c)?, *char)));
@@ -231,6 +232,7 @@ fn base64_run(rest: &[SourceChar]) -> (Vec<(u8, SourceChar)>, usize) {
         if run.len() == LONGEST_RUN {
             return (run, at);
         }
+        // The run continues if only white space with a line break separates the line from more base64.
         let gap = rest.iter().skip(at).take_while(|char| char.c.is_ascii_whitespace());
         let (mut length, mut ends_line) = (0, false);
         gap.for_each(|char| (length, ends_line) = (length + 1, ends_line || char.c == '\n'));

@@ -32,6 +32,7 @@ pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
         if number == 0 {
             forms.extend(stripped_lines(&chars));
         }
+        // A form that another reading has as well is remembered once.
         if !normalized.is_empty() {
             forms.retain(|form| !normalized.contains(form));
         }

@@ -64,7 +64,8 @@ pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = WindowFingerprint> {
     hashes.skip(SHORTEST - 1)
 }
 
-/// Returns the lowest 48 bits of a hash, as three numbers of 16 bits: next to the number of a set, they need no padding.
+/// Returns the lowest 48 bits of a hash, as three numbers of 16 bits: next to the number of a set, they need no
+/// padding.
 fn fingerprint(hash: u64) -> WindowFingerprint {
     let part = |shift: u32| u16::try_from((hash >> shift) & 0xffff).unwrap_or_default();
     [part(0), part(16), part(32)]
@@ -140,8 +141,8 @@ impl MarkedWindows {
         self.sets.is_empty()
     }
 
-    /// Adds a mark to a window. If there is no room for another set of marks, the window carries `mark_if_full` alone.
-    /// Returns whether the window lacked `mark`.
+    /// Adds a mark to a window. If this makes a new set of marks and there is no room for another set, the window
+    /// carries `mark_if_full` alone. Returns whether the window lacked `mark`.
     pub(super) fn add(
         &mut self,
         window: WindowFingerprint,
@@ -186,6 +187,7 @@ impl MarkedWindows {
     pub(super) fn retain(&mut self, stays: impl Fn(&WindowMark) -> bool) {
         let old = std::mem::take(&mut self.marks);
         self.numbers.clear();
+        // The new number of each set, by its old number; `None` for a set without a remaining mark.
         let new: Vec<Option<u16>> = old
             .into_iter()
             .map(|mut marks| {
@@ -203,14 +205,15 @@ impl MarkedWindows {
     }
 }
 
-/// Returns the byte ranges of a normalized text that are covered by windows with a mark, in the order of their
-/// beginnings. Windows with the same mark that overlap or touch form one range. `marks` adds the marks of a window to
-/// the vector.
+/// Returns the byte ranges of a normalized text that are covered by windows with a mark, each with the mark, in the
+/// order of their beginnings. Windows with the same mark that overlap or touch form one range. `marks` looks a window
+/// up, and adds its marks to the vector that it receives.
 pub(super) fn marked_ranges<M: Copy + Ord>(
     bytes: &[u8],
     mut marks: impl FnMut(&WindowFingerprint, &mut Vec<M>),
 ) -> Vec<(Range<usize>, M)> {
     let mut ranges: Vec<(Range<usize>, M)> = Vec::new();
+    // The index in `ranges` of the last range with each mark, which the next window with the mark may extend.
     let mut last_range_of: BTreeMap<M, usize> = BTreeMap::new();
     let mut window_marks = Vec::new();
     for (start, window) in windows(bytes).enumerate() {

@@ -52,9 +52,10 @@ pub(crate) fn words(text: &str) -> Vec<(String, Range<usize>)> {
     words
 }
 
-/// Returns a decimal number in its shortest spelling. `None` for anything but a plain decimal: digits with an optional
-/// minus before them and an optional point after the first digit. Digits are compared, not floats: `98.70` equals
-/// `98.7`, and numbers that a float cannot distinguish differ.
+/// Parses a plain decimal number, and returns it in its shortest spelling. A plain decimal consists of digits, with an
+/// optional minus before them and an optional point after the first digit; returns `None` for any other text. Numbers
+/// are compared by this spelling and not as floats: `98.70` equals `98.7`, and numbers that a float cannot distinguish
+/// differ.
 pub(crate) fn parse_decimal(spelled: &str) -> Option<StatedValue> {
     let (sign, digits) = spelled.strip_prefix('-').map_or(("", spelled), |digits| ("-", digits));
     let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
@@ -116,7 +117,7 @@ pub(crate) fn stated_values(text: &str) -> Vec<StatedValue> {
     facts
 }
 
-/// Whether a lower-case word names a month.
+/// Whether a lower-case word names a month, apart from signs at its end.
 pub(super) fn is_month(word: &str) -> bool {
     month(word.trim_end_matches(|c: char| !c.is_alphanumeric())).is_some()
 }
@@ -206,6 +207,7 @@ fn spelled_number(text: &str, range: &Range<usize>) -> Option<StatedValue> {
         .and_then(|rest| rest.get(..3))
         .filter(|g| g.bytes().all(|b| b.is_ascii_digit()))
     {
+        // A fourth digit follows, so the comma does not begin a group.
         if rest.get(4..).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
             break;
         }

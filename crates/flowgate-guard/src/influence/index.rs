@@ -107,8 +107,9 @@ impl RegionIndex {
 
     /// Returns whether a value contains a number, a code or an address that occurs in a region: a word of at least six
     /// bytes with a digit, a dot or an `@`. Only regions that `usable` accepts count. Shorter words recur by chance.
-    /// The methods ask this about a value that is found nowhere as a whole: it may still quote a region in this way. Of
-    /// a text, only the first [`MAX_EXAMINED`] words are searched; of a map, only the values, not the keys.
+    /// The method `nothing` asks this about a value that is found nowhere as a whole, since such a value may still
+    /// quote a region. Of a text, only the first [`MAX_EXAMINED`] words are searched; of a map, only the values, not
+    /// the keys.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> bool {
         match value {
             Value::String(text) => text.split_whitespace().take(MAX_EXAMINED).any(|word| {
@@ -267,8 +268,8 @@ pub(crate) fn seen_filter<'a>(
     move |event, _| trace.has_seen(position, event)
 }
 
-/// Returns the origin of a value that consists of parts with these origins: the regions of all parts; derived if a part
-/// is derived; empty if all parts are empty.
+/// Returns the origin of a value that consists of parts with these origins: the regions of all parts, or a derived
+/// value if a part is derived, or an empty value if all parts are empty.
 fn combine_origins(parts: impl Iterator<Item = ValueOrigin>) -> ValueOrigin {
     let mut regions = Vec::new();
     for part in parts {
@@ -284,6 +285,7 @@ fn combine_origins(parts: impl Iterator<Item = ValueOrigin>) -> ValueOrigin {
 /// Parses a text that consists only of a date, a time, or both: `2024-05-19`, `12:00`, `2024-05-19 12:00:00`. Returns
 /// one value for each; `None` for any other text.
 fn parse_date_time(text: &str) -> Option<Vec<StatedValue>> {
+    // The form of the text: each digit is replaced by `0`.
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let date = shape.starts_with("0000-00-00");
     let clock =
@@ -328,7 +330,9 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
     let (Some(before), Some(rest)) = (text.get(..at), text.get(at..)) else { return false };
     let mut haystack = rest.char_indices().peekable();
     let mut needles = needle.chars().peekable();
+    // The offset in `rest` after the match.
     let mut end = rest.len();
+    // Compares the phrase with the beginning of `rest`, character by character.
     loop {
         match (needles.next(), haystack.peek().copied()) {
             (None, Some((position, _))) => {

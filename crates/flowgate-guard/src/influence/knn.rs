@@ -1,8 +1,8 @@
-//! Implements the estimator `knn-lm`: finds the lowest labels for which the kNN-LM (a language model mixed with the
-//! nearest tokens of the regions), with only the regions at or below the label, gives the call nearly the probability
-//! that it has with all regions (Permissive Information-Flow Analysis, section 3.4, equation 4). The model evaluates
-//! the regions once and the call twice, however many labels are tried. [`super::estimated`] makes an influence method
-//! of it.
+//! Implements the estimator `knn-lm`, which asks the kNN-LM, a language model mixed with the nearest tokens of the
+//! regions. It finds the lowest labels whose regions suffice: with the regions at or below the label alone, the kNN-LM
+//! gives the call nearly the probability that the call has with all regions (Permissive Information-Flow Analysis,
+//! section 3.4, equation 4). The model evaluates the regions once and the call twice, however many labels are tried.
+//! [`super::estimated`] makes an influence method of it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,6 +44,7 @@ impl LabelEstimator for KnnEstimator {
         "the regions at or below a label with which the kNN-LM gives the call nearly the same probability; an estimate of a model"
     }
 
+    /// Returns the minimal labels whose regions alone give the call nearly the same probability as all regions do.
     fn labels(&self, asked: &EstimatedCall<'_>) -> Result<Vec<SpanElement>, Error> {
         let layer = penultimate_layer(&*self.states);
         let texts: Vec<String> =
@@ -54,6 +55,7 @@ impl LabelEstimator for KnnEstimator {
         let score = Score { tokens, is_stopped: false };
         let answer =
             KnnAnswer::new(&*self.states, layer, &datastore, (prompt, asked.call), &score, self.parameters)?;
+        // The utility of the mixture with the regions at or below a label, and with all regions (`whole`).
         let utility = |element: SpanElement| {
             let visible = asked.span.documents(element);
             NegativePerplexity.of(&answer.score(|document| visible.contains(&document)))

@@ -85,6 +85,7 @@ impl AttributionSession for NothingSession {
             (name.clone(), source)
         });
         let arguments = arguments.collect();
+        // The number of regions that the model is assumed not to see, for the record of the verdict.
         let events = (0..trace.len()).map(EventId).filter_map(|id| Some((id, trace.event(id)?)));
         let regions =
             events.flat_map(|(id, event)| (0..event.document.nodes().len()).map(move |node| (id, node)));

@@ -1,9 +1,9 @@
-//! Writes an address in its canonical form, in which it is judged and, if it is permitted, appears in the cleaned text.
-//! `segment` calls this file.
+//! Writes a web or mail address of a model's text in its canonical form. The policy judges this form, and a permitted
+//! address appears in the cleaned text in this form. `segment` calls this file.
 //!
-//! An address is parsed as a browser does, and written with letters, digits and the few signs that no renderer takes
-//! for an end, an emphasis or an entity; everything else is percent-encoded. With white space on both sides, no
-//! renderer finds a longer or a shorter address in it.
+//! A web address is parsed as a browser does. It is written with letters, digits and the few signs that no renderer
+//! takes for the end of the address, for Markdown emphasis or for an HTML entity; everything else is percent-encoded.
+//! With white space on both sides, no renderer finds a longer or a shorter address in it.
 
 use url::{Host, Url};
 
@@ -103,8 +103,9 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
         let after = rest.get(c.len_utf8()..).unwrap_or_default();
         let next = after.chars().next().unwrap_or(' ');
         let is_between = before.is_ascii_alphanumeric() && next.is_ascii_alphanumeric();
+        // Whether the character is written as it is. The other ones are percent-encoded.
         let is_plain = match c {
-            // A letter is written as it is, unless it would complete an entity such as `&amp`.
+            // A letter may not complete an entity such as `&amp`.
             'A'..='Z' | 'a'..='z' | '0'..='9' => before != '&' || !begins_entity(rest),
             '%' => begins_with_hex_byte(after),
             '/' => before != '/',

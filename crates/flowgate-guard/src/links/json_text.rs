@@ -22,7 +22,8 @@ pub(super) struct CleanedText {
 }
 
 /// Disarms a reply with `clean`, which disarms one decoded text. Returns the disarmed reply, and what was refused in it
-/// ([`CleanedText::refused`]). Each string of JSON is disarmed as the client decodes it; a reply that is not valid JSON is disarmed as a text.
+/// ([`CleanedText::refused`]). Each string of JSON is disarmed as the client decodes it; a reply that is not valid JSON
+/// is disarmed as a text.
 pub(super) fn clean_json(text: &str, clean: &mut dyn FnMut(&str) -> CleanedText) -> (String, Vec<String>) {
     if serde_json::from_str::<IgnoredAny>(text).is_err() {
         return clean_partial(text, clean);

@@ -85,6 +85,8 @@ pub(super) fn is_boundary(c: char) -> bool {
     if c.general_category_group() != GeneralCategoryGroup::Punctuation {
         return false;
     }
+    // A punctuation character whose compatibility form is or contains a sign of an address, such as a full-width dot,
+    // is no boundary.
     let (mut count, mut is_plain) = (0, true);
     for_each_normalized(c, |folded| {
         count += 1;

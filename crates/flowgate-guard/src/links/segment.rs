@@ -204,8 +204,8 @@ impl SegmentReader<'_, '_> {
         Ok(index + 1)
     }
 
-    /// Judges the address that begins here, if there is one. Returns its end if it is permitted. `None` if there is
-    /// no address, or it is refused.
+    /// Judges the address that begins at the index `start`, if there is one. Returns the end of the address if it is
+    /// permitted. Returns `None` if no address begins there, or if it is refused.
     ///
     /// # Errors
     /// If the address cannot be decided yet.
@@ -252,8 +252,8 @@ impl SegmentReader<'_, '_> {
     }
 
     /// Judges the web address in the characters from `from` to `to`. If it is permitted, its canonical form replaces
-    /// the characters from `start` to `end`, which include brackets around the address. Returns `end` then. `None` if
-    /// the address is refused.
+    /// the characters from `start` to `end`, which include brackets around the address, and `end` is returned. Returns
+    /// `None` if the address is refused.
     ///
     /// # Errors
     /// If the address cannot be decided yet.
@@ -275,9 +275,9 @@ impl SegmentReader<'_, '_> {
         self.decide(written, "", start, end)
     }
 
-    /// Asks the judge about the address in the characters from `start` to `end`. `written` is its canonical form,
-    /// which `prefix` completes to a URL; an address without one is refused. Returns the end of the address if it is
-    /// permitted. `None` if it is refused.
+    /// Asks the judge about the address in the characters from `start` to `end`. `written` is its canonical form, which
+    /// `prefix` (`mailto:` or nothing) completes to a URL. An address that has no canonical form (`None`) is refused
+    /// without asking. Returns the end of the address if it is permitted, and `None` if it is refused.
     ///
     /// # Errors
     /// If the address cannot be decided yet.
@@ -317,8 +317,8 @@ impl SegmentReader<'_, '_> {
         }
     }
 
-    /// Breaks the name that begins here apart at its dots if some renderer takes it, or its beginning up to a dot, for
-    /// a host name. Each name is processed once.
+    /// Breaks the name that begins at the index `start` apart at its dots, where some renderer takes the name, or its
+    /// part up to the label after the dot, for a host name. Each name is processed once.
     fn break_host_name(&mut self, start: usize) {
         if start < self.name_until {
             return;
@@ -340,8 +340,9 @@ impl SegmentReader<'_, '_> {
         }
     }
 
-    /// Handles `:`: after a word that is, or could be, a scheme, the colon is separated from the next character, and
-    /// after a known scheme also from the word.
+    /// Handles the `:` at `index`, which is followed by the character `next` (`None` at the end of the text). After a
+    /// word that is, or could be, a scheme, the colon is separated from the next character; after a known scheme, it is
+    /// separated from the word as well.
     fn read_colon(&mut self, index: usize, next: Option<char>) {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-');
         let before = self.text.chars.get(..index).unwrap_or_default();
@@ -419,8 +420,9 @@ impl SegmentReader<'_, '_> {
         Ok(index + 1)
     }
 
-    /// Handles `]`, which ends the text of a Markdown link. A permitted address after it stays, in canonical form;
-    /// before any other address or reference, a space breaks the link. Returns the index of the next token.
+    /// Handles the `]` at `index`, which is followed by the character `next` and can end the text of a Markdown link. A
+    /// permitted address after the bracket stays, in canonical form. Before any other address or reference, a space
+    /// breaks the link. Returns the index of the next token.
     ///
     /// # Errors
     /// If the address cannot be decided yet.
@@ -480,7 +482,8 @@ impl SegmentReader<'_, '_> {
         let is_followed = rendered
             .last()
             .is_some_and(|last| !matches!(last.c, '/' | '\\') || last.end < self.text.source.len());
-        // After other signs, a greedy renderer reads the last slash as a path; three slashes alone are a comment.
+        // A run of at least three slashes at the end of the segment is separated if other characters precede it,
+        // because a greedy renderer reads its last slash as a path. Alone, such a run is the beginning of a comment.
         let is_path = run.len() > 2 && run.first().is_some_and(|first| *first > 0);
         if is_followed || self.after.is_some() || is_path {
             self.separate_run(&mut run);

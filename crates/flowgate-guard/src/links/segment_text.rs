@@ -43,23 +43,23 @@ impl SegmentText<'_> {
             .all(|(i, c)| self.char_at(start + i).is_some_and(|seen| seen.eq_ignore_ascii_case(&c)))
     }
 
-    /// Returns whether a character other than an emphasis sign is directly before this one in the source. At the
-    /// beginning of the segment, returns whether a character precedes the segment.
+    /// Returns whether a character other than an emphasis sign is directly before the character at `index` in the
+    /// source. At the beginning of the segment, returns whether a character precedes the segment.
     pub(super) fn is_preceded(&self, index: usize) -> bool {
         self.head(index).chars().next_back().map_or(self.is_inside, |c| !EMPHASIS.contains(&c))
     }
 
-    /// Returns whether any character other than emphasis signs is before this one in the segment.
+    /// Returns whether any character other than emphasis signs is before the character at `index` in the segment.
     pub(super) fn has_before(&self, index: usize) -> bool {
         self.head(index).chars().any(|c| !EMPHASIS.contains(&c))
     }
 
-    /// Returns the part of the source before a character, with what renderers may drop.
+    /// Returns the part of the source before the character at `index`, including what renderers may drop.
     pub(super) fn head(&self, index: usize) -> &str {
         self.plain.get(index).and_then(|seen| self.source.get(..seen.start)).unwrap_or_default()
     }
 
-    /// Returns whether some renderer takes the label after a dot for the end of a host name.
+    /// Returns whether some renderer takes the label after the dot at the index `dot` for the end of a host name.
     pub(super) fn ends_name(&self, dot: usize) -> bool {
         let marked = self.slice(dot + 1, self.run_end(dot + 1, |c| is_label(c) || markup::is_mark(c)));
         let label: String = marked.chars().take_while(|c| is_label(*c)).collect();
@@ -73,8 +73,8 @@ impl SegmentText<'_> {
         is_ended || [&label, &joined].into_iter().any(|label| host_names::begins_top_level(label))
     }
 
-    /// Returns the end of the name that begins here, labels joined by dots, and whether some renderer takes it for a
-    /// host name.
+    /// Returns the end of the name that begins at `start`, and whether some renderer takes the name for a host name. A
+    /// name consists of labels joined by dots.
     pub(super) fn name_end(&self, start: usize) -> (usize, bool) {
         let mut end = self.run_end(start, is_label);
         while self.char_at(end) == Some('.') && self.char_at(end + 1).is_some_and(is_label) {
@@ -94,8 +94,8 @@ impl SegmentText<'_> {
         start + length
     }
 
-    /// Returns the end of the address that begins here, without the punctuation of the surrounding sentence. The
-    /// address ends before an emphasis sign, and before a bracket that has no partner in it.
+    /// Returns the end of the address that begins at `start`, without the punctuation of the surrounding sentence. The
+    /// address ends before an emphasis sign, and before a bracket that has no partner in the address.
     pub(super) fn end_of_address(&self, start: usize) -> usize {
         let mut open = Vec::new();
         let mut end = start;
@@ -112,6 +112,7 @@ impl SegmentText<'_> {
             }
             end += 1;
         }
+        // The address ends before a bracket that is never closed.
         self.trimmed_end(start, open.first().copied().unwrap_or(end))
     }
 
@@ -147,6 +148,7 @@ impl SegmentText<'_> {
 
     /// Returns whether `www` precedes a dot, as a separate word to some renderer.
     pub(super) fn is_after_www(&self, dot: usize) -> bool {
+        // Finds three letters `w` before the dot, apart from marks between them that some renderer drops.
         let (mut start, mut count) = (dot, 0);
         while count < 3
             && let Some(c) = self.char_before(start)

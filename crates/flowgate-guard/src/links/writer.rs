@@ -72,7 +72,7 @@ impl CleanedTextWriter {
         text.chars().for_each(|c| self.push(c));
     }
 
-    /// Writes a space, unless white space precedes.
+    /// Writes a space, unless white space precedes or nothing was written yet.
     pub(super) fn push_space(&mut self) {
         if !self.last.is_none_or(ends_address) || self.address == AddressState::Address {
             self.push(' ');
@@ -92,8 +92,9 @@ impl CleanedTextWriter {
         self.address = AddressState::Address;
     }
 
-    /// Writes a character of a segment that is too long to be analysed: separates each sign that an address or a link
-    /// needs. `before` is the previous visible character; returns the one to pass with the next character.
+    /// Writes a character of a segment that is too long to be analysed, and separates it from its neighbours if it is a
+    /// sign that an address or a link needs. `before` is the previous visible character. Returns the character to pass
+    /// as `before` with the next character.
     pub(super) fn push_in_long_segment(&mut self, c: char, before: char) -> char {
         if is_transparent(c) {
             self.push(c);

@@ -15,8 +15,8 @@ use flowgate::trace::Tool;
 
 /// Chooses the labels at which drafts of one conversation are rewritten.
 pub trait DraftJudge: Debug + Send {
-    /// Returns the label at which the step has to be generated, with the bits that this choice reveals. The label of
-    /// the draft means that the draft is accepted.
+    /// Returns the label at which the step has to be generated, with the bits that this choice reveals. If this is the
+    /// label of the draft, the draft is accepted.
     fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict;
 
     /// Returns whether the draft is accepted if it makes calls and its rewrite makes none.
@@ -34,7 +34,7 @@ pub struct Draft<'a> {
     pub label: Label,
     /// The label of the current level of the turn (see [`crate::conversation`]).
     pub level: Label,
-    /// The lowest label of a step of this turn.
+    /// The base label: the lowest bound of a step of this turn.
     pub base: Label,
     /// Whether the message makes any calls.
     pub has_calls: bool,

@@ -3,10 +3,11 @@
 //!
 //! The label of the smaller view is the join of the label of the current level and of the labels of the regions from
 //! which the arguments of the calls come. The [influence method of the same name](crate::influence::provenance)
-//! determines these regions. Arguments that can be left to a slot do not count, except for a value with which the slot
-//! would be refused: only an endorsement permits the slot, and the value has another form or is too confidential. In the
-//! smaller view the model could not write this value, and no person would be asked about it. A draft without calls is
-//! accepted. The choice of the label can reveal up to log2(number of labels) bits of hidden text, which are counted.
+//! determines these regions. An argument that can be left to a slot does not count, unless the slot would be refused
+//! with the value of the draft: if only an endorsement permits the slot, and the value does not have the endorsed form
+//! or is too confidential. In the smaller view the model could not write such a value, and no person would be asked
+//! about it. A draft without calls is accepted. The choice of the label can reveal up to log2(number of labels) bits of
+//! hidden text, which are counted.
 //!
 //! A step *acts* when a call of it that the policy does not declare harmless is released to run. Such a step raises the
 //! label of the rest of the turn, so that later steps see what it did. If all such calls of a step are refused, the
@@ -72,8 +73,9 @@ impl DraftProvenance {
         self.read = trace.events().len();
     }
 
-    /// Returns the join of the label of the current level and of the labels of the regions from which the arguments of
-    /// the calls come, apart from arguments that can be slots with the value of the draft.
+    /// Returns the label at which the step has to be generated: the join of the label of the current level and of the
+    /// labels of the regions from which the arguments of the calls come. An argument that can be left to a slot counts
+    /// only if a slot with the value of the draft would be refused.
     fn needed_label(&mut self, draft: &Draft<'_>) -> Label {
         self.observe_new_events(draft.monitor.trace());
         let mut needed = draft.level;
@@ -133,12 +135,12 @@ impl CallWithSlots<'_> {
     /// Returns the join of the labels of the arguments that would be refused as slots of a step at the label `view`:
     /// only an endorsement permits such a slot, and the value of the draft does not satisfy it.
     fn label_of_unfit_slots(&self, monitor: &Monitor, view: &Label) -> Label {
-        // The step writes an argument itself if it is shown where the value comes from.
+        // Only an argument whose source is hidden from the step is left to a slot. The step writes the others itself.
         let open: Vec<_> = self.slots.iter().filter(|argument| !argument.label.flows_to(view)).collect();
         if !open.iter().any(|argument| self.call.endorsed.contains(&argument.name)) {
             return Label::BOTTOM;
         }
-        // The call is not added to the trace, so its id matters to nobody.
+        // The call is not added to the trace, so its id does not matter.
         let id = format!("draft{}", self.call.index);
         let call = Call::from_json(id, self.call.tool.clone(), &self.call.arguments);
         let values = call.arguments.clone().unwrap_or_default();

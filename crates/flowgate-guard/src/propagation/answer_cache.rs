@@ -67,9 +67,9 @@ struct Shelf<F> {
 pub const MAX_LABELS: usize = 256;
 
 impl AnswerCache {
-    /// Creates a cache with room for `room` answers of each label, which compares words. Two questions are similar if the
-    /// words that they share are at least the part `similarity` of all their words, from 0 to 1; with 1, they have the
-    /// same words.
+    /// Creates a cache with room for `room` answers of each label, which compares words. Two questions are similar if
+    /// the words that they share are at least the part `similarity` of all their words, from 0 to 1; with 1, they have
+    /// the same words.
     #[must_use]
     pub fn new(room: usize, similarity: f64) -> Self {
         Self::by_form(room, similarity)
@@ -95,9 +95,9 @@ impl<F: QuestionForm> AnswerCache<F> {
         Self { shelves: Vec::new(), similarity, room }
     }
 
-    /// Adds an answer, whose question has the form `question`; it replaces the answer to an equal question with the same
-    /// label. If the label has no room, its oldest answer is dropped. The answer is not stored if [`MAX_LABELS`] other
-    /// labels have answers, or if the cache was created without room.
+    /// Adds an answer, whose question has the form `question`; it replaces the answer to an equal question with the
+    /// same label. If the label has no room, its oldest answer is dropped. The answer is not stored if [`MAX_LABELS`]
+    /// other labels have answers, or if the cache was created without room.
     pub fn insert_as(&mut self, question: F, cached: CachedAnswer) {
         if self.room == 0 {
             return;

@@ -72,7 +72,7 @@ impl AnswerModel for ContinuedAnswers<'_> {
 fn checked(answer: &str) -> Result<String, Error> {
     match answer.trim() {
         "" => Err(Error::Failed(
-            "the model gives an empty answer; reword the question, or use another model".to_owned(),
+            "the model gave an empty answer; reword the question, or use another model".to_owned(),
         )),
         answer => Ok(answer.to_owned()),
     }

@@ -62,10 +62,10 @@ pub async fn loss_at(scorer: &mut ContextScorer<'_>, label: &Label) -> Result<f6
     Ok(scorer.context_utility() - utility.first().copied().unwrap_or(f64::NAN))
 }
 
-/// Searches with the options for labels that lose at most λ of the utility. With leave-one-in, it searches only the labels
-/// whose documents alone raise the utility by more than a threshold, provided that the documents of these labels are
-/// sufficient together; otherwise it searches all labels. The literal search ignores leave-one-in, and so does a search
-/// whose budget is too small for it.
+/// Searches with the options for labels that lose at most λ of the utility. With leave-one-in, it searches only the
+/// labels whose documents alone raise the utility by more than a threshold, provided that the documents of these labels
+/// are sufficient together; otherwise it searches all labels. The literal search ignores leave-one-in, and so does a
+/// search whose budget is too small for it.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -78,12 +78,14 @@ async fn search_below(
     if options.search == SearchKind::Literal {
         return drive(scorer, &mut Literal::new(span), options, (lambda, budget)).await;
     }
-    // Leave-one-in scores the subcontext without documents and that of each label; the last test is that of their join.
+    // Leave-one-in scores the subcontext without documents and the subcontext of each label. One more test is that of
+    // the join of the helpful labels.
     let tests = span.labels().len() + 2;
     let Some(threshold) = options.leave_one_in.filter(|_| tests <= budget) else {
         return drive(scorer, &mut HittingSet::new(span), options, (lambda, budget)).await;
     };
     let gains = leave_one_in(scorer).await?;
+    // The search starts at the join of the labels that help on their own, if their documents are sufficient together.
     let helpful = (0..gains.len()).filter(|label| gains.get(*label).is_some_and(|gain| *gain > threshold));
     let start = span.join_of(helpful);
     let is_sufficient = start != span.top() && is_element_similar(scorer, start, lambda).await?;
@@ -111,8 +113,8 @@ pub async fn leave_one_in(scorer: &mut ContextScorer<'_>) -> Result<Vec<f64>, Er
 }
 
 /// Searches for labels at or below `goal` that lose no more utility than `goal` itself, and adds them to `found`. If
-/// `goal` loses more than `most`, returns `found` with one more test and no other change. If `found` has spent the budget,
-/// returns `found` marked as not complete.
+/// `goal` loses more than `most`, returns `found` with one more test and no other change. If `found` has spent the
+/// budget, returns `found` marked as not complete.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -208,6 +210,7 @@ async fn prune_by_value(
     found: SimilarLabels,
 ) -> Result<SimilarLabels, Error> {
     let span = scorer.span().clone();
+    // Only elements that were not scored before cost a test.
     let unscored =
         |needed: &[SpanElement]| needed.iter().filter(|element| !scorer.has_scored(**element)).count();
     let left = budget.saturating_sub(found.tests);

@@ -117,9 +117,9 @@ impl HittingSet {
         &self.dissimilar
     }
 
-    /// Returns whether an element is similar if its own test or the test of an element above it decides this, otherwise
-    /// `None`: it must be tested. An element below a dissimilar one is dissimilar; that an element is similar never
-    /// follows from the tests of others.
+    /// Returns whether an element is similar, as far as earlier tests show it; `None` if the element must be tested. An
+    /// element that was tested has the result of its test, and an element below a dissimilar one is dissimilar. The
+    /// tests of other elements never show that an element is similar.
     fn known_similarity(&self, element: SpanElement) -> Option<bool> {
         if let Some(tested) = self.tested.get(&element) {
             return Some(*tested);
@@ -127,9 +127,10 @@ impl HittingSet {
         self.dissimilar.iter().any(|above| element.flows_to(*above)).then_some(false)
     }
 
-    /// Tries to make a similar element smaller by its meet with blocks of coordinates; a coordinate is an element whose
-    /// meet removes some labels. A block whose meet is not similar is halved. Returns the smaller element that has to
-    /// be tested next. Returns `None` if the element is minimal, and adds it to those found.
+    /// Tries to make a similar element smaller by its meet with blocks of coordinates; the meet with a coordinate
+    /// removes some labels from an element. A block whose meet is not similar is halved, and its halves are tried.
+    /// Returns the smaller element that has to be tested next. If no block makes the element smaller, it is minimal:
+    /// adds it to those found, and returns `None`.
     fn shrink(&mut self, mut shrinking: Shrinking) -> Option<SpanElement> {
         while let Some((start, end)) = shrinking.blocks.pop() {
             let block = self.order.get(start..end).unwrap_or_default();
@@ -182,8 +183,8 @@ impl HittingSet {
 }
 
 impl LabelSearch for HittingSet {
-    /// Returns what to test next: a smaller element, while a similar one is being shrunk; otherwise at most `most`
-    /// elements of the frontier, but one if `most` is 0. The result is empty at the end of the search.
+    /// Returns what to test next. While a similar element is being shrunk, this is one smaller element; otherwise these
+    /// are elements of the frontier, at most `most`, but at least one. The result is empty at the end of the search.
     fn need(&mut self, most: usize) -> Vec<SpanElement> {
         loop {
             if let Some(shrinking) = self.shrinking.take() {

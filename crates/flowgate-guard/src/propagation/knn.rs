@@ -4,10 +4,10 @@
 //! The documents are not in the prompt. Each token of a document is an entry of a datastore: the hidden state before
 //! it, and the token itself. The probability of a token of the answer is a mixture. It is γ times the share of the
 //! token among the nearest entries of the visible documents, plus (1 - γ) times its probability for the model without
-//! documents. A question therefore costs two evaluations of the model, one of the documents and one of the answer. After
-//! that, each subcontext costs only arithmetic. The influence method `knn-lm` searches labels by these utilities, and
-//! the benchmarks compare them with those of documents in the prompt. [`Propagator`](super::wrapper::Propagator) does
-//! not use them.
+//! documents. A question therefore costs two evaluations of the model, one of the documents and one of the answer.
+//! After that, each subcontext costs only arithmetic. The influence method `knn-lm` searches labels by these utilities,
+//! and the benchmarks compare them with those of documents in the prompt. [`Propagator`](super::wrapper::Propagator)
+//! does not use them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -112,8 +112,8 @@ impl KnnAnswer {
     /// the layer of the datastore. `without_documents` is the score of the answer after `prompt`, by the same model.
     ///
     /// # Errors
-    /// If the text is too long for the model, if no token precedes the answer, or if the numbers of states and of scores
-    /// for the answer differ.
+    /// If the text is too long for the model, if no token precedes the answer, or if the numbers of states and of
+    /// scores for the answer differ.
     pub fn new(
         model: &dyn HiddenStateModel,
         layer: usize,
@@ -129,8 +129,8 @@ impl KnnAnswer {
         let scored = &without_documents.tokens;
         if states.tokens.len().saturating_sub(first) != scored.len() || first == 0 {
             return Err(Error::Unsupported(
-                "its states and scores are not for the same tokens of the answer; use one model for both, and a prompt \
-                of at least one token",
+                "the hidden states and the scores are not for the same tokens of the answer; use one model for both, \
+                and a prompt of at least one token",
             ));
         }
         // A token is predicted from the hidden state of the token before it, so the states begin one token before the
@@ -161,7 +161,8 @@ impl KnnAnswer {
         let visible = token.entries.iter().filter(|(document, ..)| is_visible(*document));
         let nearest: Vec<_> = visible.take(self.parameters.neighbours).collect();
         let least = nearest.first().map_or(0.0, |(_, distance, _)| *distance);
-        // Relative to the nearest one, so that the weights do not vanish together.
+        // The distances count relative to that of the nearest entry, so that the weights are not all rounded to 0. This
+        // changes no share.
         let weight = |distance: f64| (-(distance - least) / self.parameters.temperature).exp();
         let total: f64 = nearest.iter().map(|(_, distance, _)| weight(*distance)).sum();
         let same: f64 =

@@ -21,9 +21,9 @@ pub struct PropagationOptions {
     pub lambda: f64,
     /// The search.
     pub search: SearchKind,
-    /// The most subcontexts that are tested or scored, besides the context: for the search, for leave-one-in, for a goal
-    /// and for Shapley values together. A search that has spent them returns the least labels so far: the naive label, if
-    /// nothing better was found.
+    /// The most subcontexts that are tested or scored, besides the context: for the search, for leave-one-in, for a
+    /// goal and for Shapley values together. A search that has spent them returns the least labels so far: the naive
+    /// label, if nothing better was found.
     pub budget: usize,
     /// The most subcontexts in one batch. A larger batch takes less time on a model that evaluates it in parallel, and
     /// may score subcontexts that a smaller one would not need.
@@ -31,8 +31,8 @@ pub struct PropagationOptions {
     /// If set, only labels count whose documents alone raise the utility by more than this (leave-one-in), as long as
     /// they are sufficient together. The search then misses minimal labels whose documents help only together.
     pub leave_one_in: Option<f64>,
-    /// If set, a found label is dropped if it needs a label of a lower Shapley value than the threshold (appendix A). If
-    /// the budget is too small, the values are estimated from fewer orders of the labels; if it is too small for two
+    /// If set, a found label is dropped if it needs a label of a lower Shapley value than the threshold (appendix A).
+    /// If the budget is too small, the values are estimated from fewer orders of the labels; if it is too small for two
     /// orders, nothing is dropped.
     pub shapley: Option<ShapleyPruning>,
     /// If set, the utility that may be lost for a label that flows to a goal (section 6.3, dynamic λ).

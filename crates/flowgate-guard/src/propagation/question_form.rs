@@ -1,5 +1,6 @@
 //! Defines in which form questions are compared: by their words ([`QuestionWords`]) or by the vectors of a model
-//! ([`QuestionVector`]). [`AnswerCache`](super::AnswerCache) returns an answer to a question that is similar in its form.
+//! ([`QuestionVector`]). [`AnswerCache`](super::AnswerCache) returns an answer to a question that is similar in its
+//! form.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +53,8 @@ impl QuestionVector {
         match (vectors.next(), vectors.next()) {
             (Some(vector), None) => Self::new(&vector).ok_or_else(|| {
                 Error::Failed(
-                    "the model gave an embedding of zeros or of numbers that are not finite; use another model"
+                    "the model gave an embedding that is empty, has only zeros, or has a number that is not finite; \
+                    use another model"
                         .to_owned(),
                 )
             }),
@@ -76,8 +78,8 @@ impl QuestionVector {
 }
 
 impl QuestionForm for QuestionVector {
-    /// Returns the cosine of the angle between the vectors, and 0 if it is negative. Vectors of different lengths are of
-    /// different models, so nothing is known about them: the result is 0.
+    /// Returns the cosine of the angle between the vectors, and 0 if it is negative. Vectors of different lengths are
+    /// of different models, so nothing is known about them: the result is 0.
     fn similarity(&self, other: &Self) -> f64 {
         if self.direction.len() != other.direction.len() {
             return 0.0;
@@ -132,8 +134,8 @@ mod tests {
         for (given, expected) in [
             (vec![], "exactly one embedding"),
             (vec![vec![1.0], vec![1.0]], "exactly one embedding"),
-            (vec![vec![]], "an embedding of zeros"),
-            (vec![vec![0.0, 0.0]], "an embedding of zeros"),
+            (vec![vec![]], "an embedding that is empty"),
+            (vec![vec![0.0, 0.0]], "has only zeros"),
             (vec![vec![1.0, f64::NAN]], "not finite"),
             (vec![vec![1.0, f64::INFINITY]], "not finite"),
         ] {

@@ -181,7 +181,9 @@ impl<'a> ContextScorer<'a> {
         let requests: Vec<ScoreRequest<'_>> = prefixes.iter().map(request).collect();
         let scores = self.task.model.score_batch(&requests).await?;
         if scores.len() != elements.len() {
-            return Err(Error::Unsupported("it did not return one score for each text; use another model"));
+            return Err(Error::Unsupported(
+                "the model did not return one score for each text; use another model",
+            ));
         }
         let question = (self.task.count)(&self.task.context.question);
         for ((element, prefix), score) in elements.iter().zip(&prefixes).zip(scores) {
@@ -208,13 +210,15 @@ impl<'a> ContextScorer<'a> {
         Ok(())
     }
 
-    /// Returns the evaluated beginning of the prompt for an element: the preamble and its documents. Evaluates and
-    /// stores each shorter beginning that is not stored yet, one document at a time, so that other elements share it.
+    /// Returns the evaluated beginning of the prompt for an element: the preamble and the documents of the element.
+    /// Adds one document at a time, and evaluates and stores each beginning that is not stored yet, so that the prompts
+    /// of other elements can share it.
     ///
     /// # Errors
     /// If the model cannot evaluate the text.
     async fn prefix(&mut self, element: SpanElement) -> Result<Prefix, Error> {
         let documents = self.span.documents(element);
+        // The documents of the element in the order of the prompt.
         let path: Vec<usize> =
             self.order.iter().copied().filter(|document| documents.contains(document)).collect();
         let mut parent: Option<Prefix> = None;

@@ -31,7 +31,8 @@ pub struct SimilarLabels {
     pub elements: Vec<SpanElement>,
     /// Whether the search ended by itself; otherwise the budget was spent, and the elements are the least so far.
     pub is_complete: bool,
-    /// What was spent of the budget: the number of elements that were tested, and of those that were scored for a pruning.
+    /// What was spent of the budget: the number of elements that were tested, and of those that were scored for a
+    /// pruning.
     pub tests: usize,
     /// The Shapley values of the labels with their standard errors, if labels were pruned by them.
     pub shapley: Option<ShapleyValues>,

@@ -1,6 +1,6 @@
 //! Computes Shapley values of labels, which measure how much each label contributes to the utility of an answer
-//! (Permissive Information-Flow Analysis, appendix A). [`prune`] drops the results of a label search that need a label of
-//! low value. `find` computes the values and prunes by them if the options of the search ask for it.
+//! (Permissive Information-Flow Analysis, appendix A). [`prune`] drops the results of a label search that need a label
+//! of low value. `find` computes the values and prunes by them if the options of the search ask for it.
 //!
 //! The value of a label is the mean, over all orders in which labels are added, of the utility that it adds. For up to
 //! [`MAX_EXACT_LABELS`] labels, the values are exact and need the utilities of all subsets. For more labels, they are
@@ -50,9 +50,9 @@ impl ShapleyPlan {
         Self { span: span.clone(), orders }
     }
 
-    /// Plans as [`new`](Self::new) does, if `is_affordable` accepts the elements that are needed. Otherwise plans values
-    /// from sampled orders: of `permutations` orders, the first ones, as many as are affordable. Returns `None` if not
-    /// even two orders are affordable.
+    /// Plans as [`new`](Self::new) does, if `is_affordable` accepts the elements that are needed. Otherwise plans
+    /// values from sampled orders: of `permutations` orders, the first ones, as many as are affordable. Returns `None`
+    /// if not even two orders are affordable.
     pub fn within(
         span: &LabelSpan,
         permutations: usize,
@@ -69,6 +69,7 @@ impl ShapleyPlan {
             let orders = orders.get(..count).unwrap_or_default().to_vec();
             Self { span: span.clone(), orders: Some(orders) }
         };
+        // `most` orders are affordable, or none were tried yet; `beyond` orders are not affordable, or not available.
         let (mut most, mut beyond) = (1, orders.len() + 1);
         while most + 1 < beyond {
             let count = (most + beyond) / 2;
@@ -153,8 +154,8 @@ impl ShapleyPlan {
     }
 }
 
-/// Returns those of the `elements` that need no label with a Shapley value below the threshold. An element needs a
-/// label if the join of its other labels is a smaller element.
+/// Returns those of the `elements` that need no label with a Shapley value below `threshold`. An element needs such a
+/// label if the join of its other labels, whose values are at least the threshold, is a smaller element.
 #[must_use]
 pub fn prune(
     span: &LabelSpan,

@@ -47,9 +47,9 @@ pub struct Candidate {
 ///
 /// # Example
 ///
-/// Two documents were retrieved for a question, and the trusted one suffices for the answer: the answer is generated again
-/// from it alone, and is trusted. Doubles play the models here; `ChatAnswers` answers with a model for chats, and any
-/// `ScoringModel` scores.
+/// Two documents were retrieved for a question, and the trusted one suffices for the answer: the answer is generated
+/// again from it alone, and is trusted. Doubles play the models here; `ChatAnswers` answers with a model for chats, and
+/// any `ScoringModel` scores.
 ///
 /// ```
 /// use flowgate::label::Label;

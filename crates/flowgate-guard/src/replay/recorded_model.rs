@@ -129,7 +129,7 @@ impl<'r> ReplayDouble<'r> {
         self.levels = 0;
     }
 
-    /// Returns the text of the next slot.
+    /// Returns the recorded text of the next slot of the last call; empty if no slot is left.
     pub(super) fn next_fill(&mut self) -> String {
         self.fills.pop_front().unwrap_or_default()
     }
@@ -240,10 +240,10 @@ impl<'r> ReplayDouble<'r> {
         Completion { text: format!("CITED: {cited}"), ..answer }
     }
 
-    /// Returns what the double must have read before it makes the recorded call with this index. Under an argument's
-    /// name, this is the regions with its value, or everything if the value occurs in no region. For a call that an
-    /// attack asked for, `None` represents the decision to call, which needs one of the regions with the injected
-    /// text.
+    /// Returns what the double must have read before it makes the recorded call with this index: one entry for each
+    /// part of the call. An argument, given by its name, needs the regions with its value, or everything if the value
+    /// occurs in no region. The decision to make the call, given as `None`, has an entry only if an attack asked for
+    /// the call: it needs one of the regions with the injected text.
     fn needs(&mut self, trace: &Trace, index: usize) -> Vec<(Option<String>, PartNeed)> {
         for event in self.indexed..trace.len() {
             self.index.add(trace, EventId(event));
@@ -337,6 +337,7 @@ fn missing_region(
 ) -> MissingRegions {
     let unavailable = MissingRegions { names: Vec::new(), is_unavailable: true };
     let Some(document) = trace.event(event).map(|event| &event.document) else { return unavailable };
+    // Whether the region is the node `outer` or a part of it.
     let covers =
         |outer: NodeId| document.node(outer).is_some_and(|outer_node| outer <= node && node < outer_node.end);
     // A view shows the captured parts of a hidden text that flow to its bound.

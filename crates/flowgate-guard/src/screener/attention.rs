@@ -10,8 +10,8 @@
 //! probability that the message depends on the region. The preliminary message is discarded.
 //!
 //! Provenance decides first: a region that shares a value with the message is named whatever the classifier says
-//! (`draft_values.rs`), and the classifier may only add regions. `plain_chat.rs` has the form of the text; a classifier is
-//! trained on text of the same form.
+//! (`draft_values.rs`), and the classifier may only add regions. `plain_chat.rs` has the form of the text; a classifier
+//! is trained on text of the same form.
 
 mod draft_values;
 mod plain_chat;
@@ -111,17 +111,18 @@ impl AttentionReader {
         Ok(completion)
     }
 
-    /// Returns the names of the regions of `chat` that the message `draft` depends on: those that share a value with it,
-    /// and those that the classifier adds.
+    /// Returns the names of the regions of `chat` on which the message `draft` depends: the regions that share a value
+    /// with the message, unless text outside of all regions states this value as well, and the regions that the
+    /// classifier adds.
     ///
     /// # Errors
     /// If the message is empty or has too many values, the chat is too long for the model, or the classifier fails.
     fn needed_regions(&self, chat: &PlainChat, draft: &Completion) -> Result<Vec<String>, Error> {
         if draft.calls.is_empty() && draft.text.trim().is_empty() {
-            return Err(Error::Unsupported("the drafted message is empty"));
+            return Err(Error::Unsupported("the drafted message is empty; use another model to write it"));
         }
-        let values =
-            DraftValues::of(draft).ok_or(Error::Unsupported("the drafted message has too many values"))?;
+        let values = DraftValues::of(draft)
+            .ok_or(Error::Unsupported("the drafted message has more than 2000 values"))?;
         let values = values.without(&chat.untagged());
         let DraftText { prompt, continuation } = chat.with_draft(draft);
         let attention = self.model.attention(&AttentionRequest {
@@ -134,7 +135,7 @@ impl AttentionReader {
         let ranges: Vec<Range<usize>> = chat.regions().iter().map(|(_, range)| range.clone()).collect();
         let probabilities = self.classifier.probabilities(&region_summaries(&attention, &ranges))?;
         let scored = chat.regions().iter().zip(probabilities);
-        // A value that is not a number cannot be compared, and such a region is named.
+        // A probability that is not a number cannot be compared with the threshold; its region is named.
         let is_needed = |probability: f64| probability.partial_cmp(&self.threshold) != Some(Ordering::Less);
         let shares_value =
             |range: &Range<usize>| values.share_in(chat.text().get(range.clone()).unwrap_or_default()) > 0.0;
@@ -294,7 +295,8 @@ mod tests {
         let named = |text: &str| {
             reader.needed_regions(&chat, &Completion { text: text.to_owned(), ..Completion::default() })
         };
-        assert_eq!(named(" \n"), Err(Error::Unsupported("the drafted message is empty")));
+        let empty = Error::Unsupported("the drafted message is empty; use another model to write it");
+        assert_eq!(named(" \n"), Err(empty));
         assert_eq!(named("It is 77."), Ok(vec!["h1".to_owned()]));
     }
 }

@@ -73,6 +73,7 @@ impl JudgeScreener {
         let tool = request.tools.pop().filter(|tool| tool.name == ANSWER)?;
         let names = tool.parameters.pointer("/properties/regions/items/enum")?.as_array()?;
         let names = names.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()?;
+        // The instructions are the first message and, once more, the last one (`sandwich`).
         let messages = request.messages.edit();
         let (Some(Message::User(_)), false) = (messages.pop(), messages.is_empty()) else { return None };
         let Message::System(instructions) = messages.remove(0) else { return None };

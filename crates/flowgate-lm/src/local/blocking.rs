@@ -69,8 +69,8 @@ pub(super) fn render_blocking(
     Ok(pieces)
 }
 
-/// Returns the messages with a mark before and after each blocked text. Fails if a text is not in the chat, or two
-/// overlap.
+/// Returns the messages with the mark `open` before and the mark `close` after each blocked text. Fails if a text is
+/// not in the chat, or two overlap.
 fn with_marks(
     messages: &[Message],
     blocked: &[BlockedText],
@@ -78,7 +78,8 @@ fn with_marks(
 ) -> Result<Vec<Message>, Error> {
     let mut marked = messages.to_vec();
     let mut order: Vec<&BlockedText> = blocked.iter().collect();
-    // The marks are inserted from the end of each part to its beginning, so that the other ranges stay valid.
+    // The marks are inserted from the end of each part to its beginning, so that the ranges of the texts that still
+    // need marks stay valid.
     order.sort_by_key(|text| std::cmp::Reverse((text.message, text.part, text.span.start, text.span.end)));
     for pair in order.windows(2) {
         let [later, earlier] = pair else { continue };

@@ -42,8 +42,9 @@ impl std::fmt::Debug for DependencyClassifier {
 pub type ClassifiedRegions = Vec<(RegionSummary, bool)>;
 
 impl DependencyClassifier {
-    /// Trains a network on `examples`; it reads the features `features` of each region. The same examples and seed give
-    /// the same network. `step` is called after each pass over the examples. If `step` returns true, the training ends
+    /// Trains a network on `examples`. `features` selects the features of a region that the network reads. `seed`
+    /// determines the first weights: the same examples and seed give the same network. `step` is called after each pass
+    /// over the examples, so that the caller can show progress or stop: if `step` returns true, the training ends
     /// early, and returns the network after this pass.
     ///
     /// # Errors
@@ -175,8 +176,9 @@ impl DependencyClassifier {
         self.output.forward(&hidden)?.flatten_all()
     }
 
-    /// Returns the mean cross-entropy over the regions of a batch. A region that the output depends on counts `weight`
-    /// times, and any other region once.
+    /// Returns the loss of a batch, which the training lowers: the mean cross-entropy between the probabilities of the
+    /// network and the right answers, over all regions of the batch. A region that the output depends on counts
+    /// `weight` times, and any other region once.
     fn loss(&self, batch: &[ClassifiedRegions], weight: f64) -> Result<Tensor> {
         let mut losses = Vec::with_capacity(batch.len());
         let mut total = 0.0;

@@ -135,8 +135,9 @@ impl Decoder {
     }
 
     /// Evaluates `tokens`, of shape (batch, time), which follow the tokens of `cache`. Returns the normalised hidden
-    /// states of the last layer, of shape (batch, time, embedding width), and the extended cache. The probe receives
-    /// the intermediate values that it selects, and can add a tensor to the embeddings and to the attention.
+    /// states of the last layer, of shape (batch, time, embedding width), and the cache extended by these tokens. The
+    /// probe receives the intermediate values that it selects, and can add a tensor to the embeddings and to the
+    /// attention.
     pub(crate) fn forward(
         &self,
         tokens: &Tensor,

@@ -92,6 +92,7 @@ fn folder_files(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
 /// precedence over the tokenizer in the GGUF file, and the GGUF file itself.
 fn gguf_files(path: &Path) -> Vec<PathBuf> {
     let tokenizer = path.with_file_name("tokenizer.json");
+    // If `try_exists` fails, the attempt to read the file returns the error.
     let has_tokenizer = tokenizer.try_exists().unwrap_or(true);
     has_tokenizer.then_some(tokenizer).into_iter().chain([path.to_owned()]).collect()
 }

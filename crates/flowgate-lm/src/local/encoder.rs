@@ -1,10 +1,13 @@
-//! Defines [`Encoder`], a model for sequence classification: it reads a text and gives each label a score.
-//! `text_labels.rs` loads and evaluates encoders.
+//! Defines [`Encoder`], a neural network of the family BERT or ModernBERT that reads a text and gives each label a
+//! score. `text_labels.rs` loads and evaluates encoders.
 //!
-//! In an encoder, every token attends to all tokens of the text, or in some layers of ModernBERT to those near the
-//! token. The classifier reads the vector of the first token, or the mean of all. The names of the tensors are those of
-//! `transformers`. Texts are evaluated one at a time, and the queries of a text in pieces, so that the matrices of
-//! attention of a long text stay small.
+//! The network has three parts: an embedding, which turns each token into a vector; layers, in which each token reads
+//! the vectors of others by attention; and a classifier, which computes the scores from the vector of the first token,
+//! or from the mean of all vectors. A token attends to all tokens of the text, but in some layers of ModernBERT only to
+//! those near it. The names of the tensors are those of `transformers`.
+//!
+//! Texts are evaluated one at a time, and the queries of a text in pieces, so that the matrices of attention of a long
+//! text stay small.
 
 use candle_core::{D, Device, IndexOp as _, Result, Tensor};
 use candle_nn::{ops, rotary_emb};
@@ -43,6 +46,8 @@ struct Layer {
     /// normalises the sum of input and output.
     attention_norm: Option<Norm>,
     feed_forward_norm: Norm,
+    /// Whether the input of attention and of the feed-forward part is normalised, as in ModernBERT, and not the sum of
+    /// their input and output, as in BERT.
     is_norm_first: bool,
 }
 
@@ -208,7 +213,9 @@ impl Attention {
     }
 }
 
-/// Rotates the vectors of queries or keys, of shape (heads, time, head width), by the positions of their tokens.
+/// Rotates the vectors of queries or keys, of shape (heads, time, head width), by the positions of their tokens, so
+/// that attention depends on the distance between two tokens. The angle of a pair of entries is the position divided by
+/// a power of `base` that grows with the index of the pair.
 fn rotated(x: &Tensor, base: f64) -> Result<Tensor> {
     let (_, time, width) = x.dims3()?;
     let half = width / 2;
@@ -224,8 +231,9 @@ fn rotated(x: &Tensor, base: f64) -> Result<Tensor> {
     rotary_emb::rope(&x.unsqueeze(0)?, &table(f64::cos)?, &table(f64::sin)?)?.squeeze(0)
 }
 
-/// Returns the mask of `rows` tokens from `start` on, of shape (rows, time): 0 for the tokens at most `reach` away, and
-/// minus infinity for the others.
+/// Returns the mask that limits attention to near tokens, for the `rows` tokens from `start` on in a text of `time`
+/// tokens. It has the shape (rows, time): 0 for tokens at most `reach` away, and minus infinity for all others. The
+/// mask is added to the scores of attention.
 fn window(start: usize, rows: usize, time: usize, reach: usize, device: &Device) -> Result<Tensor> {
     let entry =
         |row: usize, column: usize| if row.abs_diff(column) <= reach { 0.0 } else { f32::NEG_INFINITY };
@@ -266,7 +274,8 @@ impl Layer {
 }
 
 impl Encoder {
-    /// Reads an encoder with a classifier of `labels` labels. Fails if a tensor is missing or has another shape.
+    /// Reads an encoder from the files of `folder`, for evaluation on `device`. `labels` is the number of labels of its
+    /// classifier. Fails if a tensor is missing or has another shape.
     pub(super) fn load(
         config: EncoderConfig,
         folder: &SafetensorsFolder,
@@ -282,7 +291,9 @@ impl Encoder {
         }
     }
 
-    /// Reads an encoder of the family BERT, with the names of tensors of `transformers`.
+    /// Reads an encoder of the family BERT, whose classifier has `labels` labels. Each layer has separate matrices for
+    /// queries, keys and values, and normalises the sum of input and output. Fails if a tensor is missing or has
+    /// another shape.
     fn load_bert(
         config: &EncoderConfig,
         shape: &BertShape,
@@ -330,6 +341,7 @@ impl Encoder {
                 is_norm_first: false,
             });
         }
+        // The names of the two matrices of the classifier. BERT calls the first one its pooler.
         let (hidden, output) = if shape.has_wide_classifier {
             ("classifier.dense".to_owned(), "classifier.out_proj")
         } else {
@@ -354,7 +366,9 @@ impl Encoder {
         })
     }
 
-    /// Reads an encoder of the family ModernBERT, with the names of tensors of `transformers`.
+    /// Reads an encoder of the family ModernBERT, whose classifier has `labels` labels. Each layer has one matrix for
+    /// queries, keys and values together, a gated feed-forward part, and normalises its inputs. Fails if a tensor is
+    /// missing or has another shape.
     fn load_modern(
         config: &EncoderConfig,
         shape: &ModernShape,
@@ -425,6 +439,7 @@ impl Encoder {
     /// Returns the score of each label for a text of these tokens. There must be at least one token, and at most
     /// `context` of the configuration.
     pub(super) fn scores(&self, tokens: &[u32]) -> Result<Vec<f32>> {
+        // The vectors of the tokens, one row for each token.
         let ids = Tensor::new(tokens, &self.device)?;
         let mut x = self.embedding.index_select(&ids, 0)?;
         if let Some(positions) = &self.positions {
@@ -437,6 +452,7 @@ impl Encoder {
         if let Some(norm) = &self.final_norm {
             x = norm.forward(&x)?;
         }
+        // The classifier: one vector for the whole text, a hidden layer, and the scores.
         let Classifier { hidden, activation, norm, output, is_mean_pooled } = &self.classifier;
         let pooled = if *is_mean_pooled { x.mean_keepdim(0)? } else { x.narrow(0, 0, 1)? };
         let mapped = hidden.forward(&pooled)?;

@@ -20,11 +20,15 @@ const RECENT_PROMPTS: usize = 4;
 /// The most tokens of all cached prompts together.
 const RECENT_TOKENS: usize = 1 << 14;
 
-/// Converts an error of candle. Only the first line of its text is used, since a backtrace may follow.
+/// Converts an error of candle, the library that evaluates models. Only the first line of its text is used, since a
+/// backtrace may follow.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(super) fn failed(error: candle_core::Error) -> Error {
     let text = error.to_string();
-    Error::Failed(format!("the local model failed: {}", text.lines().next().unwrap_or_default()))
+    Error::Failed(format!(
+        "the local model failed: {}; check that the memory suffices and that the files of the model are undamaged",
+        text.lines().next().unwrap_or_default()
+    ))
 }
 
 /// The tokens and caches of recent prompts, the latest last.

@@ -14,8 +14,9 @@ pub(crate) const TEXT_LIMIT: u64 = 16 << 20;
 
 /// Opens a file, and returns it with its size in bytes. Fails for anything that is not a regular file, such as a pipe.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), LoadError> {
-    let metadata = std::fs::metadata(path)
-        .map_err(|error| LoadError::new(path, format!("the file cannot be read: {error}")))?;
+    let metadata = std::fs::metadata(path).map_err(|error| {
+        LoadError::new(path, format!("the file cannot be read: {error}; check its path and its permissions"))
+    })?;
     // A pipe or a device has no end.
     if !metadata.is_file() {
         return Err(LoadError::new(
@@ -42,9 +43,9 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
     }
     let mut bytes = Vec::new();
     // The limit applies here as well, since the file may have grown.
-    file.take(limit)
-        .read_to_end(&mut bytes)
-        .map_err(|error| LoadError::new(path, format!("the file cannot be read: {error}")))?;
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| {
+        LoadError::new(path, format!("the file cannot be read: {error}; download it again"))
+    })?;
     Ok(bytes)
 }
 

@@ -1,6 +1,6 @@
 //! Implements [`HiddenStateModel`] and [`AttentionModel`] for local models: computes hidden states, and attention with
-//! its gradients. The screener *attention* of `flowgate_guard` computes from attention and gradients which regions of a
-//! chat the next step depends on.
+//! its gradients. The screener *attention* of `flowgate_guard` estimates from attention and gradients which regions of
+//! a chat the next step depends on.
 //!
 //! A request for attention has a prompt and a continuation. The *loss* ([`AttentionLoss`]) measures how improbable the
 //! model finds the tokens of the continuation. The gradient of the loss with respect to the attention shows how much

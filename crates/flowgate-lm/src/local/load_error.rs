@@ -15,19 +15,23 @@ pub struct LoadError {
 }
 
 impl LoadError {
-    /// Creates the error that `file` has this problem. The lines of a problem are joined to one.
+    /// Creates the error that the model cannot be loaded from `file`. `problem` says what is wrong with the file, and
+    /// what to do about it; its lines are joined to one.
     pub(crate) fn new(file: &Path, problem: impl Into<String>) -> Self {
         // Messages of this crate have one line, but a parser may describe an error in several.
         let problem: Vec<String> = problem.into().lines().map(|line| line.trim().to_owned()).collect();
         Self { file: file.to_owned(), problem: problem.join(" "), is_saving: false }
     }
 
-    /// Creates the error that a model cannot be saved to `file`, for this reason.
+    /// Creates the error that a model cannot be saved to `file`. `reason` is the text of the error of the system or of
+    /// the library.
     pub(crate) fn of_saving(file: &Path, reason: impl fmt::Display) -> Self {
-        Self { is_saving: true, ..Self::new(file, reason.to_string()) }
+        let problem = format!("{reason}; check the path, its permissions and the free space");
+        Self { is_saving: true, ..Self::new(file, problem) }
     }
 
-    /// Creates the error that a tensor of `file` has this problem.
+    /// Creates the error that the model cannot be loaded because of a tensor of `file`. `problem` continues the
+    /// sentence after the name of the tensor, such as `is missing; download the file again`.
     pub(crate) fn of_tensor(file: &Path, tensor: &str, problem: impl fmt::Display) -> Self {
         Self::new(file, format!("tensor `{tensor}` {problem}"))
     }

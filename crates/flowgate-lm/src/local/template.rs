@@ -1,7 +1,8 @@
 //! Defines [`ChatTemplate`], the template of a model that renders a chat as the text that the model was trained to
 //! continue. `generate.rs` and `blocking.rs` render the prompts of chats with it.
 //!
-//! Templates are written in Jinja for Python; `python.rs` implements the parts of Python that they use.
+//! Templates are programs in the template language Jinja, as its implementation in Python runs them. `python.rs` adds
+//! the functions of Python that they use.
 
 mod python;
 
@@ -52,8 +53,8 @@ impl ChatTemplate {
         Self::new(file, &source, token("bos_token"), token("eos_token")).map(Some)
     }
 
-    /// Reads the template from `metadata`, the metadata of the GGUF file `path`; `None` if it has none. Fails if the
-    /// template is malformed.
+    /// Reads the template from `metadata`, the metadata of the GGUF file `path`; `None` if the metadata have no
+    /// template. Fails if the template is malformed.
     pub(super) fn of_gguf(path: &Path, metadata: &Map<String, Value>) -> Result<Option<Self>, LoadError> {
         let Some(source) = metadata.get("tokenizer.chat_template").and_then(Value::as_str) else {
             return Ok(None);
@@ -131,7 +132,10 @@ fn environment() -> Environment<'static> {
 fn failed(error: &minijinja::Error) -> Error {
     let line = error.line().unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
-    Error::Failed(format!("the chat template failed in line {line}: {}{detail}", error.kind()))
+    Error::Failed(format!(
+        "the chat template failed in line {line}: {}{detail}; change the messages or tools that it rejects, or use another template",
+        error.kind()
+    ))
 }
 
 /// Returns the source of the template from `value`, the field `chat_template`: either the source itself, or a list of
@@ -268,11 +272,11 @@ mod tests {
             |source: &str, expected: &str| assert_eq!(render(source), Err(expected.to_owned()), "{source}");
         check(
             "{{ raise_exception('no tools here') }}",
-            "the chat template failed in line 1: invalid operation: no tools here",
+            "the chat template failed in line 1: invalid operation: no tools here; change the messages or tools that it rejects, or use another template",
         );
         check(
             "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
-            "the chat template failed in line 1: engine ran out of fuel",
+            "the chat template failed in line 1: engine ran out of fuel; change the messages or tools that it rejects, or use another template",
         );
         check(
             "{% if %}",

@@ -66,7 +66,7 @@ impl LocalTextClassifier {
             if tokenizer.token_count() > config.vocabulary {
                 let (tokens, rows) = (tokenizer.token_count(), config.vocabulary);
                 let problem = format!(
-                    "the tokenizer has {tokens} tokens, more than the embedding has rows ({rows}); use the tokenizer of these weights"
+                    "the tokenizer has {tokens} tokens, but the weights have vectors for only {rows}; use the tokenizer of these weights"
                 );
                 return Err(LoadError::new(folder, problem));
             }
@@ -74,14 +74,15 @@ impl LocalTextClassifier {
             let encoder = Box::new(Encoder::load(config, &weights, device, labels.len())?);
             ScoredModel::Encoder { encoder, tokenizer }
         } else {
-            decoder(folder, settings, labels.len())?
+            load_decoder(folder, settings, labels.len())?
         };
         let is_multiple =
             map.get("problem_type").and_then(Value::as_str) == Some("multi_label_classification");
         Ok(Self { model, labels, is_multiple })
     }
 
-    /// Returns the score of each label for a text.
+    /// Returns the score of each label for a text, in the order of the labels. The score is a logit, from which
+    /// `label_probabilities` computes the probability.
     ///
     /// # Errors
     /// If the text has no tokens, or too many for the model, or the model fails.
@@ -111,8 +112,9 @@ impl LocalTextClassifier {
     }
 }
 
-/// Loads a decoder that classifies texts, with the matrix that has a row for each of the `labels` labels.
-fn decoder(folder: &Path, settings: &LocalSettings, labels: usize) -> Result<ScoredModel, LoadError> {
+/// Loads a decoder that classifies texts, with the matrix that has a row for each label. `labels` is the number of
+/// labels. Fails if a file is missing or malformed, or if the matrix has another number of rows.
+fn load_decoder(folder: &Path, settings: &LocalSettings, labels: usize) -> Result<ScoredModel, LoadError> {
     // A classifier has no output matrix.
     let has_output = false;
     let model = LocalModel::load_folder(folder, device(folder, settings.processor)?, settings, has_output)?;

@@ -40,7 +40,8 @@ pub(super) struct TokenizedText {
     pub(super) spans: Vec<Range<usize>>,
 }
 
-/// The tokens of a prompt and its continuation.
+/// The tokens of a prompt and its continuation. No token contains parts of both, so that the continuation can be scored
+/// by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TokenizedPair {
     /// All tokens. The spans of the continuation are relative to its beginning.
@@ -159,6 +160,7 @@ impl TextTokenizer {
             }
             return Ok(TokenizedPair { text, boundary });
         }
+        // A token spans the end of the prompt, so the two texts are converted separately.
         let (mut parts, second) = (self.encode(prompt)?, self.convert(continuation, false)?);
         let boundary = parts.ids.len();
         parts.ids.extend(second.ids);
@@ -188,7 +190,7 @@ impl TextTokenizer {
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failed(error: tokenizers::Error) -> Error {
     Error::Failed(format!(
-        "the tokenizer of the model failed: {}",
+        "the tokenizer of the model failed: {}; download the files of the model again",
         error.to_string().lines().next().unwrap_or_default()
     ))
 }

@@ -127,7 +127,7 @@ fn check_shape(file: &Path, name: &str, shape: &[usize], expected: &[usize]) -> 
         return Ok(());
     }
     let problem = format!(
-        "has the shape {shape:?}, and the configuration asks for {expected:?}; use the configuration of these weights"
+        "has the shape {shape:?}, but the configuration asks for {expected:?}; use the configuration of these weights"
     );
     Err(LoadError::of_tensor(file, name, problem))
 }

@@ -1,13 +1,14 @@
-//! Encodes a recorded answer as one line of JSON, decodes such a line, and computes the key of a request, under which
-//! its answer is recorded. `recorded.rs` calls this module, and reads and writes the file.
+//! Encodes a recorded answer as one line of JSON ([`write()`]) and decodes such a line ([`read`]). Also computes the
+//! [`key`] of a request, by which `recorded.rs` finds the answer to an equal request again. `recorded.rs` calls this
+//! module, and reads and writes the file itself.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::chat::{Completion, Message, OutputFormat, Part, Request, Stop, ToolCall, ToolChoice, Usage};
 
-/// Returns the key of a request to the model with the name `model`: the SHA-256 of both, in hexadecimal. The key of a
-/// request does not depend on the order of the fields in its schemas.
+/// Returns the key of a request to the model with the name `model`: the SHA-256 of the name and the request, in
+/// hexadecimal. The key does not depend on the order of the fields in the schemas of the request.
 pub(super) fn key(model: &str, request: &Request) -> String {
     let text = sort_keys(&json!([model, canonical(request)])).to_string();
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -136,7 +137,8 @@ pub(super) fn read(line: &str) -> Result<(String, Completion), &'static str> {
     Ok((key.to_owned(), answer))
 }
 
-/// Decodes the answer in a line; `None` if a field is missing or has an unexpected value.
+/// Decodes the field `answer` of a line, which [`write()`] encoded; `None` if a field is missing or has an unexpected
+/// value. The answer has no reasoning and no number of cached tokens, since these are not recorded.
 fn completion(answer: &Value) -> Option<Completion> {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let count = |key: &str| answer.get(key).and_then(Value::as_u64);

@@ -252,7 +252,7 @@ impl HttpClient {
                     .to_owned(),
             ));
         }
-        // The time limit is at most a day, so that the addition does not overflow.
+        // The time limit for all attempts together. It is at most a day, so that the addition does not overflow.
         let deadline = Instant::now() + self.times.whole.min(DAY);
         for attempt in 0_u32.. {
             if let Some(budget) = &self.budget {
@@ -285,7 +285,8 @@ impl HttpClient {
     }
 
     /// Sends the request once, and reads the head of the answer. Fails if the status is not 200, or if the answer does
-    /// not begin in time.
+    /// not begin within the time limit for the first byte and before `deadline`, the end of the time limit of the whole
+    /// request.
     async fn send_once(
         &self,
         path: &str,

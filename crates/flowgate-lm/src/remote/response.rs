@@ -48,9 +48,9 @@ impl HttpResponse {
     /// Returns the answer if its status is 200. Otherwise reads the server's name of the error from the body, and
     /// returns the error for the status and this name, with the delay after which the server permits a retry (`wait`).
     ///
-    /// `open` counts the request as open in the pool of clients until the answer is dropped. `deadline` is the end of
-    /// the time limit of the request. `is_connection_kept` says whether the connection can serve another request
-    /// afterwards.
+    /// `response` is what the HTTP client returned, with its body unread. `open` counts the request as open in the pool
+    /// of clients until the answer is dropped. `deadline` is the end of the time limit of the request.
+    /// `is_connection_kept` says whether the connection can serve another request afterwards.
     pub(super) async fn read_head(
         (response, open): (Response, OpenRequest),
         deadline: Instant,

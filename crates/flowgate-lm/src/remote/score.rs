@@ -1,11 +1,12 @@
 //! Defines [`Scorer`], which implements [`ScoringModel`] for a remote server: it requests the log-probability of a
-//! given text by one of the interfaces that servers offer for this ([`ScoreMethod`]). `llama_cpp.rs` implements that of
-//! llama.cpp.
+//! given text (the continuation of a prompt) by one of the interfaces that servers offer for this ([`ScoreMethod`]).
+//! `llama_cpp.rs` implements the interface of llama.cpp. [`RemoteModel::scorer`](super::RemoteModel::scorer) creates a
+//! scorer.
 //!
 //! A request contains the whole text: the prompt and the continuation. The last tokens of the answer must spell the
-//! continuation exactly, so that a token begins where the prompt ends. Otherwise the text has no score: a server that
-//! returns tokens as text cannot represent a token with only a part of a character, and some servers omit spaces. The
-//! error is then [`Error::Unsupported`], since the server works as intended.
+//! continuation exactly, so that their log-probabilities are those of the continuation. They do not if one token spans
+//! the end of the prompt, if the server cannot write a token with a part of a character as text, or if the server omits
+//! spaces. The text then has no score, and the error is [`Error::Unsupported`], since the server works as intended.
 
 mod llama_cpp;
 
@@ -190,8 +191,9 @@ fn one_choice(answer: &Value) -> Result<&Value, Error> {
     }
 }
 
-/// Reads the text and the log-probability from vLLM's entry for one token of the prompt; each is `None` if it is
-/// missing. Both are missing for the first token, whose entry is null because no token precedes it.
+/// Reads the text and the log-probability of a token from `entry`, the item of vLLM's list `prompt_logprobs` for this
+/// token; each is `None` if it is missing. Both are missing for the first token, whose entry is null because no token
+/// precedes it. Any other entry is an object with one field, which is named by the id of the token.
 fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     let Some(entry) = entry.as_object() else { return Ok((None, None)) };
     let mut tokens = entry.values();

@@ -1,5 +1,5 @@
-//! Implements a double of a model's server for the tests of `remote`: it gives scripted replies, one for each
-//! connection.
+//! Implements a double of a model's server for the tests of `remote`: [`serve`] starts it with scripted replies, one for
+//! each connection, and returns the requests that it receives. [`ScriptedReply`] describes one reply.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -55,7 +55,8 @@ pub(super) fn serve(replies: Vec<ScriptedReply>) -> (String, Receiver<(String, S
             stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
             let mut bytes = Vec::new();
             let mut buffer = [0_u8; 4096];
-            // The head and the body of the request.
+            // Reads until the request has as many bytes as its `content-length` states: its head and its body. If the
+            // connection ends earlier, what was read counts as the head.
             let said = loop {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 // A client that speaks TLS waits for an answer in TLS.

@@ -52,6 +52,7 @@ fn retrying(is_interactive: bool) -> ProxySession {
     session
 }
 
+/// Returns a call of the tool `delete` by a client that can be asked. `more` has further parameters of the request.
 fn delete(id: u64, path: &str, more: &Value) -> Value {
     let meta = json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}});
     let mut params = json!({"name": "delete", "arguments": {"path": path}, "_meta": meta});

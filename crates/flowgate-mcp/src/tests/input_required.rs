@@ -27,6 +27,8 @@ pub(super) fn asking(more: &str, is_interactive: bool) -> ProxySession {
     session
 }
 
+/// Returns a request of a client that can provide input: answers to elicitations, and its roots. `more` has further
+/// parameters of the request, such as those that continue a round.
 fn request(id: u64, method: &str, params: &Value, more: &Value) -> Value {
     let can = json!({"elicitation": {}, "roots": {}});
     let mut params = params.clone();

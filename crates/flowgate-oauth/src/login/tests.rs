@@ -108,7 +108,7 @@ async fn an_issuer_that_deviates_receives_no_code_and_gives_no_tokens() {
     let rows: [(Deviation, &str); 13] = [
         (
             Deviation { iss: Some("https://evil.example".to_owned()), ..Deviation::default() },
-            "the outcome of the login names another issuer than URL, so it was not used",
+            "the outcome of the login names an issuer other than URL, so it was not used",
         ),
         (
             Deviation { error: Some("access_denied".to_owned()), ..Deviation::default() },

@@ -5,6 +5,7 @@ use super::*;
 use crate::client_credentials::ClientSecret;
 use crate::issuer_double::{Deviation, IssuerDouble, parsed};
 
+/// Returns a source of tokens for the server of `double`, by client credentials with `secret` at `issuer`.
 fn source(double: &IssuerDouble, issuer: &str, secret: &str) -> TokenSource {
     let credentials = ClientCredentials {
         issuer: SecureUrl::parse(issuer).unwrap(),

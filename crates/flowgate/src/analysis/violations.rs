@@ -1,7 +1,7 @@
-//! Converts the matches of rules to violations, which are the result of [`analysis`](super). A violation contains the
-//! message of the rule, evaluated for the match, and the addresses of the locations that the match concerns, such as
-//! `messages.1.content:5-10`. It also has a key, by which a client that analyses a growing trace repeatedly recognises
-//! the match.
+//! Converts the matches of rules to violations, which are the result of [`analysis`](super): the [`ViolationCollector`]
+//! receives each match. A violation contains the message of the rule, evaluated for the match, and the addresses of the
+//! locations that the match concerns, such as `messages.1.content:5-10`. It also has a key, by which a client that
+//! analyses a growing trace repeatedly recognises the match.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -68,7 +68,9 @@ impl<'a> ViolationCollector<'a> {
     }
 
     /// Returns the key of a match of the rule with this index, and counts it in `keys`. A client that analyses a
-    /// growing trace repeatedly recognises the match by its key. `frame` contains the values of the rule's variables.
+    /// growing trace repeatedly recognises the match by its key. The key consists of the index of the rule and the
+    /// values of its variables, which `frame` contains. In the dialect of invariant-ai, the key has the format of that
+    /// analyzer.
     fn violation_key(
         &mut self,
         index: usize,
@@ -106,9 +108,9 @@ impl<'a> ViolationCollector<'a> {
         key
     }
 
-    /// Returns the representation of a value in a key of invariant-ai: the index of its event in the list of messages,
-    /// or -1 if the value is not an event. A call has the same index as the message that proposes it; each tool of a
-    /// list of tools has a separate index. The first call of this method computes the indices of all events.
+    /// Returns what represents a value in a key of invariant-ai: the index of its event in the list of messages, or -1
+    /// if the value is not an event. A call has the index of the message that proposes it; each tool of a list of tools
+    /// has an index of its own. The first use of this method computes the indices of all events (`compat_indices`).
     fn compat_index(&mut self, value: &Value) -> String {
         let Value::Event(id) = value else { return "-1".to_owned() };
         if self.compat_indices.is_empty() {
@@ -124,9 +126,9 @@ impl<'a> ViolationCollector<'a> {
     }
 
     /// Returns the `ranges` of a violation: the addresses of all locations that the match concerns, without duplicates.
-    /// These are the locations of its variables, and those that its domains (the lists after `in`) and conditions find.
-    /// To find the locations of domains and conditions, this method evaluates them a second time and records what they
-    /// read. `frame` contains the values of the rule's variables.
+    /// These are the locations of the values of the rule's variables, which `frame` contains, and the locations that
+    /// the rule's domains (the lists after `in`) and conditions find. For the latter, this method evaluates the domains
+    /// and conditions a second time, and records the locations (`Evaluator::marks`).
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -172,9 +174,9 @@ impl<'a> ViolationCollector<'a> {
 }
 
 impl MatchReceiver for ViolationCollector<'_> {
-    /// Adds the violation of a match. If the limit of listed violations is already reached, adds a failure of the rule
-    /// instead and returns `true`, which ends the search for its matches. `index` is the index of the rule in the plan,
-    /// and `frame` contains the values of its variables.
+    /// Adds the violation of a match of the rule with this index; `frame` contains the values of its variables. Returns
+    /// `false`, so that the search for further matches continues. If the limit of listed violations is already reached,
+    /// adds a failure of the rule instead, and returns `true`, which ends the search for its matches.
     ///
     /// # Errors
     /// If the fuel is spent, or the messages of all violations together exceed [`MAX_MESSAGE_BYTES`], which is reported
@@ -307,6 +309,7 @@ fn call_json(body: &EventBody) -> Json {
 /// `messages.1.content:5-10`. An event that was not read from such a list has an address by its number in the trace,
 /// such as `events.3`; a location within such an event has an empty address.
 fn address(trace: &Trace, mark: &MatchLocation) -> String {
+    // The position of an event in the list of messages; `None` for an event that was not read from such a list.
     let origin = |id: &EventId| trace.event(*id).and_then(|event| event.origin);
     match mark {
         MatchLocation::Event(id) => {
@@ -357,9 +360,9 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
     }
 }
 
-/// Returns the address of a node of an event, and whether the address is final, that is, no range of characters may be
-/// appended to it. An address is final if it already ends with the range of the node within an enclosing text, or if it
-/// leads to a whole name or event. `origin` states where the event was read from.
+/// Returns the address of a node of an event, and whether the address is *final*: the caller must not append a range of
+/// characters to it. An address is final if it already ends with the range of the node within an enclosing text, or if
+/// it is that of a whole name or event. `origin` is the position of the event in the list of messages.
 fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
     let Some(event) = trace.event(id) else { return (String::new(), false) };
     let document = &event.document;
@@ -381,8 +384,8 @@ fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (St
             matches!(path.0.first(), Some(crate::trace::PathStep::Key(key)) if **key == *"content");
         return (origin.part_address(&path, is_sole && is_content), false);
     };
-    // The node is a part of an enclosing text. The search for that text visits at most 200 nodes: the root is its own
-    // parent, so the chain of parents never ends.
+    // The node is a part of an enclosing text, which is the nearest ancestor with a text. The search visits at most 200
+    // nodes, since the chain of parents never ends: the root is its own parent.
     let up = std::iter::successors(Some(node), |id| document.node(*id).map(|node| node.parent));
     let Some(enclosing) = up.take(200).find(|id| document.node(*id).is_some_and(|node| node.text.is_some()))
     else {

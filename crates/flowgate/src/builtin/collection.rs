@@ -96,7 +96,7 @@ fn structure(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value
     arguments.first().map_or(Ok(Value::Absent), |value| evaluator.resolve_structure(value))
 }
 
-/// Returns the first argument. A part of an event stays a reference to its region.
+/// Returns the first argument, for a function on a list or a map. A part of an event stays a reference to that part.
 ///
 /// # Errors
 /// In the dialect of Flowgate, if the argument is missing or null. `what` names the function in the error.
@@ -131,6 +131,7 @@ fn extreme(
     arguments: &[Value],
     better: fn(f64, f64) -> bool,
 ) -> Result<Value> {
+    // One argument is the list of the numbers; several are the numbers themselves.
     let candidates = if arguments.len() == 1 {
         items(evaluator, arguments)?
     } else {

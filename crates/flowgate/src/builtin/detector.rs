@@ -187,7 +187,7 @@ pub(super) const TABLE: &[Function] = &[
 ];
 
 /// Returns the texts in the first argument with their locations, and spends the fuel for a search of them: one step for
-/// four bytes.
+/// four bytes. A caller that does more than a search, such as parsing code, spends one more step for each byte.
 fn texts(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Vec<TextPiece>> {
     let pieces = arguments.first().map_or(Ok(Vec::new()), |value| evaluator.pieces(value))?;
     evaluator.spend(pieces.iter().map(|piece| piece.text.len() / 4).sum())?;
@@ -211,8 +211,8 @@ fn kinds(
     Ok(Value::list(kinds))
 }
 
-/// Implements `pii`: returns the kinds of personal data that occur in the first argument, such as addresses and numbers
-/// of persons. With a second argument, returns only the kinds that it lists, which may also be names, places and URLs.
+/// Implements `pii`: returns the kinds of personal data that occur in the first argument, such as `EMAIL_ADDRESS` and
+/// `PHONE_NUMBER`. With a second argument, returns only the kinds that it lists, which may also be names, places and URLs.
 /// Policies of invariant-ai get these three kinds without the second argument as well.
 fn pii(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     match resolved_argument(evaluator, arguments, 1)? {

@@ -16,6 +16,7 @@ pub(super) const TABLE: &[Function] = &[
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`len`").map(|_| Value::Absent)?
             }
+            // The content of a message without text counts as an empty text.
             Value::Silent => Value::Int(0),
             Value::Str(text) => {
                 // One step pays for 64 bytes.
@@ -76,6 +77,7 @@ pub(super) const TABLE: &[Function] = &[
                     };
                     // One step pays for 16 bytes.
                     e.spend(text.len() / 16)?;
+                    // A short text with many occurrences can become very long, so its growth is paid for first.
                     e.charge_bytes(text.matches(from).count().saturating_mul(to.len()))?;
                     Ok(Value::text(text.replace(from, to)))
                 }
@@ -88,6 +90,7 @@ pub(super) const TABLE: &[Function] = &[
     method("join", (2, 2), "The texts of a list, with the first argument between them.", |e, a| {
         let list = resolved_argument(e, a, 1)?;
         let items = e.items(&list)?;
+        // Items that are not texts are left out.
         let parts: Vec<String> = items.iter().filter_map(|item| item.as_text().map(str::to_owned)).collect();
         let separator = resolved_argument(e, a, 0)?;
         let Some(separator) = separator.as_text() else {

@@ -43,7 +43,7 @@ impl Evaluator<'_> {
         match self.resolve(&value)? {
             Value::Int(n) => Ok(Some(n)),
             Value::Absent | Value::None => {
-                // Fails in the dialect of Flowgate.
+                // In the dialect of Flowgate, a missing bound is an error. In that of invariant-ai, it is no bound.
                 self.require_present(Value::None, "a bound of `count`")?;
                 Ok(None)
             }
@@ -82,6 +82,7 @@ impl Evaluator<'_> {
         let (undecided, failure) =
             self.search_and_count_undecided(&block.ops, &mut inner, &mut |evaluator, frame| {
                 matches += 1;
+                // If locations are recorded, the match adds those of the block's variables and of its conditions.
                 if let Some(mut marks) = evaluator.marks.take() {
                     for variable in &block.variables {
                         marks.extend(frame.get(variable.slot).and_then(MatchLocation::of_value));

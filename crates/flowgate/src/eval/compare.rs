@@ -204,6 +204,7 @@ impl Evaluator<'_> {
                 return Ok(true);
             }
         }
+        // The list or map as a whole can also be an item of the container.
         self.contains(value, container)
     }
 

@@ -365,8 +365,8 @@ impl Evaluator<'_> {
         )))
     }
 
-    /// Calls a method of a text or a map, as in Python; only the dialect of invariant-ai has them. A missing object
-    /// yields a missing value.
+    /// Calls the method `name` of a text or a map, as in Python. Only the dialect of invariant-ai has these methods. If
+    /// the object is missing, the result is a missing value.
     ///
     /// # Errors
     /// If values of the object's type have no such method, or it takes another number of arguments.
@@ -414,8 +414,8 @@ impl Evaluator<'_> {
 
     /// Replaces references to parts of events, at any depth, by their content, and records a read of each, except of
     /// the name of a tool; returns other values unchanged. `is_nested` states whether the value is within a list or a
-    /// map. Fuel is spent for the memory of a copy that is itself a list or a map, or that is within one and so lives
-    /// as long as it.
+    /// map. Spends fuel for the memory of a copy that is a list or a map, or that is within one and is kept as long as
+    /// the list or map.
     fn resolve_nested(&mut self, value: &Value, is_nested: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),

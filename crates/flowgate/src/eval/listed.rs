@@ -121,9 +121,9 @@ impl Evaluator<'_> {
         let mut matched = Vec::new();
         for (name, value) in arguments {
             let value = self.evaluate(value, frame)?;
-            // Any other value is a constant of the policy, or was read within a text of the call. That text then
-            // counts as read, and an `endorse` statement grants nothing if what it read exceeds the label that it
-            // grants.
+            // A field of the judged call must be trusted. Any other value is a constant of the policy, or was computed
+            // from a text of the call. Such a text counts as read, and an `endorse` statement grants nothing if it has
+            // read a text above the label that it grants.
             if let Value::Node(event, node) = &value {
                 let document = self.trace.event(*event).map(|event| &event.document);
                 let label = document.map(|document| document.label_of(*node));

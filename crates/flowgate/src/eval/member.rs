@@ -38,6 +38,7 @@ impl Evaluator<'_> {
                 Ok(self.child(*event, *node, name))
             }
             Value::Event(event) => self.event_member(*event, name),
+            // The `function` of a call, as OpenAI's format nests the name of the tool and the arguments.
             Value::Function(event) => match name {
                 // In a rule, the result is a reference, so that a finding can name the location.
                 "name" if self.missing == MissingValueMode::IsNone => Ok(Value::ToolName(*event)),
@@ -102,7 +103,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns the field `name` of a content block (`text`, `type`) or of a tool parameter (`name`, `required`, or a
-    /// key of its schema). `part` states which of the two the node is.
+    /// key of its schema). `part` states which of the two the node is. Records a read of the regions on which the
+    /// result depends.
     fn part_member(&mut self, part: RegionKind, event: EventId, node: NodeId, name: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
         let is_sole = self.is_sole_block(event, node);
@@ -260,11 +262,11 @@ impl Evaluator<'_> {
         Ok(self.child(call, 0, "arguments"))
     }
 
-    /// Checks that the content of an event is unambiguous.
+    /// Checks that conditions can read the content of an event. A condition must not be decided without content that
+    /// the tool or the model may act on.
     ///
     /// # Errors
-    /// If the arguments of a call are not JSON that every parser reads alike, or the event is too large to decompose:
-    /// the tool may act on content that rules cannot read.
+    /// If the arguments of a call are not JSON that every parser reads alike, or the event is too large to decompose.
     pub(super) fn check_readable(&self, id: EventId) -> Result<()> {
         let Some(event) = self.trace.event(id) else { return Ok(()) };
         if event.document.is_oversize {
@@ -303,7 +305,8 @@ impl Evaluator<'_> {
         event.tool().or_else(|| self.trace.event(self.answered_call(id)?)?.tool())
     }
 
-    /// Returns the call that an output answers; for rules also a call that another output has answered before.
+    /// Returns the call that an output answers. In a rule, this can also be a call that another output has answered
+    /// before (`claimed`): such an output has no call by which statements could label it.
     fn answered_call(&self, id: EventId) -> Option<EventId> {
         let event = self.trace.event(id)?;
         event.call.or_else(|| event.claimed.filter(|_| self.missing == MissingValueMode::IsNone))

@@ -164,9 +164,10 @@ impl Evaluator<'_> {
         self.doubt_restricts && self.depth == 0
     }
 
-    /// Continues the search with `rest` after a condition could not be evaluated. Records the first error in `trouble`,
-    /// and the greatest number of assignments that one error leaves undecided (`assignments`). Returns whether `found`
-    /// ended the search.
+    /// Continues the search with `rest` after a step could not be evaluated because of `error`. `assignments` is the
+    /// number of assignments that this error leaves undecided: 1, or `ANY_NUMBER` if the values of a variable are
+    /// unknown. Records the first such error of a branch in `trouble`, with the greatest of these numbers. Returns
+    /// whether `found` ended the search.
     ///
     /// # Errors
     /// If the error is that the fuel is spent.
@@ -198,15 +199,16 @@ impl Evaluator<'_> {
 
     /// Returns the values that a variable of the type `ty` ranges over; `domain` is the expression after `in`. In a
     /// rule, they are all values of the type in the domain, at any depth. In any other statement, they are the items
-    /// of the domain, and the caller skips items of another type. Within a predicate, such an item is an error instead,
-    /// since the predicate may be negated. `frame` contains the values of variables.
+    /// of the domain, and the caller skips items of another type. Within a predicate of such a statement, an item of
+    /// another type is an error instead, since the predicate may be negated. `frame` contains the values of variables.
     pub(crate) fn domain_values(
         &mut self,
         domain: &CompiledExpr,
         ty: Type,
         frame: &mut Frame,
     ) -> Result<Vec<Value>> {
-        // The parts of an event have the type already; the list of them is not one of them.
+        // `Parts` has selected the parts of an event by their type already, and its result is a list. If the type is
+        // `list`, `select` would also take this list for one of the values.
         let has_type_already = matches!(domain, CompiledExpr::Parts(..));
         let domain = self.evaluate(domain, frame)?;
         // A statement may be evaluated twice, the second time so that missing values restrict (`doubt_restricts`). It

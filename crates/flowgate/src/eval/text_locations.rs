@@ -1,10 +1,11 @@
 //! Connects values of the evaluator with the locations in the trace that they come from. The evaluator, the built-in
-//! functions and the [`analysis`](crate::analysis) use this module. It
+//! functions and the [`analysis`](crate::analysis) use this module for three purposes:
 //!
-//! * lists the texts in a value, each with its location, for the functions that examine text;
-//! * lists the values of a type in an event or a list, over which a typed variable ranges;
-//! * records the locations that a match of a rule concerns, such as the bytes that a detector found, so that findings
-//!   can name them.
+//! * [`Evaluator::pieces`] lists the texts in a value, each with its location, for the functions that examine text.
+//! * [`Evaluator::select`] and [`Evaluator::parts`] list the values of a type in an event or a list, over which a typed
+//!   variable ranges.
+//! * [`Evaluator::mark`], [`Evaluator::mark_bytes`] and [`Evaluator::mark_occurrences`] record the locations that a match
+//!   of a rule concerns, such as the bytes that a detector found, so that findings can name them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -110,6 +111,7 @@ impl Evaluator<'_> {
                 let node = self.child(*event, 0, key);
                 self.collect(&node, pieces)?;
             }
+            // The `function` of a call has the name of the tool, which is not searched, and the arguments.
             Value::Function(event) => {
                 self.check_readable(*event)?;
                 let node = self.child(*event, 0, "arguments");
@@ -168,6 +170,7 @@ impl Evaluator<'_> {
                 (NodeContent::Scalar(serde_json::Value::String(text)), None) => Some(text.as_str().into()),
                 _ => None,
             };
+            // The `type` of a text block (such as `text`) is no text of its own.
             let is_block_type = matches!(&node.step, PathStep::Key(key) if **key == *"type")
                 && document.key(node.parent, "text").is_some();
             if let (Some(text), false) = (text, is_block_type) {
@@ -206,8 +209,8 @@ impl Evaluator<'_> {
                     .and_then(|d| d.node(node))
                     .is_some_and(|n| matches!(n.content, NodeContent::List | NodeContent::Map))
                 {
-                    // The content is a single text block whose text encodes a list or a map. The search continues in
-                    // this list or map, instead of taking the content as a block again.
+                    // If the content is a single text block whose text encodes a list or a map, the search continues in
+                    // the children of this list or map: `items` would return the content as a block again.
                     match document.filter(|_| self.is_sole_block(*event, node)) {
                         Some(document) => {
                             document.children(node).map(|child| Value::Node(*event, child)).collect()
@@ -314,9 +317,9 @@ impl Evaluator<'_> {
         Ok(parts)
     }
 
-    /// Records the locations that a satisfied expression concerns, by evaluating it while `marks` is set: operators
-    /// such as `in` and `find` then add the locations that they find. Does nothing while locations are not recorded,
-    /// and once [`MAX_MARKS`] are. `frame` contains the values of variables.
+    /// Records the locations that a satisfied expression concerns, by evaluating the expression again while `marks` is
+    /// set: operators such as `in` and `find` then add the locations that they find. Does nothing if locations are not
+    /// recorded, or if [`MAX_MARKS`] of them are recorded already. `frame` contains the values of variables.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -331,8 +334,9 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Records that a match concerns these bytes of the text at `location`. Does nothing for a computed text, which has
-    /// no location, while locations are not recorded, and once [`MAX_MARKS`] are.
+    /// Records that a match concerns these bytes of the text at `location`; `None` for a computed text, which has no
+    /// location. Does nothing for a computed text, if locations are not recorded, or if [`MAX_MARKS`] of them are
+    /// recorded already.
     pub(crate) fn mark_bytes(&mut self, location: Option<TextLocation>, bytes: Range<usize>) {
         if let (Some(marks), Some(location)) =
             (self.marks.as_mut().filter(|marks| marks.len() < MAX_MARKS), location)
@@ -342,8 +346,8 @@ impl Evaluator<'_> {
     }
 
     /// Records the locations of the occurrences that `part in value` finds: parts of a text, items of a list that equal
-    /// `part`, or parts of a content block. Records nothing for a map, of which `in` tests the keys, for an empty
-    /// `part`, which is in every text, and while locations are not recorded (`marks` is `None`).
+    /// `part`, or parts of a content block. Records nothing for a map (since `in` tests its keys, which have no
+    /// location), for an empty `part` (which is in every text), and if locations are not recorded (`marks` is `None`).
     pub(crate) fn mark_occurrences(&mut self, part: &str, value: &Value) -> Result<()> {
         if self.marks.is_none() || part.is_empty() {
             return Ok(());

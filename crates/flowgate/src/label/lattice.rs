@@ -1,6 +1,6 @@
-//! Represents finite lattices. A policy declares a lattice by the edges of its order; [`Lattice`] represents each
-//! element by a set of bits. A [`Dimension`](super::Dimension) of the kind [`Order`](super::DimensionKind::Order) has
-//! one.
+//! Defines [`Lattice`], a finite lattice whose elements are represented by sets of bits. A policy declares a lattice by
+//! the edges of its order (`a < b`). Each [`Dimension`](super::Dimension) of the kind
+//! [`Order`](super::DimensionKind::Order) has a lattice.
 //!
 //! Joins and comparisons of labels must take nanoseconds, whatever order the policy declares. So an element `x` is
 //! represented by the set of *meet-irreducible* elements that `x` is not at or below. The join is then a bitwise *or*,
@@ -76,7 +76,7 @@ impl LatticeError {
             Self::TooLarge => {
                 "declare the dimension as a set instead: `lattice NAME: set of a, b`".to_owned()
             }
-            Self::Cycle(a, b) => format!("remove one of the edges between `{a}` and `{b}`"),
+            Self::Cycle(a, b) => format!("leave out one `<` on the way between `{a}` and `{b}`"),
             Self::NoUpperBound(a, b) => {
                 format!("add an element above both, for example `{a} < top, {b} < top`")
             }
@@ -105,6 +105,7 @@ impl Lattice {
         edges: &[(impl AsRef<str>, impl AsRef<str>)],
     ) -> Result<Self, LatticeError> {
         let mut names: Vec<String> = Vec::new();
+        // The index of an element, which is added when it is first named.
         let mut index = |name: &str| {
             names.iter().position(|n| n == name).unwrap_or_else(|| {
                 names.push(name.to_owned());
@@ -194,7 +195,7 @@ fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
             list.push(b);
         }
     }
-    // A search from each element along the edges.
+    // One search along the edges for each element. It marks the elements that it reaches.
     (0..n)
         .map(|start| {
             let mut row = vec![false; n];
@@ -249,13 +250,13 @@ fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError>
     Ok(())
 }
 
-/// Returns whether an element is meet-irreducible: it is not the top, and exactly one element covers it.
+/// Returns whether an element is meet-irreducible: exactly one element is directly above it, with no other element
+/// between the two. The top is not, since no element is above it.
 fn is_meet_irreducible(above: &[Vec<bool>], m: usize) -> bool {
     let n = above.len();
-    let strictly: Vec<usize> = (0..n).filter(|&u| u != m && is_ordered(above, m, u)).collect();
-    let covers =
-        strictly.iter().filter(|&&u| !strictly.iter().any(|&v| v != u && is_ordered(above, v, u))).count();
-    covers == 1
+    let strictly_above: Vec<usize> = (0..n).filter(|&u| u != m && is_ordered(above, m, u)).collect();
+    let is_directly_above = |u: usize| !strictly_above.iter().any(|&v| v != u && is_ordered(above, v, u));
+    strictly_above.iter().filter(|&&u| is_directly_above(u)).count() == 1
 }
 
 #[cfg(test)]

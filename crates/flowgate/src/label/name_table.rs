@@ -1,8 +1,9 @@
-//! Maps the names in open dimensions, such as readers, to the bits that represent them in labels. An open dimension
-//! is one whose names the policy does not list, since they appear in data. The monitor has one table for its session.
+//! Defines [`NameTable`], which maps names, such as those of readers, to the bits that represent them in labels. The
+//! monitor has one table for its session, and computes labels from names with [`NameTable::set`].
 //!
-//! Bits are assigned as names appear, so the table is part of a session's state. No name is dropped once a label refers
-//! to its bit.
+//! The policy lists the names of some dimensions (`set of a, b`). The names of an *open* dimension appear only in data:
+//! bits are assigned to them as they appear, so the table is part of a session's state. No name is dropped, since
+//! labels refer to its bit.
 
 use std::collections::HashMap;
 
@@ -52,8 +53,8 @@ impl NameTable {
         self.names.get(dimension).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the bit of a name, which is assigned if the name is new; `None` if the dimension has a fixed set of
-    /// names or no free bit.
+    /// Returns the bit of a name. A new name gets the next free bit; `None` if the policy lists the names of the
+    /// dimension, or if no bit is free.
     fn intern_name(&mut self, space: &Space, dimension: usize, name: &str) -> Option<usize> {
         let bits = self.bits.get_mut(dimension)?;
         if let Some(bit) = bits.get(name) {
@@ -69,8 +70,9 @@ impl NameTable {
         Some(names.len() - 1)
     }
 
-    /// Returns the label that a set of names has in the dimension called `dimension`. The names are the elements of a
-    /// set, the only principals who may read the text, or the people who must all approve, by the kind of dimension.
+    /// Returns the label that a set of names has in the dimension called `dimension`. What the names are depends on the
+    /// kind of the dimension: the elements of a set, the only principals who may read the text, or the people who must
+    /// all approve.
     ///
     /// If a name cannot be represented, the label is rounded to the safe side: up for data, down for a requirement. A
     /// requirement computed from no names is bottom: an empty or absent address list is not a permission. Returns

@@ -1,6 +1,7 @@
-//! Converts labels to a portable form and back, to pass them to another session or to persist them: names have the same
-//! meaning in every session, while the bits of a label do not. The monitor converts labels for programs such as the
-//! gateway, and the Python package converts labels to represent them outside of a session.
+//! Converts labels to a portable form and back ([`Space::to_names`], [`Space::from_names`]), to pass them to another
+//! session or to persist them. The form consists of names, which have the same meaning in every session, while the bits
+//! of a label do not. The monitor converts labels for programs such as the gateway, and the Python package to represent
+//! them outside of a session.
 //!
 //! ```json
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}
@@ -84,15 +85,15 @@ impl Space {
         label
     }
 
-    /// Returns the names in one dimension of `part`, a label: the elements of a set, or the readers. If everyone may
-    /// read, the result is the text `"everyone"`. `None` if the names do not represent the label exactly, for example
-    /// because the bit for unknown names is set.
+    /// Returns the names of the label `part` in the dimension at `index`: the elements of a set, or the readers. If
+    /// everyone may read, the result is the text `"everyone"`. `None` if no list of names represents the label exactly,
+    /// for example because the bit for unknown names is set.
     fn set_names(&self, part: &Label, index: usize, name_table: &NameTable) -> Option<Value> {
         let kind = &self.dimensions().get(index)?.kind;
         if *kind == DimensionKind::Readers && *part == Label::BOTTOM {
             return Some("everyone".into());
         }
-        // The table is cloned, since `NameTable::set` may add names.
+        // A copy of the table, since `NameTable::set` may add names.
         let mut scratch = name_table.clone();
         let name = &self.dimensions().get(index)?.name;
         let mut chosen: Vec<String> = name_table
@@ -111,6 +112,7 @@ impl Space {
             .collect();
         // The order of the names in the name table differs between sessions.
         chosen.sort();
+        // Checks that the names give the label back.
         let restored = scratch.set(self, name, &chosen, ComputedLabelUse::Data)?;
         (restored.label == *part).then(|| chosen.into())
     }

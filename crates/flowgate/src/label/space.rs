@@ -114,7 +114,7 @@ impl Space {
             let too_much = |message: String, help| SpaceError { dimension: index, message, help };
             if index >= MAX_DIMENSIONS {
                 let message = format!("the policy declares more than {MAX_DIMENSIONS} dimensions");
-                return Err(too_much(message, "merge dimensions, or use a set"));
+                return Err(too_much(message, "replace some of them by one dimension, such as a set"));
             }
             // The mask of a dimension is top in this dimension, and bottom in all others.
             let mut mask = Label::BOTTOM;
@@ -177,8 +177,8 @@ impl Space {
         indices.fold(DimensionSet::NONE, |dims, (index, _)| dims.union(DimensionSet::single(index)))
     }
 
-    /// Returns the binary logarithm of the number of labels, rounded up for each dimension: the most bits of
-    /// information that the choice of a label can reveal.
+    /// Returns the most bits of information that the choice of a label can reveal: the binary logarithm of the number
+    /// of labels, rounded up for each dimension.
     pub fn bits(&self) -> usize {
         let bits = |dimension: &Dimension| match &dimension.kind {
             DimensionKind::Order(lattice) => lattice.names().len().next_power_of_two().ilog2() as usize,
@@ -213,11 +213,11 @@ impl Space {
         if self.dimensions.get(index)?.kind != DimensionKind::Time {
             return None;
         }
-        // An older text has a greater key; 0 is reserved for "always fresh" and the maximum for an unknown time. For a
+        // An older text has a greater age; 0 is reserved for "always fresh" and the maximum for an unknown time. For a
         // negative time, the difference wraps, and is correct as an unsigned number.
-        let key = (i64::MAX.wrapping_sub(seconds) as u64).clamp(1, u64::MAX - 1);
+        let age = (i64::MAX.wrapping_sub(seconds) as u64).clamp(1, u64::MAX - 1);
         let mut label = Label::BOTTOM;
-        *label.ages.get_mut(*self.offsets.get(index)?)? = key;
+        *label.ages.get_mut(*self.offsets.get(index)?)? = age;
         Some(PartialLabel { dims: DimensionSet::single(index), label })
     }
 
@@ -284,8 +284,9 @@ impl Space {
         self.restrict(label, self.all().without(part.dims)).join(&part.label)
     }
 
-    /// Returns the greatest label that flows to both labels. In an order, this method searches all elements, since the
-    /// embedding does not preserve meets and a bitwise *and* would be wrong.
+    /// Returns the meet: the greatest label that flows to both labels. In a dimension with a declared order, it is
+    /// found by a search of all elements, since the bits of labels do not preserve meets: a bitwise *and* would be
+    /// wrong.
     #[must_use]
     pub fn greatest_below(&self, a: &Label, b: &Label) -> Label {
         let mut below = Label::BOTTOM;
@@ -293,12 +294,13 @@ impl Space {
             let one = DimensionSet::single(index);
             let (a, b) = (self.restrict(a, one), self.restrict(b, one));
             let part = match &dimension.kind {
+                // The join of all elements that are below both: the greatest one is among them.
                 DimensionKind::Order(lattice) => {
-                    let fits = |name: &String| {
+                    let below_both = |name: &String| {
                         let element = self.element(&dimension.name, name)?.label;
                         (element.flows_to(&a) && element.flows_to(&b)).then_some(element)
                     };
-                    lattice.names().iter().filter_map(fits).fold(Label::BOTTOM, |x, y| x.join(&y))
+                    lattice.names().iter().filter_map(below_both).fold(Label::BOTTOM, |x, y| x.join(&y))
                 }
                 // The bits represent the names themselves, or the principals who may not read, so `and` is the meet.
                 // Ages are a chain, whose meet is the minimum.

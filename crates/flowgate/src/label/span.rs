@@ -1,18 +1,19 @@
-//! Represents the finite lattice of all joins of the labels of given documents. These are the labels that a computation
-//! over some of the documents can carry (*Permissive Information-Flow Analysis for Large Language Models*, section
-//! 3.2).
+//! Defines [`LabelSpan`], the finite lattice of all joins of the labels of given documents. These are the labels that a
+//! computation over some of the documents can carry (*Permissive Information-Flow Analysis for Large Language Models*,
+//! section 3.2). The label searches of `flowgate-guard` look in this lattice for the documents that an answer needs,
+//! since the whole label space can be too large to search.
 //!
-//! The label searches of `flowgate-guard` look in this lattice for the documents that an answer needs, since the whole
-//! label space can be too large to search. An element of the lattice is the join of some of the given labels. It is
-//! represented by the set of all given labels that flow to it, so one element flows to another one exactly if the set
-//! of the first is a subset of the set of the second.
+//! An element of the lattice ([`SpanElement`]) is the join of some of the given labels. It is represented by the set of
+//! all given labels that flow to it. So one element flows to another one exactly if the set of the first is a subset of
+//! the set of the second.
 //!
 //! A search asks for the maximal elements below an element. [`LabelSpan::maximal_below`] finds them without
-//! enumerating the lattice, as follows. A [`Label`] consists of bits and, for each time dimension, of an age; a join
-//! has the bits of both labels and the greater ages. So an element other than the greatest one lacks a bit that the
-//! greatest one has, or has a lesser age in some dimension. All given labels that lack a certain bit form an element, a
-//! *coordinate*, and so do all labels below a certain age. Every element but the greatest one is at or below a
-//! coordinate, so the maximal elements strictly below an element are among its meets with the coordinates.
+//! enumerating the lattice, by means of *coordinates*. A [`Label`] consists of bits and, for each time dimension, of an
+//! age; a join has the bits of both labels and the greater ages. So an element other than the greatest one lacks a bit
+//! that the greatest one has, or has a lesser age in some dimension. All given labels that lack a certain bit form an
+//! element, and so do all labels below a certain age: these elements are the coordinates. Every element except the
+//! greatest one is at or below a coordinate. So the maximal elements strictly below an element are among its meets with
+//! the coordinates.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -175,10 +176,11 @@ impl LabelSpan {
         self.maximal_below(element, element)
     }
 
-    /// Returns the maximal elements below `element` that `avoided`, which flows to `element`, does not flow to.
+    /// Returns the maximal elements below `element` to which `avoided` does not flow. `avoided` must flow to `element`.
     ///
     /// Such an element lacks a bit that `avoided` has, or has a lesser age than `avoided`. So it flows to the
-    /// coordinate of that bit or age, and the meet of `element` with this coordinate is at least as great.
+    /// coordinate of that bit or age, and the meet of `element` with this coordinate is at least as great. Therefore,
+    /// only the meets with coordinates are compared.
     #[must_use]
     pub fn maximal_below(&self, element: SpanElement, avoided: SpanElement) -> Vec<SpanElement> {
         let below = self.coordinates.iter().map(|coordinate| element.meet(*coordinate));
@@ -186,7 +188,7 @@ impl LabelSpan {
     }
 
     /// Returns all elements of the span; `None` if there are more than `limit`. The search begins at the top, and
-    /// continues with the lower covers of each element.
+    /// continues with the maximal elements strictly below each element that it finds.
     #[must_use]
     pub fn elements(&self, limit: usize) -> Option<Vec<SpanElement>> {
         let mut found = BTreeSet::from([self.top]);
@@ -232,9 +234,9 @@ fn set_of(labels: &[Label], is_in: impl Fn(&Label) -> bool) -> SpanElement {
     SpanElement(members.fold(0, |set, (index, _)| set | 1 << index))
 }
 
-/// Returns the coordinates of the span: for each bit of some label the labels without it, and for each age the younger
-/// labels. Every element except `top` is at or below one of them, so the lower covers of an element are among its meets
-/// with them.
+/// Returns the coordinates of the span: for each bit of some label, the set of the labels without the bit, and for each
+/// age, the set of the younger labels. Every element except `top` is at or below one of them. So the maximal elements
+/// strictly below an element are among its meets with the coordinates.
 fn coordinates(labels: &[Label], top: SpanElement) -> Vec<SpanElement> {
     let joined = labels.iter().fold(Label::BOTTOM, |joined, label| joined.join(label));
     let mut found: Vec<SpanElement> = Vec::new();

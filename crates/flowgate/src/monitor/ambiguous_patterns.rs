@@ -1,4 +1,6 @@
-//! Finds statements whose tool pattern is ambiguous: it matches tools of two servers. Such a statement grants nothing.
+//! Finds statements whose tool pattern is ambiguous: a pattern that names no server and matches tools of two servers.
+//! The author of the policy may have meant only one of these tools, so such a statement grants nothing. The modules of
+//! `monitor` that apply statements call this one before they apply a statement.
 
 use super::{ApplicableStatements, Monitor, Reason, ReasonKind};
 use crate::label::DimensionSet;
@@ -9,11 +11,12 @@ use crate::trace::Tool;
 
 impl Monitor {
     /// Checks whether one of the tool patterns of a statement is ambiguous, that is, matches tools of two servers. If
-    /// so, returns the reason, since the statement then grants nothing; otherwise `None`. `query` is the query of the
+    /// so, returns the reason why the statement grants nothing; otherwise `None`. `query` is the query of the
     /// statement.
     ///
-    /// `tool` is the tool of the event. If it has neither been declared nor run, it counts for this event only: a name
-    /// that the model invents does not show that a server offers the tool.
+    /// `tool` is the tool of the event to which the statement is applied. A tool that has neither been declared nor run
+    /// makes a pattern ambiguous for this event only: a name that the model invents does not show that a server offers
+    /// the tool.
     pub(super) fn ambiguity_reason(
         &self,
         plan: &Plan,
@@ -24,13 +27,13 @@ impl Monitor {
         let pattern: &PatternId = query.patterns.iter().find(is_ambiguous)?;
         let name = plan.patterns.get(pattern.0)?;
         let message = format!(
-            "`{name}` matches tools of two servers, so the statement grants nothing; name the server"
+            "`{name}` matches tools of two servers, so the statement grants nothing; name the server in it"
         );
         Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
     }
 
-    /// Returns the dimensions that are named by the label statements with an ambiguous pattern. `tool` is the tool of
-    /// the event.
+    /// Returns the dimensions that the label statements with an ambiguous pattern name; an event of `tool` is top in
+    /// these. `applicable` are the statements that apply to the event.
     pub(super) fn ambiguous_dimensions(
         &self,
         plan: &Plan,

@@ -38,29 +38,31 @@ pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStateme
     let matches = |query: &CompiledQuery| {
         query.tools.iter().all(|id| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
     };
+    // The indices of the statements of one kind that apply; `count` is the number of statements of this kind.
     let indices = |applies: &dyn Fn(usize) -> bool, count: usize| {
         (0..count).filter(|i| applies(*i)).collect::<Vec<_>>()
     };
     let label_applies = |i: usize| {
         plan.labels.get(i).is_some_and(|s| first_type(&s.query) == Type::ToolOutput && matches(&s.query))
     };
-    let requirements = |i: usize| plan.requirements.get(i).is_some_and(|s| matches(&s.query));
-    let payloads = |i: usize| plan.payloads.get(i).is_some_and(|s| matches(&s.query));
-    let consents = |i: usize| plan.consents.get(i).is_some_and(|s| matches(&s.query));
-    let endorsements = |i: usize| plan.endorsements.get(i).is_some_and(|s| matches(&s.query));
+    let requirement_applies = |i: usize| plan.requirements.get(i).is_some_and(|s| matches(&s.query));
+    let payload_applies = |i: usize| plan.payloads.get(i).is_some_and(|s| matches(&s.query));
+    let consent_applies = |i: usize| plan.consents.get(i).is_some_and(|s| matches(&s.query));
+    let endorsement_applies = |i: usize| plan.endorsements.get(i).is_some_and(|s| matches(&s.query));
     let labels = indices(&label_applies, plan.labels.len());
     let mut label_statements = labels.iter().filter_map(|index| plan.labels.get(*index));
     ApplicableStatements {
         captures_content: label_statements.any(LabelStatement::captures_content),
         labels,
-        requirements: indices(&requirements, plan.requirements.len()),
-        payloads: indices(&payloads, plan.payloads.len()),
-        consents: indices(&consents, plan.consents.len()),
-        endorsements: indices(&endorsements, plan.endorsements.len()),
+        requirements: indices(&requirement_applies, plan.requirements.len()),
+        payloads: indices(&payload_applies, plan.payloads.len()),
+        consents: indices(&consent_applies, plan.consents.len()),
+        endorsements: indices(&endorsement_applies, plan.endorsements.len()),
     }
 }
 
-/// Returns the statements that label events of a kind whatever their tool: messages, descriptions of tools.
+/// Returns the statements that can label events of a kind: messages, or descriptions of tools. Patterns of tools are not
+/// compared, so a statement can be about the descriptions of other tools.
 pub(super) fn statements_for_kind(plan: &Plan, kind: Type) -> ApplicableStatements {
     let fits = |statement: &LabelStatement| first_type(&statement.query) == kind;
     let labels = plan.labels.iter().enumerate().filter(|(_, s)| fits(s)).map(|(i, _)| i).collect();

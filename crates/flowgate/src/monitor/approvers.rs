@@ -42,7 +42,7 @@ impl Monitor {
             Some(names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect())
         };
         let mut approvers = Vec::new();
-        // The dimensions of approvers among `over`.
+        // The intersection: the dimensions of approvers among `over`.
         let people = over.without(over.without(space.approvers()));
         for (_, dimension) in space.dimensions().iter().enumerate().filter(|(index, _)| people.has(*index)) {
             let allowed = names(allowed, &dimension.name).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Finds the argument that a part of a verdict is about. Parts are printed as paths, such as `arguments.to` or
-//! `arguments["odd name"]`. The other files of `monitor` use this for the words and the evidence of questions.
+//! `arguments["odd name"]`. `requirement` uses this module to name the parts in reasons; `question_summary`,
+//! `question_evidence` and `verdict` use it to find the argument that a reason is about.
 
 use crate::trace::{Call, Document, NodeId, Path, PathStep};
 

@@ -187,6 +187,7 @@ impl Monitor {
 }
 
 /// Reduces an attribution to the events that the call may depend on: regions become their events, and views are joined.
+/// The trace uses the result to find the events that can have influenced a later one.
 fn possible_influence(attribution: &Attribution) -> PossibleInfluence {
     let mut events = Vec::new();
     let mut shown: Option<Label> = None;

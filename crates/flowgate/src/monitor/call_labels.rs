@@ -1,4 +1,5 @@
-//! Labels the decision and the arguments of a call by what they depend on. [`Monitor::examine`] uses it for each call.
+//! Labels the decision and the arguments of a call by what they depend on. [`Monitor::examine`] calls
+//! [`Monitor::label_call`] for each call.
 
 use super::attribution::Attribution;
 use super::{CallDependency, Monitor};

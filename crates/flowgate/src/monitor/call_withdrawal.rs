@@ -1,8 +1,8 @@
-//! Removes the calls that did not run from a session: permitted ones whose permit was dropped, and those that were
-//! denied or not approved.
+//! Removes calls that did not run from a session, so that such a call is no part of the history that rules see.
 //!
-//! The monitor calls this before it judges or appends an event, so that a call that never ran is no part of the
-//! history that rules see.
+//! The methods of the monitor that judge a call or append an event first call [`Monitor::withdraw_dropped_permits`], for
+//! the permitted calls whose permits were dropped. `permits` and `rejudge` call [`Monitor::retract`] for a call that is
+//! not permitted.
 
 use super::Monitor;
 use crate::label::Label;
@@ -40,7 +40,8 @@ impl Monitor {
         }
     }
 
-    /// Removes the last event, a call that is not permitted; `seen` is the label of what its agent had seen before.
+    /// Removes the last event of the trace, a call that is not permitted. `seen` is the label of what the agent of the
+    /// call had seen before; it becomes the label of this agent's context again.
     pub(super) fn retract(&mut self, event: EventId, seen: &Label) {
         self.trace.retract(event, seen);
         self.rules.forget(&self.policy.plan, event);

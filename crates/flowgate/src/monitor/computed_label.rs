@@ -19,7 +19,7 @@ pub(super) fn greatest_label(space: &Space, label: &LabelPlan) -> Label {
 /// its dimension, in a requirement the bottom. `frame` contains the values of the statement's variables.
 ///
 /// # Errors
-/// If a value cannot be evaluated for another reason than that it is missing, such as spent fuel.
+/// If the evaluation of a value fails for a reason such as spent fuel. A missing value is no error.
 pub(super) fn compute_label(
     evaluator: &mut Evaluator<'_>,
     space: &Space,
@@ -61,7 +61,8 @@ pub(super) fn compute_label(
         let is_time =
             space.dimensions().get(index).is_some_and(|dimension| dimension.kind == DimensionKind::Time);
         let computed = if is_time {
-            // The join of several times is the oldest, so as a requirement it would permit more than some of them do.
+            // The join of several times is the oldest one. As a requirement, it would permit more than the other times
+            // do, so a requirement must name exactly one time.
             is_known &= !names.is_empty() && (label_use == ComputedLabelUse::Data || names.len() == 1);
             let instants = names.iter().map(|text| space.instant(dimension, crate::builtin::seconds(text)?));
             let instants: Option<Vec<PartialLabel>> = instants.collect();

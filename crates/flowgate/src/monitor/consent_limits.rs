@@ -1,5 +1,5 @@
 //! Decides whether a call is within the limits of a standing consent: how many calls it covers, and up to which sum of
-//! an argument.
+//! an argument. [`super::requirement`] calls this module.
 //!
 //! Every call of the session to a tool that the consent is about counts, including the judged one. It counts whether it
 //! waits to run or has run, whether the consent covered it or not, and whichever agent made it. So calls of one message
@@ -8,16 +8,16 @@
 //!
 //! The session has no clock, so there are no limits for a day. The verdict on a call depends on other calls, and so
 //! carries the label of all of them ([`super::call_examination`]): an observer of the verdict could otherwise learn
-//! about calls that are hidden from it. [`super::requirement`] calls this module.
+//! about calls that are hidden from it.
 
 use crate::policy::exact_amount::ExactAmount;
 use crate::policy::plan::{Consent, Plan, TargetPath, TargetStep};
 use crate::trace::{Event, EventId, NodeContent, Status, Trace};
 
 /// Returns whether all calls so far, including the one that is judged, are within the limits of a consent. A limit
-/// bounds the number of calls or the sum of an argument; `false` if an amount of the sum is not an exact number. `fuel`
-/// is the number of evaluation steps that are left; one is spent for each event, and the result is `false` if there are
-/// not enough.
+/// bounds the number of calls or the sum of an argument. Also `false` if a call has no amount that can be summed
+/// exactly, or if `fuel`, the number of evaluation steps that are left, is less than the number of events: each event
+/// costs one step.
 pub(super) fn is_within_limits(
     plan: &Plan,
     trace: &Trace,
@@ -55,8 +55,9 @@ pub(super) fn is_within_limits(
     })
 }
 
-/// Returns the amount that an argument of a call has. `None` if the call has no such argument, if its value cannot be
-/// summed exactly, or if the path of `argument` has other steps than keys, since these may lead to several values.
+/// Returns the amount in an argument of a call. `argument` is the path to it. `None` if the call has no such argument,
+/// if its value cannot be summed exactly, or if a step of the path is not a key, since the path may then lead to
+/// several values.
 fn exact_amount(call: &Event, argument: &TargetPath) -> Option<ExactAmount> {
     let document = &call.document;
     let node = argument.steps.iter().try_fold(0, |node, step| match step {

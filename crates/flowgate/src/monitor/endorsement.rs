@@ -24,8 +24,8 @@ impl Monitor {
     /// canonical form, in the trace and in `entry`, so that the tool receives the value that was checked. Also lowers
     /// the label of a list if all of its items are endorsed. A statement endorses nothing if it cannot be evaluated, or
     /// if one of its patterns matches tools of two servers. Returns the locations of the statements that endorsed
-    /// something, and the classes of values by which they did so. `applicable` are the statements that apply to the
-    /// tool.
+    /// something, and the classes of values that they describe. `event` is the call in the trace, and `applicable` are
+    /// the statements that apply to its tool.
     pub(super) fn endorse(
         &mut self,
         event: EventId,
@@ -131,8 +131,8 @@ fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<
     lists.filter_map(|(list, label)| Some((list, label?))).collect()
 }
 
-/// Replaces the value at `path` in a call, a path that begins with `arguments`. Leaves the call unchanged if it has no
-/// value there.
+/// Replaces the value at `path` in a call; the first step of the path is `arguments`, and the second is the name of an
+/// argument. Leaves the call unchanged if it has no value there.
 fn replace_argument(body: &mut EventBody, path: &[PathStep], value: &Json) {
     let EventBody::Call(call) = body else { return };
     let (Ok(arguments), Some((PathStep::Key(_), rest))) = (&mut call.arguments, path.split_first()) else {

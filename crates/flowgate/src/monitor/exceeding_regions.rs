@@ -1,5 +1,5 @@
 //! Finds the regions that the reason of a denial or of a question names: the regions on which the call depends and
-//! whose labels exceed a requirement. [`super::requirement`] calls it for each reason.
+//! whose labels exceed a requirement. [`super::requirement`] calls [`Monitor::exceeding_regions`] for each reason.
 //!
 //! The search is bounded. Text that the reader of the reason may not see influences neither which events are searched
 //! nor which regions are named.
@@ -100,6 +100,7 @@ impl Monitor {
     /// flow to `view`. False if the event or the region does not exist.
     fn is_shown(&self, event: EventId, node: NodeId, view: &Label) -> bool {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
+        // The region and all regions that contain it, up to the root, which is its own parent.
         let ancestors = std::iter::successors(Some(node), |id| {
             document.node(*id).map(|node| node.parent).filter(|parent| parent != id)
         });
@@ -109,22 +110,23 @@ impl Monitor {
     }
 
     /// Returns whether the region itself and all regions that contain it, except the whole event, flow to `label`
-    /// with all their parts. The caller then may show the position of the region in its text, which depends on
-    /// everything before it.
+    /// with all their parts. Only then may the caller show the position of the region to a reader at `label`, since
+    /// the position depends on everything before the region in its text.
     fn enclosing_text_flows_to(&self, event: EventId, node: NodeId, label: &Label) -> bool {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
         let ancestors = std::iter::successors(Some(node), |id| {
             document.node(*id).map(|node| node.parent).filter(|parent| parent != id)
         });
+        // Node 0 is the whole event.
         let mut texts =
             ancestors.take(document.nodes().len()).filter(|id| *id != 0).map(|id| document.label_of(id));
         texts.all(|text| text.flows_to(label))
     }
 
-    /// Returns the regions of an event from which an excess originates: those shown regions of its content that exceed
-    /// `bound` in the dimensions `over`. These are the first [`MAX_REGIONS`] texts and other scalars, or the content as
-    /// a whole if it exceeds the bound and no scalar does. Empty for a message of the model, which only repeats the
-    /// labels of other events.
+    /// Returns the regions of an event's content that exceed `bound` in the dimensions `over` and for which `is_shown`
+    /// holds: these can have brought the excess into the call. They are at most [`MAX_REGIONS`] texts and other
+    /// scalars, or the content as a whole if it exceeds the bound and no scalar does. Empty for a message of the model,
+    /// which only repeats the labels of other events.
     fn exceeding_origins(
         &self,
         id: EventId,

@@ -38,8 +38,9 @@ impl std::error::Error for ExternalStateError {}
 /// The labels of stores outlive a session: a record brings them into the next one.
 impl Monitor {
     /// Returns the record of the external state as JSON, which later sessions join into theirs. It contains the label
-    /// of every store that was used in this session or an earlier one, with the stamp of its last write. It also
-    /// contains the declarations of stores in the policy, and the lower bound on the labels of all stores (`floor`).
+    /// of every store that this session or an earlier one has written to or raised, with the stamp of the last write.
+    /// It also contains the declarations of stores in the policy, and the lower bound on the labels of all stores
+    /// (`floor`).
     pub fn external_state_record(&self) -> Value {
         let (plan, space) = (&self.policy.plan, self.policy.space());
         let stores = self.stores.records().map(|StoreRecord { declared, server, label, stamp }| {

@@ -23,8 +23,8 @@ impl Floors {
             let is_meant = |step: &PathStep| matches!(step, PathStep::Index(at) if at == index);
             let block =
                 document.children(content).find(|id| document.node(*id).is_some_and(|n| is_meant(&n.step)));
-            // If the block is missing, its text is somewhere else in the content, so all of the content
-            // carries its label.
+            // If the content has no block with this index, the text of the block is somewhere else in the content, so
+            // all of the content carries the label of the block.
             document.raise_subtree(block.unwrap_or(content), label);
         }
     }

@@ -1,5 +1,5 @@
 //! Judges hypothetical calls, and labels hypothetical events, on a copy of the monitor, which leaves the session
-//! unchanged. `flowgate-guard`, `flowgate-mcp` and the watch mode of the gateway use it:
+//! unchanged. `flowgate-guard`, `flowgate-mcp` and the watch mode of the gateway use these methods:
 //!
 //! * [`Monitor::would_permit`] decides whether calls would be permitted, without adding them to the trace. The guard
 //!   uses it to judge a draft that it may discard.
@@ -47,9 +47,10 @@ impl Monitor {
 
     /// Returns for each of `calls` the question that a person would be asked about it; `None` for a call that would be
     /// permitted or denied. Each call is judged as if the call of the question `first` and all earlier ones of `calls`
-    /// had been approved and had run. The caller asks about a permitted call as well if `confirms` returns true for its
-    /// judgement. Leaves this monitor unchanged. The questions can be shown, but this monitor cannot approve them,
-    /// since a copy of it has asked them. The time is linear in the length of the trace.
+    /// had been approved and had run. If `confirms` returns true for the judgement of a permitted call, there is a
+    /// question about this call as well. Leaves this monitor unchanged. The caller can show the questions but cannot
+    /// have them approved by this monitor, since a copy of it has asked them. The time is linear in the length of the
+    /// trace.
     pub fn questions_after(
         &self,
         first: &Question,
@@ -79,7 +80,7 @@ impl Monitor {
             Verdict::Confirm(question) => self.approve_counted(question).ok(),
             Verdict::Deny(_) => None,
         };
-        // A call that is denied after all does not run.
+        // An error of `redeem` is ignored: a call that is denied after all does not run.
         let _ = permit.map(|permit| self.redeem(permit));
     }
 

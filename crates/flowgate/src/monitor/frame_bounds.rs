@@ -1,22 +1,24 @@
 //! Computes the greatest label, up to a bound, that the frame of an event can have under a policy. The *frame* of an
-//! event is the fact that the event exists, as opposed to its content. `view_label` calls it.
+//! event is the fact that the event exists, as opposed to its content. `view_label` calls this module.
 //!
-//! Whether a tool returned an error is hidden with its answer. If a hidden answer contributed nothing to the label of a
-//! step, an observer could learn from a low label that the answer was an error. So a hidden answer contributes the
-//! greatest label that any answer of the tool could have had and still be shown (`docs/guard.md`, "Labels that float").
+//! If an answer is hidden from a step, so is the fact whether the answer is an error. A hidden answer that contributed
+//! nothing to the label of the step would reveal this fact: an answer that is no error might have been shown, and would
+//! have raised the label. So a hidden answer contributes the greatest label that any answer of the tool could have had
+//! and still be shown (`docs/guard.md`, "Labels that float").
 
 use crate::label::{DimensionSet, Label, PartialLabel};
 use crate::policy::plan::{LabelStatement, Plan, TargetStep};
 
 /// Returns the greatest frame label that an event of one kind can have and still be shown. The frame label is the label
-/// of the event's existence and of its error flag; an event is shown if this label flows to `bound`. `statements` label
-/// events of this kind. The result is an upper bound that flows to `bound`, and depends on nothing but the policy. It
-/// is bottom if no such event is possible.
+/// of the event's existence and of its error flag; an event is shown if this label flows to `bound`. `statements` are
+/// the indices, in `plan.labels`, of the statements that can label events of this kind. The result is an upper bound
+/// that flows to `bound`, and depends on nothing but the policy. It is bottom if no such event can be shown.
 pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &Label) -> Label {
     let space = &plan.space;
     let default = plan.default.unwrap_or_else(|| space.top());
     let flows_to_bound =
         |label: &Label, dims: DimensionSet| space.exceeded_dimensions(label, bound, dims).is_empty();
+    // The statements that can label the frame.
     let covering = || {
         let statements = statements.iter().filter_map(|index| plan.labels.get(*index));
         statements.filter(|statement| covers_frame(statement))
@@ -25,6 +27,7 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
     // both, the frame can have a part of each label.
     let is_mixed = covering().any(|statement| statement.target.steps.is_empty())
         && covering().any(|statement| !statement.target.steps.is_empty());
+    // The label that each of these statements grants the frame of an event that is shown.
     let grants: Vec<PartialLabel> = covering()
         .map(|statement| {
             // A computed element can be anything up to the bound.
@@ -33,6 +36,7 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
             PartialLabel { dims: statement.label.dims, label: fixed.label.join(&computed) }
         })
         .map(|grant| match is_mixed {
+            // In a dimension in which this label exceeds the bound, the frame can have the label of another statement.
             true => {
                 let dims = grant.dims.without(space.exceeded_dimensions(&grant.label, bound, grant.dims));
                 PartialLabel { dims, label: space.restrict(&grant.label, dims) }

@@ -146,8 +146,9 @@ impl Monitor {
         has_withdrawn
     }
 
-    /// Returns the grant that answers a question for the rest of the session: the call without the values that may
-    /// change, with the reasons and labels of the question. `None` if the call has no valid arguments.
+    /// Returns the grant that would answer a question for the rest of the session: the call without the values that may
+    /// change, with the reasons and labels of the question. `None` if the call has no valid arguments. Does not check
+    /// whether the question can be answered with a grant.
     fn grant_of(&self, question: &Question) -> Option<Grant> {
         let call = question.call()?;
         let reasons = question.judgement.reasons.clone();
@@ -161,8 +162,8 @@ impl Monitor {
         let has_rule_reason = reasons.iter().any(|reason| reason.kind == ReasonKind::Rule);
         let mut free = if has_rule_reason { Vec::new() } else { self.payload_arguments(&call.tool) };
         free.retain(|name| !reasons.iter().any(|reason| is_about(name, reason)));
-        // Where the policy says so for each reason, a value can change within its class, even if a rule has read it. If
-        // several statements describe classes of one argument, it stays fixed, since a question names one class.
+        // If the statement of each reason says `by class`, the value of an argument can change within its class, even if
+        // a rule has read it. An argument with several classes stays fixed, since a question names only one.
         let mut classes = question.judgement.classes.clone();
         let is_offered = reasons.iter().all(|reason| reason.grants_class);
         classes.retain(|class| {

@@ -10,9 +10,10 @@ use crate::trace::{EventId, NodeId};
 /// Which statement labelled what.
 impl Monitor {
     /// Returns the `label` statements that gave a region of an event its label, in the order of the policy. In each
-    /// dimension, these are the statements that name the region or the nearest one around it, and the statements that
-    /// raised it; at most three of one region. The result is empty if no statement labelled the region: it then has the
-    /// label of its origin, such as the call or what the model had seen, or it is top.
+    /// dimension, these are the statements that name the region or, if there is none, the nearest region around it that
+    /// a statement names. The statements that raised one of these regions are included, at most three for each region.
+    /// The result is empty if no statement labelled the region: it then has the label of its origin, such as the call
+    /// or what the model had seen, or it is top.
     pub fn labelling_statements(&self, event: EventId, node: NodeId) -> Vec<Span> {
         let Some(event) = self.trace.event(event) else { return Vec::new() };
         let statements = event.document.labelled_by(node).into_iter();

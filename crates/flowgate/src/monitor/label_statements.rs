@@ -1,5 +1,6 @@
-//! Applies the label statements of a policy to an event: in rounds, until no statement raises a label on which another
-//! one had relied. [`Monitor::label_and_append`] calls [`Monitor::apply_statements`] once for each event.
+//! Applies the `label` statements of a policy to an event. A statement can read text of the event to decide which label
+//! it gives, and another statement can then raise the label of this text. So the statements are applied in rounds, until
+//! no such label is raised. [`Monitor::label_and_append`] calls [`Monitor::apply_statements`] once for each event.
 
 use super::computed_label::{compute_label, greatest_label};
 use super::regions::{event_frame, region_nodes, unstructured_texts};
@@ -66,12 +67,12 @@ struct StatementMatches {
 impl Monitor {
     /// Applies the label statements of an event so that the result does not depend on their order. A statement can read
     /// regions of the event to decide which label it gives ([`LabelGrant`]). If a later statement raises the label of
-    /// a region that was read, that decision relied on a label that was too low, so all statements are applied again.
-    /// Each such round begins with the event as it was before the first one, except that the regions that were read
-    /// keep the labels that they had reached. The last round is the first one in which no such label is raised.
+    /// a region that was read, the earlier decision relied on a label that was too low, so all statements are applied
+    /// again. Each such round begins with the event as it was before the first one, but remembers the labels that the
+    /// regions which were read had reached. The rounds end when no such label is raised any more.
     ///
     /// If there are more rounds than statements, the conditions of statements depend on each other's labels in a cycle,
-    /// and the event is labelled top. `reasons` receives the problems with statements.
+    /// and the event is labelled top. `reasons` receives the problems with statements, for the author of the policy.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -195,10 +196,10 @@ impl Monitor {
     }
 
     /// Evaluates a label statement for an event. If a value is missing, evaluates the statement a second time with
-    /// `None` for missing values; what only this evaluation grants can raise a label, but not lower it. A grant for
-    /// which the statement has read a region above the granted label can only raise as well, to the greatest label that
-    /// the statement could grant. If the statement cannot be evaluated, the result contains the reason, and raises the
-    /// regions to which the statement refers to top in the statement's dimensions.
+    /// `None` for missing values; a grant of only this second evaluation can raise a label, but not lower it. Another
+    /// kind of grant can only raise as well, to the greatest label that the statement could grant: one for which the
+    /// statement has read a region above the granted label. If the statement cannot be evaluated, the result contains
+    /// the reason, and the regions to which the statement refers become top in the statement's dimensions.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -409,6 +410,7 @@ impl Monitor {
         // may name the same part.
         grants.sort_by_key(|grant| grant.node);
         let name = grants.iter().find_map(|grant| grant.capture.as_ref()).map(|(name, _)| name.clone());
+        // The region that each grant labels: the captured part that was created in its node, or the node itself.
         let nodes: Vec<NodeId> = match name {
             Some(name) => {
                 let mut parts: Vec<_> =

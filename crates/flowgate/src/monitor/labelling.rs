@@ -1,7 +1,7 @@
-//! Labels events: with the labels that the policy declares, joined with the labels of the sources of the event, such as
-//! the call that an output answers (Algorithm 4 of the paper RTBAS). The monitor calls [`Monitor::label_and_append`]
-//! for each event that is pushed; `label_statements` applies the statements of the policy, and `call_labels` labels
-//! calls.
+//! Labels events. The parts of an event carry the labels that the policy declares, joined with the labels of what the
+//! event depends on, such as the call that an output answers (Algorithm 4 of the paper RTBAS). The monitor calls
+//! [`Monitor::label_and_append`] for each event that is pushed. `label_statements` applies the statements of the policy,
+//! and `call_labels` labels calls.
 
 use std::sync::Arc;
 
@@ -76,6 +76,7 @@ impl Monitor {
         let document = unlabelled_document(&entry.body, &source, &mut reasons);
         let ambiguous = self.ambiguous_dimensions(plan, &source.applicable, source.tool.as_ref());
         // The event is appended before the statements apply, since their conditions read it in the trace.
+        // The influence is moved out of `source`, where nobody reads it any more.
         let influence = std::mem::replace(&mut source.influence, PossibleInfluence::All);
         let id = self.trace.append(entry, position, document, Status::Done, source.call, influence);
         self.trace.record_store_read(id, &source.read_stores);
@@ -102,9 +103,9 @@ impl Monitor {
         (id, reasons.into_iter().map(|reason| EventFinding { event: id, reason }).collect())
     }
 
-    /// Returns the source of an event: its base, its floor, and the statements that apply to its kind. `view` is the
-    /// label of the view that a model was shown for a message, and `seen` of everything that the agent had seen.
-    /// `reasons` receives the reason why an output answers no running call.
+    /// Returns the source of an event: its base, its floor, and the statements that apply to its kind. For a message
+    /// that a model wrote from a view, `view` is the label of this view; `seen` is the label of everything that the
+    /// agent had seen. If the event is an output that answers no running call, `reasons` receives the reason.
     fn source_of(
         &mut self,
         body: &EventBody,
@@ -132,6 +133,7 @@ impl Monitor {
                     view.map_or(PossibleInfluence::All, |view| PossibleInfluence::View(view, Vec::new()));
             }
             EventBody::Output(output) => match self.answered_call(&output.call_id) {
+                // Anybody can have written an output that answers no running call, so it is top.
                 Err(problem) => {
                     let top = self.policy.plan.space.top();
                     source.is_unsolicited = true;
@@ -145,6 +147,7 @@ impl Monitor {
                         source.read_stores.clone_from(&access.reads);
                     }
                     let called = self.trace.event(call);
+                    // The labels of the call and of its verdict: that there is an output reveals that the call ran.
                     let of_call = called.map_or(Label::BOTTOM, |event| event.label.join(&event.decided));
                     source.floor = of_call.join(&source.read_label);
                     source.influence = PossibleInfluence::Of(vec![call]);
@@ -156,6 +159,7 @@ impl Monitor {
                 }
             },
             EventBody::Tool(_) => source.applicable = Arc::clone(&self.tools),
+            // Any other message keeps the values above. A call does not occur here, since it is judged, not pushed.
             EventBody::Message(_) | EventBody::Call(_) => {}
         }
         source
@@ -169,21 +173,24 @@ impl Monitor {
     fn answered_call(&mut self, call_id: &str) -> Result<EventId, &'static str> {
         let calls: Vec<EventId> = self.trace.calls_with_id(call_id).collect();
         match calls.as_slice() {
-            [] => {
-                Err("no call of the trace has the id that the output answers, so the output is labelled top")
-            }
+            [] => Err("no call of the session has the id that the output names, so the output is labelled \
+                top; send the output with the id of its call"),
             [only] if self.trace.event(*only).is_none_or(|e| e.status != Status::Done) => {
-                Err("the call that the output answers was not running, so the output is labelled top")
+                Err("the call that the output answers was not running, so the output is labelled top; send \
+                    outputs only of calls that ran")
             }
             // `insert` returns false if the call has an output already.
             [only] if !self.answered.insert(*only) => {
-                Err("the call that the output answers already has an output, so this one is labelled top")
+                Err("the call that the output answers already has an output, so this one is labelled top; \
+                    send one output for each call")
             }
             [only] if self.unpermitted.contains(only) => {
-                Err("the call that the output answers was not permitted, so the output is labelled top")
+                Err("the call that the output answers was not permitted, so the output is labelled top; run \
+                    only calls that are permitted")
             }
             [only] => Ok(*only),
-            _ => Err("several calls have the id that the output answers, so the output is labelled top"),
+            _ => Err("several calls have the id that the output names, so the output is labelled top; give \
+                each call its own id"),
         }
     }
 
@@ -201,9 +208,10 @@ impl Monitor {
         // The outcome of a failed call depends on what any answer of its tool would depend on. The caller's floor
         // includes this label, but also covers the content of a possible answer; `origin.raised` records only this label.
         let of_any_answer = tool.filter(|_| is_failure).map(|tool| self.output_floor(tool));
-        // The least label of a part that does not depend on some arguments of the call.
+        // The call, if a part of its output may be independent of arguments.
         let is_independent = tool.is_some_and(|tool| self.has_independent_output(tool));
         let called = source.call.filter(|_| is_independent).and_then(|call| self.trace.event(call)).cloned();
+        // The floor of a part that does not depend on `arguments`.
         let floor_without = |arguments: ArgumentSet| {
             let floor = match &called {
                 Some(called) if arguments != ArgumentSet::NONE => {
@@ -228,15 +236,15 @@ impl Monitor {
 fn unlabelled_document(body: &EventBody, source: &EventSource, reasons: &mut Vec<Reason>) -> Document {
     let mut document = Document::new(body, source.base);
     if source.applicable.captures_content {
-        // A statement captures parts of a text, so a text in JSON stays one text in place of its fields.
+        // A statement captures parts of the content by a pattern, so the content stays one text even if it is JSON.
         document.keep_content_undivided();
     }
     let mut report = |kind, message: &'static str| reasons.push(Reason::new(kind, Action::Log, message));
     if document.defect.is_some() {
         report(
             ReasonKind::Malformed,
-            "the output looks like JSON or YAML, but parsers could read it differently; its parts are not \
-            labelled separately",
+            "the output looks like JSON or YAML, but parsers could read it differently, so its parts are not \
+            labelled separately; change the tool so that it answers in strict JSON",
         );
     }
     if document.is_oversize {
@@ -250,7 +258,7 @@ fn unlabelled_document(body: &EventBody, source: &EventSource, reasons: &mut Vec
         report(
             ReasonKind::Malformed,
             "the text and the `structuredContent` of the answer differ, so its parts are not labelled \
-            separately",
+            separately; change the tool so that both have the same value",
         );
     }
     document

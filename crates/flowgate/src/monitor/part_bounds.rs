@@ -1,4 +1,5 @@
-//! Computes an upper bound on the label of what a view could show in the place of a hidden region. `view_label` calls it.
+//! Computes an upper bound on the label of what a view could show in the place of a hidden region. `view_label` calls
+//! this module.
 //!
 //! The label of a region can depend on its content: a statement may label a part that a pattern captures, or a field that
 //! exists only if the value is a map. Suppose that a hidden region added nothing to the label of a step. Then the label
@@ -13,9 +14,10 @@ use crate::trace::Path;
 
 /// The label that a statement, or the default of the policy, gives to regions at one depth.
 struct PossibleGrant {
-    /// The number of regions around those that are labelled: 0 for the default. `None` is unknown.
+    /// How deep in the event the labelled region is: 0 for the default of the policy, 1 for the whole event, 2 for one
+    /// of its fields. `None` if this is unknown.
     depth: Option<usize>,
-    /// Whether it labels a region that contains the hidden one, or the hidden one itself.
+    /// Whether the labelled region is the hidden one or contains it. Otherwise it is a part of the hidden region.
     covers: bool,
     /// The label, in the dimensions that the statement names. A computed element is the bound.
     label: Label,
@@ -41,6 +43,7 @@ impl PossibleGrant {
         // A captured part lies in the text to which the steps lead.
         let captures = statement.target.capture.is_some();
         Self {
+            // The default has the depth 0, so a statement about the whole event has the depth 1.
             depth: steps.map(|steps| 1 + steps + usize::from(captures)),
             covers: !captures && steps.is_some_and(|steps| steps <= path.0.len()),
             label: fixed.label.join(&computed),
@@ -60,9 +63,10 @@ impl PossibleGrant {
 /// and depends on nothing but the policy.
 ///
 /// A region has in each dimension the label of the innermost statement that names the dimension. So the label that a
-/// statement grants in a dimension counts only if a region can have this label and be shown. First, no statement for a
-/// region further inside names the dimension and covers the hidden region. Second, wherever the granted label exceeds
-/// the bound in another dimension, a statement further inside can replace it there.
+/// statement grants in a dimension counts only if a region can have this label and be shown. There are two conditions.
+/// First, no statement for a region further inside names the dimension and covers the hidden region: its label would
+/// always replace the granted one. Second, wherever the granted label exceeds the bound in another dimension, a
+/// statement further inside can replace it there: otherwise no region with the granted label is shown.
 pub(super) fn greatest_part_label(plan: &Plan, statements: &[usize], path: &Path, bound: &Label) -> Label {
     let space = &plan.space;
     let around = statements.iter().filter_map(|index| plan.labels.get(*index));
@@ -70,7 +74,7 @@ pub(super) fn greatest_part_label(plan: &Plan, statements: &[usize], path: &Path
     let mut grants = vec![PossibleGrant::of_default(plan, bound)];
     grants.extend(around.map(|statement| PossibleGrant::of_statement(space, statement, path, bound)));
     let dimensions = || 0..space.dimensions().len();
-    // Whether the label of `grant` counts in the dimension `kept`.
+    // Whether the label of `grant` counts in the dimension `kept`: the two conditions of the documentation.
     let counts = |grant: &PossibleGrant, kept: usize| {
         let is_named_inside = |inner: &PossibleGrant| {
             let is_known = inner.depth.is_some() && grant.depth.is_some();

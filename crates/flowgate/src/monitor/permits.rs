@@ -1,5 +1,6 @@
-//! Judges calls, turns approvals into permits, and redeems permits. A call runs only through a [`Permit`], which only
-//! this file creates.
+//! Judges calls, turns approvals into permits, and redeems permits. A call runs only through a [`Permit`], and only this
+//! file creates permits. The program that drives an agent calls [`Monitor::judge_entry`], [`Monitor::approve`] and
+//! [`Monitor::redeem`]; `call_examination` computes the judgement, and `recorded_calls` records calls that ran already.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ impl Monitor {
     }
 
     /// Turns an approval into a permit, as [`approve`](Self::approve) does. The caller has checked that everybody who
-    /// must approve has.
+    /// must approve has approved.
     pub(super) fn approve_counted(&mut self, question: Question) -> Result<Permit, Denial> {
         self.withdraw_dropped_permits();
         if !Arc::ptr_eq(&self.session_identity, &question.session_identity) {
@@ -59,6 +60,8 @@ impl Monitor {
                 "the question belongs to another session; approve it in the session that asked it",
             ));
         }
+        // Writes of this session count for every store that the call touches; writes of other sessions count only for
+        // the stores to whose state the call refers.
         if !self.stores.is_unchanged(&question.stores)
             || !self.stores.is_unchanged_by_others(&question.referred)
         {
@@ -129,7 +132,9 @@ impl Monitor {
         self.run(event);
         // Always a call, since only calls get permits.
         let EventBody::Call(call) = permit.entry.body.clone() else {
-            return Err(self.stale_denial(permit.judgement.clone(), "the permitted event is not a call"));
+            let message =
+                "the permitted event is not a call, which is a defect of Flowgate; please report it";
+            return Err(self.stale_denial(permit.judgement.clone(), message));
         };
         self.record_input(|| MonitorInput::Ran { call: call.id.clone(), event });
         Ok(AuthorizedCall { call, event, is_harmless: permit.judgement.is_harmless })
@@ -212,8 +217,8 @@ impl Monitor {
         Denial { judgement: Box::new(judgement) }
     }
 
-    /// Marks a call as done, registers its tool, and raises the labels of the stores that it writes to. If no view hid
-    /// anything from the decision to call, every store that any call of the tool could write to is raised.
+    /// Marks a call as done, registers its tool, and raises the labels of the stores that it writes to. If the model was
+    /// not shown a view, also raises the labels of all other stores that some call of the tool could write to.
     pub(super) fn run(&mut self, event: EventId) {
         self.version += 1;
         let mut tool = None;

@@ -21,7 +21,7 @@ impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Position(error) => error.fmt(f),
-            Self::IsCall => f.write_str("the event is a call, which must be judged instead of pushed"),
+            Self::IsCall => f.write_str("the event is a call; judge it instead of pushing it"),
             Self::Full => f.write_str("the session has reached its limit of events; begin a new session"),
         }
     }

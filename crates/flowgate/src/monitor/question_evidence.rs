@@ -87,7 +87,9 @@ impl Monitor {
             .map(|(value, places)| places.sentence(value, is_complete))
             .collect();
         if left_out > 0 {
-            evidence.push(format!("{left_out} of the values were not searched for."));
+            evidence.push(format!(
+                "Further values, not searched for because they are too short, too long or too many: {left_out}."
+            ));
         }
         evidence
     }
@@ -130,10 +132,10 @@ impl Monitor {
         (occurrences, true)
     }
 
-    /// Compares a text of an event with a value, and records in `found` whether a trusted message of the user contains
-    /// the value or a word that is similar to it, whether a trusted output is equal or similar to it, whether an
-    /// untrusted output contains it, and whether one of these texts differs from it only in upper and lower case. All
-    /// other texts are ignored.
+    /// Compares a text of an event with a value, and records in `found` what the text shows. Three kinds of texts count;
+    /// all others are ignored. A trusted message of the user can contain the value or a similar word. A trusted output
+    /// can be equal or similar to the value. An untrusted output can contain the value. Each of them can also differ
+    /// from the value only in upper and lower case.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut EvidencePlaces) {
         let space = self.policy.space();
         let label = event.document.label_of(node);
@@ -171,7 +173,8 @@ impl Monitor {
 }
 
 impl EvidencePlaces {
-    /// Returns the sentence that states where a value was found; `is_complete` states whether all texts were searched.
+    /// Returns the sentence that states where a value was found. `is_complete` states whether all regions that flow to
+    /// the label of the question were searched.
     fn sentence(self, value: &str, is_complete: bool) -> String {
         let mut clauses: Vec<String> = Vec::new();
         if self.is_in_user_words {
@@ -260,8 +263,8 @@ fn similar_word<'t>(text: &'t str, value: &str) -> Option<&'t str> {
     close.find(|word| is_similar(word, value))
 }
 
-/// Returns whether these characters, which adjoin a value, belong to the same word. They do if they begin with a letter
-/// or a digit, or with a sign of addresses and paths that a letter or a digit follows.
+/// Returns whether the characters that adjoin a value belong to the same word as the value. They do if they begin with a
+/// letter or a digit, or with a punctuation character of addresses and paths and then a letter or a digit.
 fn continues_word(mut characters: impl Iterator<Item = char>) -> bool {
     let next = characters.next();
     let is_joined = next.is_some_and(|c| ".-_@+/:#%&=?~".contains(c));
@@ -269,11 +272,11 @@ fn continues_word(mut characters: impl Iterator<Item = char>) -> bool {
         || (is_joined && characters.next().is_some_and(char::is_alphanumeric))
 }
 
-/// Returns whether two texts differ in exactly one character, which is replaced, added or removed. Ignores case. Short
-/// texts are never similar.
+/// Returns whether two texts differ in exactly one character, which is replaced, added or removed. Ignores case. Texts
+/// shorter than [`LEAST_SIMILAR`] characters are never similar: too many words differ in one character.
 fn is_similar(one: &str, other: &str) -> bool {
-    // One of the texts is a value of a call, with at most `LENGTHS.end()` characters. The other may be long, and is cut
-    // to two more: that suffices to see that its length differs by more than one.
+    // One of the texts is a value of a call, with at most `LENGTHS.end()` characters. The other may be longer. Both are
+    // cut to two characters more than that, which suffices to see that the lengths differ by more than one.
     let characters =
         |text: &str| text.chars().take(LENGTHS.end() + 2).flat_map(char::to_lowercase).collect::<Vec<_>>();
     let (one, other) = (characters(one), characters(other));
@@ -364,7 +367,7 @@ require trusted, private if:
                 vec![
                     r#""mallory@evil.example" is in an answer of read_page that is not trusted."#,
                     r#""bob" is in a trusted answer of get_contacts."#,
-                    "1 of the values were not searched for.",
+                    "Further values, not searched for because they are too short, too long or too many: 1.",
                 ],
             ),
             (
@@ -407,7 +410,7 @@ require trusted, private if:
                 r#"{"to": "x", "n": 4711}"#,
                 vec![
                     r#""4711" is in no trusted message of the user, is not a field of a trusted answer, and is in no other answer that this question may show."#,
-                    "1 of the values were not searched for.",
+                    "Further values, not searched for because they are too short, too long or too many: 1.",
                 ],
             ),
             // A part of an address that the user wrote is another address.

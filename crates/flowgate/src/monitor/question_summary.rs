@@ -131,7 +131,8 @@ fn argument_of(part: &str) -> Option<&str> {
     path.strip_prefix('.').or_else(|| path.starts_with('[').then_some(path))
 }
 
-/// Returns a value on one line; of a value longer than [`QUOTED`], only the beginning and the length.
+/// Returns a value as JSON on one line. Of a value longer than [`QUOTED`] characters, returns only the beginning, with
+/// the length of the value.
 fn quote(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(QUOTED) {

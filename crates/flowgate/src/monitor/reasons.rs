@@ -8,7 +8,8 @@ use crate::policy::plan::{Plan, Rule};
 use crate::rules::{MatchReceiver, RuleContext, RuleSelection};
 use crate::trace::EventId;
 
-/// The most matches of one rule that one event may complete.
+/// The most matches of one rule that are reported for one event. A rule that reaches this number denies, unless it only
+/// logs.
 const MAX_MATCHES: usize = 100;
 
 impl Monitor {
@@ -40,7 +41,7 @@ impl Monitor {
             });
             if let Some(pattern) = ambiguous.and_then(|pattern| plan.patterns.get(pattern.0)) {
                 let message = format!(
-                    "`{pattern}` matches tools of two servers, so the rule exempts no tool; name the server"
+                    "`{pattern}` matches tools of two servers, so the rule exempts no tool; name the server in it"
                 );
                 let mut reason = Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message);
                 reason.statement = Some(rule.span.clone());
@@ -136,7 +137,8 @@ fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<
         }
         Ok(value) => value,
     };
-    Ok(value.as_text().map_or_else(|| format!("a rule matches ({})", value.type_name()), str::to_owned))
+    let not_a_text = || format!("a rule matches; its message must be a text, not {}", value.type_name());
+    Ok(value.as_text().map_or_else(not_a_text, str::to_owned))
 }
 
 /// Returns the events that a match binds to the variables of the rule itself. Events that a `count` or `forall` block

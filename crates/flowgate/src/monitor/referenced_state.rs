@@ -52,9 +52,9 @@ impl Monitor {
         self.stores.versions_of_others(&touched)
     }
 
-    /// Returns whether this session has read one of the values from a store: whether an output of a call that reads the
-    /// store contains it, as a key of a map or in a scalar ([`ArgumentValues::occur_in`]). False if there are no
-    /// values.
+    /// Returns whether this session has read one of `values` from a store: whether an output of a call that reads the
+    /// store contains one of them, as a key of a map or in a scalar ([`ArgumentValues::occur_in`]). False if there are
+    /// no values.
     fn was_read(&self, store: usize, values: &ArgumentValues) -> bool {
         if values.all.is_empty() {
             return false;
@@ -129,7 +129,8 @@ fn number_text(number: &Number) -> String {
     number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |float| float.to_string())
 }
 
-/// Returns whether a text contains a value as a word: no letter or digit is directly before or after it.
+/// Returns whether a text contains a value as a word: at one of its places, no letter or digit is directly before or
+/// after the value.
 fn is_word_of(value: &str, text: &str) -> bool {
     text.match_indices(value).any(|(at, _)| {
         let before = text.get(..at).and_then(|text| text.chars().next_back());

@@ -6,10 +6,11 @@ use crate::policy::plan::{CompiledExpr, CompiledQuery, LabelStatement, TargetPat
 use crate::trace::{Document, EventId, NodeContent, NodeId, Path, PathStep, Trace};
 
 /// Returns the path from the event to the region that a statement labels. If the statement iterates over rows, the
-/// path leads to the rows, through each of them, and on to the region. `None` if the rows are a computed value. Slot
-/// 0 of a query is the event; any other root is a variable that ranges over rows.
+/// path leads to the list of rows, to each of them, and on to the region. `None` if the rows are a computed value.
 pub(super) fn statement_path(statement: &LabelStatement) -> Option<Vec<TargetStep>> {
     let variables = &statement.query.variables;
+    // Slot 0 of a query is the event; any other root is a variable that ranges over rows. The loop goes from the region
+    // outwards to the event, so the collected paths are in reverse order.
     let mut root = statement.target.root;
     let mut partial_paths: Vec<Vec<TargetStep>> = vec![statement.target.steps.clone()];
     while root != 0 {
@@ -38,7 +39,8 @@ pub(super) fn labels_around(statement: &LabelStatement, path: &Path) -> bool {
 }
 
 /// Returns whether a statement labels its region in every event in which the region exists: it reads nothing, and has no
-/// line besides the one that names the tool of the event. A test of another value may fail, and a list may be empty.
+/// line besides the one that names the tool of the event. Any other line can be a test, which may fail, or a loop over a
+/// list, which may be empty.
 pub(super) fn is_unconditional(statement: &LabelStatement) -> bool {
     !statement.reads && statement.query.items.len() <= statement.query.tools.len()
 }
@@ -54,9 +56,9 @@ fn agrees_with(steps: &[TargetStep], path: &Path) -> bool {
     steps.iter().zip(&path.0).all(matches)
 }
 
-/// Returns the texts at which the statement expects a list or a map, such as a text that cannot be read as the list
-/// that the policy declares. It is unknown to which part of such a text the statement refers, so the caller applies it
-/// to the whole text. The whole event is returned if it was not divided, or if the path of the statement is unknown.
+/// Returns the texts of an event that are at a place where the statement expects a list or a map. It is unknown to which
+/// part of such a text the statement refers, so the caller applies the statement to the whole text. The result contains
+/// the whole event (node 0) if the event was not divided, or if the path of the statement is unknown.
 pub(super) fn unstructured_texts(document: &Document, statement: &LabelStatement) -> Vec<NodeId> {
     let Some(steps) = statement_path(statement) else { return vec![0] };
     let is_text = |node: NodeId| {
@@ -78,7 +80,7 @@ pub(super) fn unstructured_texts(document: &Document, statement: &LabelStatement
 }
 
 /// Splits a domain (the list that a variable ranges over) such as `row.a.b` into the slot of the variable at its start,
-/// here `row`, and the path from there, here `a.b`. `None` if the domain is not such an expression.
+/// here `row`, and the path from there, here `a.b`. `None` if the domain is another kind of expression.
 fn domain_path(domain: &CompiledExpr) -> Option<(usize, Vec<TargetStep>)> {
     match domain {
         CompiledExpr::Slot(slot) => Some((*slot, Vec::new())),

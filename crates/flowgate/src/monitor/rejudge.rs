@@ -50,9 +50,10 @@ pub struct RejudgedCall {
 ///
 /// What the verdicts of a recorded session would be under another policy.
 impl Monitor {
-    /// Judges the session of this monitor again under `policy`. Calls `goes_on` before each input, and returns `None` if
-    /// it returns false, or if this monitor has not [recorded](Self::record_inputs) its inputs. Leaves this monitor
-    /// unchanged. The time is at most the product of the numbers of events and of different views.
+    /// Judges the session of this monitor again under `policy`. Calls `goes_on` before each input, so that the caller
+    /// can stop a long run. Returns `None` if `goes_on` returns false, or if this monitor has not
+    /// [recorded](Self::record_inputs) its inputs. Leaves this monitor unchanged. The time is at most the product of
+    /// the numbers of events and of different views.
     pub fn rejudge(&self, policy: Arc<Policy>, goes_on: &mut dyn FnMut() -> bool) -> Option<RejudgedSession> {
         let mut monitor = Self::with_limits(policy, self.limits);
         monitor.parameters = self.parameters.clone();
@@ -165,6 +166,7 @@ impl Rejudgement<'_> {
         let new_view = view.map(|view| self.view(view, event.0));
         let monitor = &self.session.monitor;
         let new_floors = match (&entry.body, is_failure) {
+            // The label of a failed call's outcome follows from the policy, so the new policy determines it.
             (EventBody::Output(output), true) => Floors::from(monitor.failure_label(&output.call_id)),
             _ => {
                 // A floor within `rule_floor` follows from the rules of the recorded session's policy alone. It is
@@ -325,7 +327,7 @@ fn shown_label(old: &Document, new: &Document, view: &Label, is_output: bool) ->
         }
         let is_leaf = node.end <= id + 1;
         let shown = match (is_leaf || found.is_none(), new.node(counterpart)) {
-            // The new labels may divide the text further.
+            // The new labels may divide the text into further parts, so the labels of all of them are joined.
             (true, _) => new.label_of(counterpart),
             (false, Some(node)) => node.label,
             (false, None) => Label::BOTTOM,

@@ -49,19 +49,20 @@ struct ConsentedArgument {
 struct UpperBound {
     label: PartialLabel,
     span: Span,
-    /// Whether it bounds everything that the agent has seen, besides what the decision is attributed to.
+    /// Whether the bound is on everything that the agent has seen, besides what the decision is attributed to.
     is_strict: bool,
     /// For how long, and for what, a person may approve an excess.
     grant: GrantClause,
     /// Whether an excess denies the call; otherwise a person is asked.
     denies: bool,
-    /// Whether it also allows labels that flow to it; otherwise it only restricts.
+    /// Whether the bound permits the labels that flow to it, in the dimensions that it names. Otherwise it only forbids
+    /// the labels that do not flow to it, and another statement must permit the others.
     grants: bool,
-    /// Whether it declares the tool harmless.
+    /// Whether the statement declares the tool harmless.
     is_harmless: bool,
-    /// The greatest label that does not exceed the bound: top in the dimensions that it does not name.
+    /// The greatest label that does not exceed the bound: top in the dimensions that the bound does not name.
     ceiling: Label,
-    /// The nodes that it bounds; `None` for the whole call.
+    /// The nodes that the bound is about; `None` for the whole call.
     nodes: Option<Vec<NodeId>>,
 }
 
@@ -91,9 +92,10 @@ impl Monitor {
     }
 
     /// Evaluates the `require`, `payload` and `consent` statements, and returns the reasons against parts of the call
-    /// that exceed the bounds. Each `require` is evaluated as written; if a missing value leaves it undecided, also
-    /// with missing values as `None`, where it can only restrict. One that cannot be evaluated is a reason to deny.
-    /// `applicable` are the statements that apply to the tool, and `attribution` states what the call depends on.
+    /// that exceed the bounds. Each `require` is first evaluated as written. If a missing value leaves it undecided, it
+    /// is evaluated again with `None` for missing values; the bounds of this second evaluation only restrict. A
+    /// `require` that cannot be evaluated is a reason to deny. `applicable` are the statements that apply to the tool,
+    /// and `attribution` states what the call depends on.
     fn evaluate_requirements(
         &mut self,
         event: EventId,
@@ -123,12 +125,13 @@ impl Monitor {
                 required.reasons.push(reason);
                 continue;
             }
-            // A match that depends on a missing value restricts and grants nothing.
+            // Whether a value was missing in the first of the two evaluations.
             let mut missed = false;
             for missing in [MissingValueMode::FailsAll, MissingValueMode::IsNone] {
                 if missing == MissingValueMode::IsNone && !missed {
                     continue;
                 }
+                // A match that depends on a missing value restricts and grants nothing.
                 let grants = missing == MissingValueMode::FailsAll;
                 let Self { trace, name_table, parameters, answers, .. } = self;
                 let mut evaluator =
@@ -295,9 +298,9 @@ impl Monitor {
         consented
     }
 
-    /// Returns one reason for each part of the call and each bound that it exceeds, or one of kind `Consent` where a
-    /// standing consent covers the excess. Of more than [`MAX_REASONS`] reasons against the call, only those that name
-    /// a further person who must approve are added.
+    /// Returns one reason for each part of the call and each bound that the part exceeds, or a reason of kind `Consent`
+    /// where a standing consent covers the excess. Once there are [`MAX_REASONS`] reasons against the call, only those
+    /// that name a further person who must approve are added.
     ///
     /// A part is the decision or one argument. `bounds` are those of the `require` statements, `payloads` the nodes
     /// that are exempt from integrity, and `consents` the arguments that a standing consent covers.
@@ -377,9 +380,9 @@ impl Monitor {
                 if is_decision { ("decision".to_owned(), None) } else { argument_of_node(document, id) };
             for (mut over, label, bound) in exceeded.into_iter().filter(|(over, ..)| !over.is_empty()) {
                 for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
-                    // The intersection: the exceeded dimensions that the consent is about. Of these, it covers those in
-                    // which the label of the part flows to the label of the consent.
-                    // A consent does not replace the approval of a person.
+                    // The intersection: the exceeded dimensions that the consent is about, without those of approvers,
+                    // since a consent does not replace the approval of a person. Of these, the consent covers the
+                    // dimensions in which the label of the part flows to the label of the consent.
                     let covered = over.without(over.without(consent.label.dims)).without(space.approvers());
                     let covered = covered.without(space.exceeded_dimensions(
                         &node.label,
@@ -431,8 +434,9 @@ impl Monitor {
         reasons
     }
 
-    /// Returns whether an excess in the dimensions `over` needs the approval of a person whom none of `reasons` names,
-    /// or cannot be approved, while none of `reasons` denies.
+    /// Returns whether an excess of `label` over `upper_bound` in the dimensions `over` must be reported even if there
+    /// are enough reasons already: it needs the approval of a person whom none of `reasons` names, or it cannot be
+    /// approved at all, and none of `reasons` denies the call yet. Without an `upper_bound`, the bound is bottom.
     fn adds_approver(
         &self,
         reasons: &[Reason],

@@ -77,10 +77,11 @@ impl StoreLabels {
         })
     }
 
-    /// Returns the stores that a tool writes and reads. A tool that no `store` statement mentions reads the store of
-    /// its server, and writes to it unless the tool is harmless.
+    /// Returns the stores that a tool writes and reads. A tool that no `store` statement mentions reads the store that
+    /// the undeclared tools of its server share, and also writes to this store unless the tool is harmless.
     ///
-    /// A pattern that has become ambiguous adds stores, but removes no tool from the store of its server.
+    /// A tool that only ambiguous patterns match accesses the declared stores of these patterns as well as the store of
+    /// its server.
     pub(super) fn access(
         &mut self,
         plan: &Plan,
@@ -132,8 +133,8 @@ impl StoreLabels {
     }
 
     /// Sets `stamp`, a text that the caller has not used before, in the record of each store that this session has
-    /// written to since the last call. Other sessions that read the record notice the write by the new stamp. Returns
-    /// whether there are such stores.
+    /// written to since the last stamp. Other sessions that read the record notice the write by the new stamp. Returns
+    /// whether there is such a store.
     pub(super) fn stamp(&mut self, stamp: &str) -> bool {
         let mut is_written = false;
         for state in self.states.iter_mut().filter(|state| state.is_written) {
@@ -165,7 +166,8 @@ impl StoreLabels {
         self.changes += 1;
     }
 
-    /// Joins a label into stores without a write: their content is unchanged.
+    /// Joins a label into stores without counting a write: the content of the stores is unchanged, so approvals that
+    /// refer to it stay valid.
     pub(super) fn raise(&mut self, stores: &[usize], label: &Label) {
         for index in stores {
             if let Some(state) = self.states.get_mut(*index).filter(|state| !label.flows_to(&state.label)) {

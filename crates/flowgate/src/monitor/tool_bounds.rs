@@ -70,11 +70,11 @@ impl Monitor {
         !applicable_statements::statements_for_tool(&self.policy.plan, tool).labels.is_empty()
     }
 
-    /// Returns whether a statement of the policy labels the outputs of this tool in particular: its pattern names the
-    /// tool, or some tools, and not all tools. A pattern that matches a name that no tool has counts as one for all
-    /// tools.
+    /// Returns whether a statement of the policy labels the outputs of this tool in particular: one of its patterns
+    /// matches this tool, but not every tool.
     pub fn labels_outputs_by_name(&self, tool: &Tool) -> bool {
         let plan = &self.policy.plan;
+        // No tool has this name, so a pattern that matches it is taken for one that matches every tool.
         let no_tool = Tool::local("\u{fffd}");
         let names = |id: &PatternId| {
             plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool) && !pattern.matches(&no_tool))
@@ -85,7 +85,8 @@ impl Monitor {
     }
 
     /// Returns whether the policy declares that a part of the outputs of a tool does not depend on the arguments of the
-    /// call, or on some of them. That such a part exists reveals that the call ran.
+    /// call, or on some of them. Such a part has a lower label than these arguments, so it reveals below their label
+    /// that the call ran.
     pub fn has_independent_output(&self, tool: &Tool) -> bool {
         let statements = applicable_statements::statements_for_tool(&self.policy.plan, tool).labels;
         let mut statements = statements.iter().filter_map(|index| self.policy.plan.labels.get(*index));
@@ -127,6 +128,7 @@ impl Monitor {
             .iter()
             .filter_map(|i| plan.payloads.get(*i))
         {
+            // The target is a whole argument: `arguments.NAME`.
             if let [TargetStep::Key(first), TargetStep::Key(name)] = payload.target.steps.as_slice()
                 && **first == *"arguments"
                 && is_unconditional(&payload.query)
@@ -149,6 +151,7 @@ impl Monitor {
         let consents = applicable.iter().filter_map(|index| plan.consents.get(*index));
         let mut names: Vec<String> = consents
             .filter(|consent| self.ambiguity_reason(plan, &consent.query, Some(tool)).is_none())
+            // The name of the argument, if the consent is for a whole argument: `arguments.NAME`.
             .filter_map(|consent| match consent.target.steps.as_slice() {
                 [TargetStep::Key(first), TargetStep::Key(name)] if **first == *"arguments" => {
                     Some(name.to_string())
@@ -161,10 +164,10 @@ impl Monitor {
         names
     }
 
-    /// Returns the names of the arguments of this tool that an `endorse` statement is about. Each has an upper bound,
-    /// in bits, on the number of values from which the author of an endorsed value can choose. Arguments without such a
-    /// bound are omitted, and statements with a pattern that matches tools of two servers do not count. Whether a value
-    /// is endorsed depends on the call.
+    /// Returns the arguments of this tool that `endorse` statements are about, by name. The number of an argument is an
+    /// upper bound, in bits, on what the author of an endorsed value decides by choosing it: `n` bits mean that at most
+    /// `2^n` values are endorsed. Arguments without such a bound are omitted, and statements with a pattern that
+    /// matches tools of two servers do not count. Whether a value is endorsed depends on the call.
     pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
@@ -186,11 +189,11 @@ impl Monitor {
     }
 
     /// Returns whether every call of a tool with this label is permitted without a question, whatever its arguments and
-    /// the trace are. True if no rule except a `log` rule can stop calls of the tool, no `require` for it can fail
-    /// (see `cannot_fail`), and the label flows to the greatest label at which the policy permits the decision to call
-    /// it (`decision_bound`). `false` can also mean that this is unknown. A rule without event variables can match at
-    /// any call.
+    /// the trace are. True if no rule except a `log` rule can stop calls of the tool, no `require` for the tool can
+    /// fail (see `cannot_fail`), and the label flows to the greatest label at which the policy permits the decision to
+    /// call the tool (`decision_bound`). `false` can also mean that this is unknown.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
+        // `named` is the name that the rule requires of the tool; without one, it may be any tool.
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)
                 && variable.named.as_ref().is_none_or(|name| *name == tool.name)
@@ -214,13 +217,13 @@ impl Monitor {
             && self.ambiguity_reason(&self.policy.plan, &requirement.query, Some(tool)).is_none()
     }
 
-    /// Returns whether some call of a tool may be permitted at a label without a question. `false` is exact:
-    /// no call is permitted.
+    /// Returns whether some call of a tool may be permitted at a label without a question. `false` means that certainly
+    /// no such call is permitted; `true` can also mean that this is unknown.
     pub fn may_permit(&self, tool: &Tool, label: &Label) -> bool {
         label.flows_to(&greatest_permitted_label(&self.policy.plan, tool))
     }
 
-    /// Returns whether a rule may stop a reply of the model to the user. `false` is exact: no rule can.
+    /// Returns whether a rule may stop a reply of the model to the user. `false` means that certainly no rule can.
     pub fn may_stop_replies(&self) -> bool {
         // `named` is the role that the rule requires of the message; without one, the message may have any role.
         let is_reply = |variable: &EventVariable| {
@@ -255,8 +258,9 @@ impl Monitor {
     /// stops an output is observable, and depends on what the rule looks at, in the output and in other
     /// events. A rule that looks at no other events (`ObservedEvents::Nothing`) still looks at the output itself.
     ///
-    /// The label does not cover errors, whose text is top. A hidden output could be an error that a rule could stop, so
-    /// if a rule can stop outputs of the tool, [`view_label`](Self::view_label) is the bound of the view.
+    /// The label does not cover outputs that are errors, since their text is top. A rule could stop such an error, and
+    /// any hidden output could be one. So if a rule can stop outputs of the tool, [`view_label`](Self::view_label)
+    /// returns the bound of the view for a hidden output.
     pub fn output_floor(&self, tool: &Tool) -> Label {
         let plan = &self.policy.plan;
         // The label of what no statement labels.
@@ -360,7 +364,7 @@ fn decision_bound(plan: &Plan, tool: &Tool) -> Label {
 /// Returns the greatest label that satisfies a requirement whatever the arguments are.
 fn greatest_required_label(space: &Space, requirement: &Requirement) -> Label {
     let fixed = requirement.label.fixed.unwrap_or(crate::label::PartialLabel::NONE);
-    // A bound that is computed from the arguments may be bottom.
+    // A bound that is computed from the arguments may be as low as bottom, so its dimensions become bottom.
     let computed = requirement.label.dims.without(fixed.dims);
     let greatest = space.replace(&space.top(), &fixed);
     space.restrict(&greatest, space.all().without(computed))

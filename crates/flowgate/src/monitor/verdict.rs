@@ -272,7 +272,8 @@ impl Permit {
 }
 
 impl Drop for Permit {
-    /// Tells the monitor that the permit is gone. It withdraws the call, unless the permit was redeemed before.
+    /// Sets the flag by which the monitor learns that the permit was dropped. The monitor then withdraws the call,
+    /// unless the permit was redeemed before.
     fn drop(&mut self) {
         self.drop_flag.is_dropped.store(true, Ordering::Release);
     }
@@ -350,9 +351,9 @@ pub(super) struct Approval {
 }
 
 impl Approval {
-    /// Returns whether the question listed this reason. `event` is the event of the call now, which may have another
-    /// index than in the question, so the events of the two reasons are compared without the call itself. False for a
-    /// reason that does not ask: a person cannot approve what the policy denies.
+    /// Returns whether the question listed this reason, so that the approval holds despite it. False for a reason that
+    /// does not ask: a person cannot approve what the policy denies. `event` is the event of the call now. Its index may
+    /// have changed since the question, so the call itself is left out where the events of two reasons are compared.
     pub(super) fn covers(&self, reason: &Reason, event: EventId) -> bool {
         let other_events = |reason: &Reason, own: EventId| {
             reason.events.iter().copied().filter(|id| *id != own).collect::<Vec<_>>()

@@ -36,7 +36,7 @@ impl Monitor {
         let Some(event) = self.trace.event(id) else { return Label::BOTTOM };
         let document = &event.document;
         if !document.frame_label().flows_to(bound) {
-            // This covers the captured parts that the placeholder shows.
+            // The whole event (node 0) is hidden. Its placeholder may show captured parts, which `hidden_label` covers.
             return self.hidden_label(event, 0, bound);
         }
         let mut label = document.frame_label();
@@ -69,7 +69,7 @@ impl Monitor {
 
     /// Returns the label that a hidden region contributes to a view at `bound`: the labels of what decided that the
     /// region is hidden, or the greatest label of what could be shown in its place. `node` is the outermost hidden node.
-    /// The result flows to `bound`; it is `bound` itself if what decided does not flow to it, or cannot be told.
+    /// The result flows to `bound`. It is `bound` itself if what decided is unknown or has a label above `bound`.
     fn hidden_label(&self, event: &Event, node: NodeId, bound: &Label) -> Label {
         let plan = &self.policy.plan;
         let document = &event.document;
@@ -106,7 +106,8 @@ impl Monitor {
             return *bound;
         }
         let region = if is_answer { &content } else { &path };
-        // A statement labels parts of the region, so its label depends on the form of the hidden content.
+        // If a statement labels parts of the region, the label depends on the form of the hidden content. `parts` is then
+        // the greatest label of what could be shown in the place of the region; `None` if no statement does so.
         let parts = if statements().any(|statement| labels_parts_of(statement, region)) {
             // The policy alone gives no bound in three cases: statements about descriptions may be about other tools,
             // the caller set floors for single blocks, or a condition can read the region and label other regions.
@@ -138,10 +139,12 @@ impl Monitor {
         let space = &self.policy.plan.space;
         let tool = event.call.and_then(|call| self.trace.event(call)).and_then(|call| call.tool());
         let failure = tool.map_or(*bound, |tool| self.greatest_output_label(tool, space.top()));
+        // A report above the bound is not shown in place of the event, so it adds nothing.
         let failure = if failure.flows_to(bound) { failure } else { Label::BOTTOM };
         let content = Path(vec![PathStep::Key("content".into())]);
         let is_part =
             |statement: &LabelStatement| statement_path(statement).is_none_or(|steps| steps.len() > 1);
+        // The statements about parts of an answer that are not in its content, so in its structured form.
         let of_structured =
             statements.iter().filter(|statement| is_part(statement) && !labels_around(statement, &content));
         of_structured.fold(failure, |joined, statement| {

@@ -46,11 +46,12 @@ impl<'a> NameChecker<'a> {
         }
     }
 
-    /// Checks a tool pattern: whether it matches a tool that occurs. If it does, checks the arguments that it names.
+    /// Checks `expr` if it is a tool pattern: warns if no tool in the traces matches it; otherwise checks the arguments
+    /// that it names.
     fn check_tool_pattern(&mut self, expr: &Expr) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };
-        // The endpoints that the guard itself calls are not tools of an agent.
+        // The endpoints that the guard itself calls are not tools of an agent, so traces do not contain them.
         let is_own = matches!(&tool.name, ToolName::Glob(name) if name.starts_with("flowgate/"));
         if is_own {
             return;
@@ -59,7 +60,7 @@ impl<'a> NameChecker<'a> {
             self.check_argument_names(tool, &pattern);
             return;
         }
-        // The nearest name in the traces, as a suggestion; none for a pattern with `*`.
+        // The most similar name in the traces, as a suggestion; none for a pattern with `*` or a regular expression.
         let near = match &tool.name {
             ToolName::Glob(name) | ToolName::Exact(name) if !name.contains('*') => {
                 let (server, name) =
@@ -80,6 +81,7 @@ impl<'a> NameChecker<'a> {
 
     /// Checks the tools that a comparison names: `call.name == "send"`, `call.function.name in ["send", "pay"]`.
     fn check_tool_names(&mut self, expr: &Expr) {
+        // Whether an expression is the name of a call's tool: `call.name` or `call.function.name`.
         let is_name = |expr: &Expr| {
             self.paths.path_of(expr).is_some_and(|path| {
                 let steps: Vec<Option<&str>> = path.steps.iter().map(EventStep::key).collect();
@@ -135,9 +137,9 @@ impl<'a> NameChecker<'a> {
         }
     }
 
-    /// Checks the last key of a path, such as `to` in `call.arguments.to`: whether some event of this kind has it.
-    /// `span` is the location of that key. Only keys below arguments and content are checked, since all events of a
-    /// kind have the keys above.
+    /// Checks the last key of a path, such as `to` in `call.arguments.to`: warns if no event of this kind has it.
+    /// `span` is the location of the key. Only keys below `arguments`, `content` and `structured` are checked, since
+    /// every event of a kind has the same keys above them.
     fn check_field(&mut self, path: &EventPath, span: &Span) {
         let mut steps = path.steps.iter().map(EventStep::key);
         let mut field = steps.next().flatten();
@@ -158,7 +160,7 @@ impl<'a> NameChecker<'a> {
             // The path ends with `arguments` or `content` itself.
             return;
         }
-        // Blocks of content have specific fields.
+        // The fields of a block of content, such as a text or an image, are always the same, so they are not checked.
         if path.kind != EventKind::Call && matches!(name.as_str(), "text" | "type" | "image_url" | "url") {
             return;
         }
@@ -166,8 +168,8 @@ impl<'a> NameChecker<'a> {
         self.check_key(code, name, span, known);
     }
 
-    /// Returns the keys that the recorded events of a kind have. If there are `patterns`, only events whose tool matches
-    /// one of them count. `None` if there are no such events.
+    /// Returns the keys that the recorded events of a kind have. Unless `patterns` is empty, only events count whose
+    /// tool matches one of the patterns. `None` if there are no such events.
     fn known_keys(&self, kind: EventKind, patterns: &[ToolPattern]) -> Option<Vec<&'a str>> {
         let occurrences: &'a Occurrences = self.occurrences;
         let fits = |tool: &Option<crate::trace::Tool>| {
@@ -198,9 +200,7 @@ impl<'a> NameChecker<'a> {
     fn report(&mut self, code: &'static str, span: &Span, message: &str, near: Option<&str>) {
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
-            None => {
-                "check the spelling; if it is right, the traces do not contain what this names".to_owned()
-            }
+            None => "check the spelling; if it is right, nothing in these traces has this name".to_owned(),
         };
         self.found.push(Diagnostic::warning(code, span.clone(), message).help(help));
     }

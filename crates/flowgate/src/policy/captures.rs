@@ -53,11 +53,12 @@ pub(super) fn warnings(plan: &Plan, source: &PolicySource) -> Vec<Diagnostic> {
     found.collect()
 }
 
-/// Returns whether two statements may be about the same tool: whether each pattern of the one matches the tool of a
-/// pattern of the other, or an example of it. Two different regular expressions are not compared: if this leaves the
-/// question open, the result is false, and a warning may be missing.
+/// Returns whether two statements may apply to the same tool, as an approximation: one statement must cover the other.
+/// It does if each of its tool patterns is also a pattern of the other statement, or matches an example tool of one of
+/// those patterns. A regular expression has no example tool, so two statements with different regular expressions count
+/// as not sharing a tool, and a warning may be missing.
 fn may_share_tool(plan: &Plan, first: &CompiledQuery, second: &CompiledQuery) -> bool {
-    // Whether `all` applies to the example of a tool of `one`. A statement without patterns applies to every tool.
+    // Whether `all` covers `one`. A statement without patterns applies to every tool, so it covers each statement.
     let covers = |all: &CompiledQuery, one: &CompiledQuery| {
         all.tools.iter().all(|id| {
             let pattern = plan.patterns.get(id.0);

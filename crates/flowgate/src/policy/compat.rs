@@ -1,6 +1,6 @@
-//! Warns about expressions that invariant-ai reads differently. Flowgate's language is derived from the language of
-//! invariant-ai, the policy analyzer of *AI Agents with Formal Security Guarantees*.
-//! [`Policy::load`](super::Policy::load) adds the warnings to its own.
+//! Warns about expressions that invariant-ai reads differently from Flowgate. Flowgate's language is derived from the
+//! language of invariant-ai, the policy analyzer of *AI Agents with Formal Security Guarantees*.
+//! [`Policy::load`](super::Policy::load) calls [`warnings`] for a policy without errors.
 //!
 //! The grammar of invariant-ai is ambiguous and resolves to unintended readings: it reads
 //! `a == 1 and b == 2 and c == 3` as `(a == 1) and (((b == 2) and c) == 3)`. The author of a policy that was written
@@ -12,7 +12,7 @@ use super::syntax::{
     Arithmetic, BodyLine, Comparison, Expr, ExprKind, PolicyFile, Quantifier, StatementKind,
 };
 
-/// Functions that return a list; as a condition, such a call never holds in invariant-ai.
+/// Functions that return a list. A call of one of them, used as a condition, never holds in invariant-ai.
 const LISTS: &[&str] = &[
     "secrets",
     "pii",
@@ -98,6 +98,7 @@ impl CompatibilityCheck<'_> {
                     );
                 }
                 self.check_lines(&body.lines);
+                // The lines of the block are its subexpressions, so they must not be checked again below.
                 return;
             }
             ExprKind::And(items) | ExprKind::Or(items) => self.check_connective(expr, items),
@@ -107,8 +108,9 @@ impl CompatibilityCheck<'_> {
                 self.warn("compat-precedence", &expr.span, message, help);
             }
             ExprKind::Choice { value, condition, other } => {
-                let is_bare = |expr: &Expr| matches!(&*expr.kind, ExprKind::Compare(..)) && !expr.is_grouped;
-                if [value, condition, other].into_iter().any(is_bare) {
+                let is_bare_comparison =
+                    |expr: &Expr| matches!(&*expr.kind, ExprKind::Compare(..)) && !expr.is_grouped;
+                if [value, condition, other].into_iter().any(is_bare_comparison) {
                     let message = "invariant-ai binds `if` and `else` tighter than comparisons";
                     self.warn(
                         "compat-precedence",
@@ -155,18 +157,20 @@ impl CompatibilityCheck<'_> {
         expr.children().into_iter().for_each(|child| self.check_expression(child));
     }
 
-    /// Checks `and` and `or` with the operands `items`. invariant-ai groups the operands differently in two cases. In
-    /// the first, there are three or more, and one after the first is a comparison or a negation without parentheses.
-    /// In the second, an `and` without parentheses is an operand of `or`, but not the first.
+    /// Warns if invariant-ai groups the operands `items` of `expr`, an `and` or an `or`, differently. That happens in
+    /// two cases:
+    ///
+    /// * there are three or more operands, and one after the first is a comparison or a negation without parentheses;
+    /// * an operand of an `or` after the first is an `and` without parentheses.
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
         let mut operands = Vec::new();
         flatten(items, &mut operands);
         let is_compound =
             |expr: &Expr| matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped;
-        let mixes = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
+        let is_bare_and = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
         let has_many_comparisons =
             operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(item));
-        if has_many_comparisons || items.iter().skip(1).any(mixes) {
+        if has_many_comparisons || items.iter().skip(1).any(is_bare_and) {
             let message = "invariant-ai groups three or more conditions joined by `and` and `or` differently";
             let help = "put each condition in parentheses or on a separate line, which means the same in Flowgate and in invariant-ai";
             self.warn("compat-precedence", &expr.span, message, help);
@@ -194,8 +198,8 @@ impl CompatibilityCheck<'_> {
         }
     }
 
-    /// Checks a text literal: invariant-ai does not replace escapes such as `\n`. A literal with the prefix `r` has no
-    /// escapes in either language.
+    /// Warns about a text literal with an escape such as `\n`, which invariant-ai does not replace. A literal with the
+    /// prefix `r` has no escapes in either language, so it needs no warning.
     fn check_text(&mut self, expr: &Expr) {
         let spelled = self.source_text(&expr.span);
         let is_escaped = ["\\n", "\\t", "\\r", "\\\\"].iter().any(|escape| spelled.contains(escape));
@@ -227,8 +231,8 @@ fn flatten<'e>(items: &'e [Expr], operands: &mut Vec<&'e Expr>) {
     }
 }
 
-/// Returns whether an expression yields a list, a text or a number and not a truth value, as far as its form shows: it
-/// is a list, a comprehension, a text or an integer, or calls a function in `LISTS`, which returns a list.
+/// Returns whether the form of an expression shows that its value is a list, a text or a number, and not `True` or
+/// `False`: it is a list, a comprehension, a text or an integer, or a call of a function in [`LISTS`].
 fn is_no_truth_value(expr: &Expr) -> bool {
     match &*expr.kind {
         ExprKind::List(_) | ExprKind::Comprehension { .. } | ExprKind::Str(_) | ExprKind::Int(_) => true,

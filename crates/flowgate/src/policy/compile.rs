@@ -1,6 +1,7 @@
-//! Compiles the syntax tree of a policy to a plan: resolves names, checks declarations and compiles patterns.
-//! [`Policy::load`](super::Policy::load) calls it after the parser. Each submodule compiles one part of a statement,
-//! such as its `body`, `label` or `target`.
+//! Compiles the syntax tree of a policy to a [`Plan`]: resolves names, checks declarations and compiles patterns.
+//! [`Policy::load`](super::Policy::load) calls [`compile`] after the parser. [`Compiler`] is the state of the
+//! compilation. Each submodule compiles one part of a statement, such as its `body`, `label` or `target`, or one kind
+//! of statement or condition, such as a `rule`, an `endorsement` or `imports`.
 //!
 //! Every statement is checked, so that one error does not hide the next. A policy with an error is rejected as a whole.
 
@@ -126,13 +127,16 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
 }
 
 impl<'a> Compiler<'a> {
-    /// Completes the plan after all statements are compiled, since a statement also tests the patterns of the
-    /// predicates that it calls. Records for each statement that grants something which tool patterns it tests: the
-    /// statement grants nothing while one of them is ambiguous. Records for each rule the patterns by which it can
-    /// exempt a tool, and indexes the rules by kind of event.
+    /// Completes the plan once all statements are compiled:
+    ///
+    /// * records which tool patterns each statement that grants something tests, since it grants nothing while one of
+    ///   them is ambiguous (matches tools of two servers);
+    /// * records the patterns by which each rule can exempt a tool, as in `not (call is tool:NAME)`;
+    /// * indexes the rules by kind of event.
+    ///
+    /// This comes last because a statement also tests the patterns of the predicates that it calls.
     fn finish_patterns(&mut self) {
-        // The patterns are all determined before any is stored, since determining them needs the whole plan, which is
-        // taken out of the compiler meanwhile.
+        // First all patterns are determined, which reads the whole plan; then they are stored in it.
         let mut plan = std::mem::take(&mut self.plan);
         let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
         let requirements: Vec<_> =
@@ -185,11 +189,11 @@ impl<'a> Compiler<'a> {
     /// Fails because `name` is not declared. `what` is its kind, such as *function*, and `known` are the declared
     /// names, for a suggestion.
     fn unknown_name<T>(&mut self, what: &str, name: &str, span: &Span, known: &[&str]) -> CompileResult<T> {
-        // The search for a suggestion is costly, so a policy of many errors gets none.
+        // The search for a similar name is slow, so it is skipped in a policy with many errors.
         let near = if self.has_many_errors() { None } else { nearest(name, known.iter().copied()) };
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
-            // A longer list would not fit into a message.
+            // A list of more than 12 names would not fit into a message.
             None if known.len() <= 12 && !known.is_empty() => format!("known are: {}", known.join(", ")),
             None if matches!(what, "function" | "method") => {
                 format!("`flowgate functions` lists every {what}")
@@ -200,9 +204,9 @@ impl<'a> Compiler<'a> {
     }
 
     /// Records the names of constants and predicates, which may be used before they are defined, and declares extern
-    /// predicates. Also determines which predicates read other events than their arguments, directly or through a
-    /// predicate that they call (`predicate_looks_around`): a statement about one event must not call those. A name
-    /// that is defined twice is an error.
+    /// predicates. A name that is defined twice is an error. Also determines which predicates read events that are not
+    /// their arguments (`predicate_looks_around`), directly or through a predicate that they call: a statement about
+    /// one event must not call such a predicate.
     fn declare(&mut self, file: &'a PolicyFile) {
         let mut names: HashMap<&str, &Span> = HashMap::new();
         let mut bodies: Vec<&ConditionBody> = Vec::new();
@@ -237,7 +241,8 @@ impl<'a> Compiler<'a> {
             }
         }
         self.predicate_looks_around = bodies.iter().map(|body| self.reads_other_events(body)).collect();
-        // A predicate that calls one which reads the trace does so as well.
+        // A predicate that calls a trace-reading predicate reads the trace, too. So the property is passed on from each
+        // such predicate (`pending`) to its callers, until no caller is left that does not have it.
         let mut callers: HashMap<usize, Vec<usize>> = HashMap::new();
         for (caller, body) in bodies.iter().enumerate() {
             self.called_predicates(body)
@@ -420,8 +425,9 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Declares a predicate that the embedding program answers. Fails if a parameter or the result has a type that
-    /// cannot be passed to a program: an event or a part of one, instead of a plain value.
+    /// Declares an extern predicate, one that a service, a WebAssembly module or the embedding program answers. Fails
+    /// if a parameter or the result has a type that cannot be sent there: an event or a part of one, instead of a plain
+    /// value.
     fn external(&mut self, name: &'a Name, parameters: &[(Name, Name)], result: &Name) -> CompileResult<()> {
         let mut sendable_type = |variable: &Name, ty: &Name| {
             let found = self.variable_type(variable, ty)?;
@@ -439,8 +445,8 @@ impl<'a> Compiler<'a> {
                 "pass the value that the predicate needs, with a type such as `str`, `int`, `dict` or `any`",
             )
         };
-        // All types are checked before the first error is returned, so that every error is reported. The marked text of
-        // an error begins at the variable. A result has no variable, so its type is passed in place of one.
+        // All types are checked before the first error is returned, so that every error is reported.
+        // An unknown type is marked from the variable on; a result has no variable, so its type is passed twice.
         let declared: Vec<_> =
             parameters.iter().map(|(name, ty)| Ok((name.text.clone(), sendable_type(name, ty)?))).collect();
         let result = sendable_type(result, result);
@@ -484,8 +490,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// Subtracts the size of a compiled pattern from `patterns_left`, the size that all further patterns of the policy
-    /// may have together: a short pattern such as `\w{1000}` can become a large automaton. Reports an error if less is
-    /// left.
+    /// may have together. Reports an error if less is left. The limit is on compiled sizes, since a short pattern such
+    /// as `\w{1000}` can become a large automaton.
     fn charge_pattern(&mut self, pattern: &str, span: &Span) -> CompileResult<()> {
         match self.patterns_left.checked_sub(weight(pattern)) {
             Some(left) => {

@@ -1,5 +1,6 @@
-//! Defines the diagnostics of a policy: the problem, its location and help. The parser and the compiler report them as
-//! data; the command line renders them, an editor underlines them, tests compare them.
+//! Defines [`Diagnostic`], an error or a warning about a policy: the problem, its location and help. The parser and the
+//! compiler report diagnostics as data; the command line renders them, an editor underlines them, tests compare them.
+//! Also suggests the name that a misspelled one resembles ([`nearest`]).
 
 use std::fmt;
 use std::ops::Range;
@@ -119,7 +120,7 @@ impl Diagnostic {
     /// help: did you mean `ToolCall`?
     /// ```
     pub fn render(&self, source: &str) -> String {
-        // Both count from 1.
+        // The number of the line, and the column of its first marked character. Both count from 1.
         let (number, column) = self.position(source);
         // A policy can come from an untrusted source, so its control characters must not reach a terminal.
         let shown = |c: char| if is_unprintable(c) && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
@@ -141,8 +142,8 @@ impl Diagnostic {
         )
     }
 
-    /// Returns the line and column at which the span begins in `source`. Both count from 1, the column in characters. A
-    /// span that is not within `source` begins at its end.
+    /// Returns the line and column at which the span begins in `source`. Both count from 1, the column in characters.
+    /// If the span is not within `source`, returns the end of `source`.
     pub fn position(&self, source: &str) -> (usize, usize) {
         let before = source.get(..self.span.start).unwrap_or(source);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -164,8 +165,8 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// Returns `text` with characters escaped that would break its line, move a terminal's cursor or change the reading
-/// direction. Names in a message come from the policy, and a policy may come from an untrusted source.
+/// Returns a text on one line: characters that break a line, move a terminal's cursor or change the reading direction
+/// are escaped. Messages need this because they quote names of the policy, which may come from an untrusted source.
 pub(crate) fn one_line(text: String) -> String {
     if !text.contains(is_unprintable) {
         return text;

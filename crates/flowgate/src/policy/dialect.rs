@@ -1,7 +1,7 @@
 //! Defines the dialects of the policy language: Flowgate's own, and that of invariant-ai, whose policies Flowgate also
 //! reads. The parser, the compiler and the evaluator ask for the dialect where the two differ.
 
-/// The dialect in which a policy is read.
+/// The dialect of the policy language in which a policy is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Dialect {

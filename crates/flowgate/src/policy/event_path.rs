@@ -1,5 +1,6 @@
 //! Determines which part of an event an expression of a statement denotes, and to which tools the statement restricts
-//! the event. The comparisons of policies with recorded runs (`occurrence`) and with schemas (`tool_schemas`) use it.
+//! the event. The comparisons of policies with recorded runs (`occurrence`) and with schemas (`tool_schemas`) create
+//! [`StatementPaths`] for each statement, to check the keys that the statement reads.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +9,7 @@ use super::pattern::ToolPattern;
 use super::roles::Constants;
 use super::syntax::{BodyLine, Comparison, ConditionBody, Expr, ExprKind, Name, Statement, StatementKind};
 
-/// The kinds of events that have specific fields.
+/// The kinds of events whose fields are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EventKind {
     /// The calls of tools.
@@ -26,7 +27,8 @@ pub(crate) enum EventStep {
     Key(String),
     /// An item of a list.
     Item,
-    /// A value anywhere below: a variable over the values in a list, or a computed index.
+    /// Some value directly or further below, whose step is not known: that of a variable over the values in a list, or
+    /// of a computed index.
     Within,
 }
 
@@ -50,8 +52,8 @@ pub(crate) struct EventPath {
 }
 
 impl EventPath {
-    /// Returns the steps after `arguments`, if the path is within the arguments of a call; `None` otherwise. Policies
-    /// may write `call.arguments` or, as OpenAI's format does, `call.function.arguments`.
+    /// Returns the steps after `arguments` if the path is within the arguments of a call; `None` otherwise. A policy
+    /// reads the arguments as `call.arguments` or, as in OpenAI's format, as `call.function.arguments`.
     pub(crate) fn below_arguments(&self) -> Option<&[EventStep]> {
         let steps = match self.steps.as_slice() {
             [EventStep::Key(first), rest @ ..] if first == "function" => rest,
@@ -77,7 +79,8 @@ pub(crate) struct KeyRead {
     pub(crate) is_presence_test: bool,
 }
 
-/// The maximum length of a chain of definitions that is resolved; the paths of longer chains are unknown.
+/// The maximum length of a chain of definitions (`a := call.arguments`, `b := a.to`) that is resolved; a name at the
+/// end of a longer chain has no path.
 const MAX_DEFINITION_DEPTH: usize = 4;
 
 /// The paths that the names in a statement denote, and the tools to which the statement restricts its variables.
@@ -145,7 +148,7 @@ impl<'p> StatementPaths<'p> {
             ExprKind::Index(object, index) => match &*index.kind {
                 ExprKind::Str(key) => (object, EventStep::Key(key.clone())),
                 ExprKind::Int(_) | ExprKind::Negate(_) => (object, EventStep::Item),
-                // A computed index may be a key as well as the position of an item; `Within` stands for both.
+                // A computed index may be a key or the position of an item; `Within` covers both.
                 _ => (object, EventStep::Within),
             },
             ExprKind::Each(object) => (object, EventStep::Item),
@@ -174,9 +177,11 @@ impl<'p> StatementPaths<'p> {
         });
     }
 
-    /// Returns the read of a key, if an expression is one: `x.key`, `x["key"]`, `x.get("key")`, or a test whether the
-    /// key is present, `"key" in call.arguments`. `None` for any other expression, and if `x` is no part of an event.
+    /// Returns the key that an expression reads, if it has one of these forms: `x.key`, `x["key"]`, `x.get("key")`, or
+    /// a test whether the key is present, `"key" in call.arguments`. `None` for any other expression, and if `x` is not
+    /// a part of an event.
     fn key_read(&self, expr: &Expr) -> Option<KeyRead> {
+        // The read of the key that `key` spells in the value of `object`.
         let below = |object: &Expr, key: &Expr, is_presence_test| {
             let ExprKind::Str(name) = &*key.kind else { return None };
             let mut path = self.path_of(object)?;
@@ -220,9 +225,9 @@ impl<'p> StatementPaths<'p> {
         self.paths.insert(name.text.clone(), path);
     }
 
-    /// Records what an expression states about names: their types, and what they range over. The variable of a
-    /// comprehension is an item of its list. That of `(x: T) in VALUE` may be any value within `VALUE`, which can be a
-    /// map.
+    /// Records what an expression states about names: that a variable is an event, or what it ranges over. The variable
+    /// of a comprehension ranges over the items of a list. The variable of `(x: T) in VALUE` may be any value within
+    /// `VALUE`, which can be a map.
     fn record_names(&mut self, expr: &Expr) {
         match &*expr.kind {
             ExprKind::Typed(name, ty) => self.declare_variable(name, ty),
@@ -239,8 +244,8 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Records that a name denotes the items of a list, or what is within it, as `step` says. Records nothing if the
-    /// list is no part of an event.
+    /// Records that a name denotes a value in a list, and `step` is the step from the list to it. Records nothing if
+    /// the list is not a part of an event.
     fn declare_item(&mut self, name: &Name, list: &Expr, step: EventStep) {
         if let Some(mut path) = self.path_of(list) {
             path.steps.push(step);
@@ -248,10 +253,10 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Records to which tool patterns the lines of a body restrict their variables; only variables for which
-    /// `is_declared` holds are recorded. The tool matches one of the patterns of each line that restricts it; the
-    /// patterns of all these lines form one list, which may admit more tools than the lines do together. A pattern
-    /// restricts nothing in a negation, or in an `or` whose parts do not all restrict the same variable.
+    /// Records to which tool patterns the lines of a body restrict the variables for which `is_declared` holds. If
+    /// several lines restrict a variable, their patterns are collected in one list. The tool of the variable matches at
+    /// least one pattern of the list, but the list may admit more tools than the lines do together. A pattern restricts
+    /// nothing in a negation, or in an `or` whose parts do not all restrict the same variable.
     fn restrict(&mut self, body: &ConditionBody, is_declared: &dyn Fn(&str) -> bool) {
         for line in &body.lines {
             let BodyLine::Condition(condition) = line else { continue };
@@ -269,8 +274,8 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Returns the variables whose tool a condition restricts, each with its patterns. If the condition holds, at least
-    /// one of the patterns matches the tool of the variable's event.
+    /// Returns the variables whose tool a condition restricts, each with a list of patterns. If the condition holds, at
+    /// least one pattern of the list matches the tool of the variable's event.
     fn restrictions(&self, condition: &Expr) -> Vec<(String, Vec<ToolPattern>)> {
         match &*condition.kind {
             ExprKind::And(parts) => parts.iter().flat_map(|part| self.restrictions(part)).collect(),
@@ -293,6 +298,7 @@ impl<'p> StatementPaths<'p> {
                 vec![(variable, patterns.collect())]
             }
             ExprKind::Compare(first, rest) => {
+                // Each operand of the chain is compared with the next one.
                 let left = std::iter::once(first).chain(rest.iter().map(|(_, expr)| expr));
                 left.zip(rest)
                     .filter_map(|(left, (how, right))| self.restriction(left, *how, right))

@@ -13,8 +13,8 @@ const WHOLE_DIGITS: usize = 15;
 pub(crate) struct ExactAmount(u128);
 
 impl ExactAmount {
-    /// Returns the amount that a text spells as a decimal number: `50`, `12.5`. `None` for any other text, such as one
-    /// with a sign or an exponent, and for a number with too many digits.
+    /// Returns the amount that a text spells as a decimal number: `50`, `12.5`. `None` for any other text, such as a
+    /// number with a sign or an exponent, and for a number with more digits than an amount can have.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
         let is_digits = |part: &str, most: usize| {

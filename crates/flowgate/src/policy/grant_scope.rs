@@ -1,5 +1,6 @@
-//! Defines [`GrantScope`]: for how long the approval of a person may hold, as a statement of the policy allows. The
-//! parser reads it from the statement; the monitor and the programs that ask people comply with it.
+//! Defines [`GrantScope`] and [`GrantClause`]: for how long, and for which values, the approval of a person may hold.
+//! The parser reads them from the `grant` of a statement; the monitor and the programs that ask people comply with
+//! them.
 
 use std::fmt;
 

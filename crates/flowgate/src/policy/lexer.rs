@@ -1,4 +1,5 @@
-//! Converts the source text of a policy to tokens for the parser, with Python's rules for indentation.
+//! Converts the source text of a policy to tokens, with Python's rules for indentation. The parser calls [`lex`] for
+//! each file, and for each expression in an f-string.
 //!
 //! The lexer never fails: unknown characters become [`Token::Unknown`], which the parser reports. Comments are tokens
 //! too, so that a formatter can preserve them; the parser skips them.
@@ -114,16 +115,18 @@ pub(crate) enum Token {
     Unknown,
 }
 
-/// Skips to the end of a triple-quoted text after its opening quotes, or to the end of the file if the text has no
-/// closing `quote`. Returns whether it has one; for `false`, logos reports an error, which becomes [`Token::Unknown`].
+/// Moves the lexer behind a triple-quoted text, whose opening quotes it has read: to its closing `quote` or, if there
+/// is none, to the end of the file. Returns whether there is one. If not, logos reports an error, which becomes
+/// [`Token::Unknown`].
 fn skip_triple_quoted(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool {
     let end = lexer.remainder().find(quote);
     lexer.bump(end.map_or(lexer.remainder().len(), |at| at + quote.len()));
     end.is_some()
 }
 
-/// Returns the tokens of `source`, including comments, ending with [`Token::End`]. Indentation becomes tokens, as in
-/// Python: a line break ends a line unless a bracket is open, or the next line continues an expression.
+/// Returns the tokens of `source`, including comments, ending with [`Token::End`]. As in Python, changes of the
+/// indentation become tokens ([`Token::Indent`], [`Token::Dedent`]), and a line break ends a line unless a bracket is
+/// open. Unlike in Python, a line also continues on the next one if an operator stands between them.
 pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
     let mut tokens: Vec<Lexeme> = Vec::new();
     // The number of open brackets.
@@ -132,13 +135,13 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
     let mut indents: Vec<usize> = Vec::new();
     let mut at_line_start = true;
     let end = source.len()..source.len();
-    // The least indentation of all lines: a policy that is indented as a whole, such as one embedded in a program, has
-    // its columns counted from there.
+    // The least indentation of all lines. Columns are counted from it, since a policy may be indented as a whole, such
+    // as one that is embedded in a program.
     let base = source.lines().filter(|line| !line.trim().is_empty()).map(indentation).min().unwrap_or(0);
     for (token, span) in Token::lexer(source).spanned() {
         let token = token.unwrap_or(Token::Unknown);
         if depth > 0 && token == Token::Name && begins_statement(source, &span, base) {
-            // A bracket was not closed: ending it here is better than consuming the rest of the policy.
+            // A bracket was not closed. It ends here, at the next statement, so that only one statement is lost.
             depth = 0;
             at_line_start = true;
             tokens.push((Token::Newline, span.start..span.start));
@@ -185,8 +188,8 @@ pub(crate) const STATEMENTS: [&str; 16] = [
     "raise", "ask", "log", "extern", "import", "from",
 ];
 
-/// Returns whether the name at `span` is the first word of a statement: whether it begins its line, and the line is not
-/// indented deeper than `base`, the indentation of the policy as a whole.
+/// Returns whether the name at `span` begins a statement: it is one of [`STATEMENTS`] and the first word of its line,
+/// and the line is not indented deeper than `base`, the indentation of the policy as a whole.
 fn begins_statement(source: &str, span: &Span, base: usize) -> bool {
     let line = source.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or_default();
     (line.trim().is_empty() && width(line) <= base)
@@ -224,8 +227,8 @@ fn continues_line(source: &str, token: Token, span: &Span) -> bool {
     }
 }
 
-/// Returns whether a token is an operator that joins two lines: a line that ends with it continues on the next line, and
-/// a line that begins with it continues the previous line. Five operators with two operands are left out:
+/// Returns whether a token is an operator that joins two lines: a line that ends with it continues on the next line,
+/// and a line that begins with it continues the previous line. Five operators with two operands are left out:
 ///
 /// * `*`, since it can also end a line, as the end of the name of a tool (`read by bank/get_*`);
 /// * `-`, since it can also begin a line, as a sign ([`needs_continuation`] joins the line after it);
@@ -246,25 +249,25 @@ fn joins_lines(token: Token) -> bool {
     )
 }
 
-/// Removes the token for the end of the last line, so that the next line continues it. Leaves it, and returns false, if
-/// the line opens a block, by a colon or `:=` at its end, or if there is no such token.
+/// Removes the token for the end of the last line, so that the next line continues this line, and returns true. If the
+/// last line opens a block, by a colon or `:=` at its end, or has no such token, changes nothing and returns false.
 fn remove_line_end(tokens: &mut Vec<Lexeme>) -> bool {
     let Some(newline) = tokens.iter().rposition(|(token, _)| *token != Token::Comment) else { return false };
     let is_token = |at: usize, wanted: Token| tokens.get(at).is_some_and(|(token, _)| *token == wanted);
-    let opens = newline
+    let opens_block = newline
         .checked_sub(1)
         .is_none_or(|before| is_token(before, Token::Colon) || is_token(before, Token::Define));
-    if !is_token(newline, Token::Newline) || opens {
+    if !is_token(newline, Token::Newline) || opens_block {
         return false;
     }
     tokens.remove(newline);
     true
 }
 
-/// Adds the tokens for the indentation of a line that begins at `column`. These are an indent, dedents down to an
-/// enclosing block, or nothing for a line of the same block. If no enclosing block begins at this column, also adds
-/// [`Token::BadIndent`]. `indents` are the columns of the enclosing blocks, and `span` is the location of the first
-/// token of the line.
+/// Adds the tokens for the indentation of a line that begins at `column`: an indent if it begins a block, a dedent for
+/// each block that it ends, or nothing if it is in the same block. If no enclosing block begins at this column, also
+/// adds [`Token::BadIndent`]. `indents` are the columns of the enclosing blocks, and `span` is the location of the
+/// first token of the line.
 fn add_indentation(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
     let here = span.start..span.start;
     if column > indents.last().copied().unwrap_or(0) {

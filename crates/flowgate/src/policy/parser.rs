@@ -1,6 +1,10 @@
 //! Converts tokens to the syntax tree by recursive descent, with one function for each production of the grammar. The
 //! loader of the policy's files (`source`) calls [`parse_range`] for each file.
 //!
+//! This file defines the state of the [`Parser`] and how it reads tokens and reports errors. The submodules parse
+//! statements (`statement`, `consent`), their conditions (`body`), expressions (`expression`) and text literals
+//! (`text`).
+//!
 //! The parser always returns a tree. It reports an error and continues with the next line or statement, so that one
 //! error does not hide the next. A statement with an error is not part of the tree: without one of its conditions, it
 //! would apply too widely.
@@ -44,7 +48,7 @@ pub(super) fn parse_range(source: &str, range: Span, dialect: Dialect) -> (Polic
     (file, parser.diagnostics)
 }
 
-/// Marks a production that cannot continue because an error was reported.
+/// The error of a production that cannot continue; its diagnostic has been reported.
 #[derive(Debug)]
 struct ReportedParseError;
 
@@ -134,8 +138,8 @@ impl Parser<'_> {
         ReportedParseError
     }
 
-    /// Reports that `what`, such as "a value", was expected where the next token is, and returns the marker of a
-    /// reported error.
+    /// Reports that `what`, such as "a value", was expected in place of the next token, and returns the marker of a
+    /// reported error. `help` says what to write.
     fn expected(&mut self, what: &str, help: Option<&str>) -> ReportedParseError {
         let span = self.next_span();
         let found = match self.peek() {
@@ -157,7 +161,7 @@ impl Parser<'_> {
         if self.peek() == token { Ok(self.advance()) } else { Err(self.expected(what, None)) }
     }
 
-    /// Reads the next token, which must be the name `word`.
+    /// Reads the next token, which must be the name `word`; otherwise reports an error with `help`.
     fn expect_word(&mut self, word: &str, help: &str) -> ParseResult<()> {
         if self.eat_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"), Some(help))) }
     }
@@ -168,8 +172,8 @@ impl Parser<'_> {
         Ok(Name { text: self.text(&span).to_owned(), span })
     }
 
-    /// Creates a node whose span extends from `start` to the end of the last token that was read; fails if the tree is
-    /// too high for recursive walks.
+    /// Creates a node of the syntax tree, whose span extends from `start` to the end of the last token that was read.
+    /// Fails if the expression is nested too deep, since recursive walks of its tree could exhaust the stack.
     fn node(&mut self, start: usize, kind: ExprKind) -> ParseResult<Expr> {
         // No token was read if the last one ends before `start`: the span is empty.
         let span = start..self.previous_end().max(start);
@@ -200,6 +204,7 @@ impl Parser<'_> {
     fn skip_statement(&mut self) {
         self.skip_line();
         if self.eat(Token::Indent) {
+            // The number of blocks that have begun and not ended.
             let mut open = 1;
             while open > 0 && self.peek() != Token::End {
                 match self.peek() {

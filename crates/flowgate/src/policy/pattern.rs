@@ -2,8 +2,9 @@
 //! `tool:r"get_(a|b)"`. The compiler compiles the patterns, and the monitor compares tools with them.
 //!
 //! A pattern without a server matches a tool of any server, as long as only one server offers a match. Once tools of
-//! two servers match it, the pattern is ambiguous, and statements that grant anything by it grant nothing. A second
-//! server could have offered the name to inherit the label of the first one.
+//! two servers match it, the pattern is *ambiguous* ([`MatchedServers`]), and a statement that would grant something by
+//! it grants nothing. Otherwise, a second server could offer a tool of the same name, and so receive what the policy
+//! grants to the tool of the first one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -45,9 +46,9 @@ impl fmt::Display for ToolPattern {
 }
 
 impl ToolPattern {
-    /// Compiles a pattern. It is *qualified* if it contains a slash and so names the server; `*` alone is
-    /// qualified too, since it means every tool of every server. A quoted name is never qualified, since its slash
-    /// belongs to the name of the tool.
+    /// Compiles a pattern. It is *qualified* if it says something about the server, that is, if it contains a slash.
+    /// The pattern `*` is qualified too, since it means every tool of every server. A quoted name is never qualified,
+    /// since its slash belongs to the name of the tool.
     ///
     /// # Errors
     /// If it is a regular expression that is malformed or too large.
@@ -77,7 +78,7 @@ impl ToolPattern {
         self.qualified
     }
 
-    /// Returns the name that the tool must have, if the pattern names one tool and no server.
+    /// Returns the name that the tool must have, if the pattern names one tool and no server; otherwise `None`.
     pub(crate) fn exact_name(&self) -> Option<&Arc<str>> {
         match &self.name {
             NamePattern::Exact(name) if !self.qualified => Some(name),
@@ -85,8 +86,9 @@ impl ToolPattern {
         }
     }
 
-    /// Returns a tool that the pattern matches: the tool that it names, or with `example` for each `*`. `None` for a
-    /// regular expression, from which no example is derived.
+    /// Returns a tool that the pattern matches, for checks that need an example: the tool that the pattern names or,
+    /// for a name with `*`, the tool whose name has the word `example` in place of each `*`. `None` for a regular
+    /// expression, from which no example is derived.
     pub(crate) fn example(&self) -> Option<Tool> {
         let name = match &self.name {
             NamePattern::Exact(name) => name.to_string(),
@@ -127,18 +129,19 @@ impl ToolPattern {
         self.server().and_then(|server| self.source.get(server.len() + 1..))
     }
 
-    /// Returns whether no tool matches both patterns. False if that is unknown. The caller asks whether a declared role
-    /// can apply to a statement; if it is unknown, the role applies, which can only restrict.
+    /// Returns whether it is certain that no tool matches both patterns. The caller excludes by it a declared role that
+    /// cannot apply to a statement. In a case that is not decided here, the role applies, which can only restrict.
     pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
         let is_glob = |pattern: &Self| !pattern.source.starts_with("r\"") && !pattern.source.starts_with('"');
         // Whether `named` names one tool, and `pattern` does not match it.
         let excludes_named = |named: &Self, pattern: &Self| {
-            // A name without a server can be a tool of any server, so it can be compared only with a pattern that
-            // ignores the server as well.
+            // A name without a server can be that of a tool of any server, so it is compared only with a pattern that
+            // ignores the server, too.
             let tool = named.tool().filter(|_| named.qualified || !pattern.qualified);
             tool.is_some_and(|tool| !pattern.matches(&tool))
         };
         match (self.tool(), other.tool()) {
+            // Both patterns name one tool.
             (Some(one), Some(two)) => !self.matches(&two) && !other.matches(&one),
             _ if excludes_named(self, other) || excludes_named(other, self) => true,
             // Names with `*` are disjoint if their parts before the first `*` differ.
@@ -152,8 +155,8 @@ impl ToolPattern {
         }
     }
 
-    /// Returns whether the pattern names this server, as opposed to matching its tools by a wildcard. False for a
-    /// regular expression.
+    /// Returns whether the pattern names this server literally, and does not only match its tools by a wildcard. False
+    /// for a regular expression.
     pub(crate) fn names_server(&self, server: &str) -> bool {
         self.qualified && self.source.split_once('/').is_some_and(|(named, _)| named == server)
     }
@@ -194,8 +197,8 @@ pub(crate) struct MatchedServers {
 }
 
 impl MatchedServers {
-    /// Records that the tool exists: its server, for each pattern without a server that matches it. Two servers are
-    /// enough to make a pattern ambiguous, so no more are recorded.
+    /// Records that a tool exists: adds its server to each pattern without a server that matches the tool. Two servers
+    /// make a pattern ambiguous, so no further ones are recorded.
     pub(crate) fn register_tool(&mut self, patterns: &[ToolPattern], tool: &Tool) {
         for (index, pattern) in patterns.iter().enumerate() {
             if !pattern.is_qualified() && pattern.matches(tool) {
@@ -207,20 +210,21 @@ impl MatchedServers {
         }
     }
 
-    /// Returns whether the pattern is ambiguous and therefore grants nothing: whether tools of two servers match it,
-    /// with `tool` counted as registered.
+    /// Returns whether the pattern `id` is ambiguous and therefore grants nothing: whether tools of two servers match
+    /// it. `tool`, if there is one, counts as registered, although it may not be.
     pub(crate) fn is_ambiguous_for(
         &self,
         patterns: &[ToolPattern],
         id: PatternId,
         tool: Option<&Tool>,
     ) -> bool {
-        let is_new = |tool: &Tool| {
+        // Whether the tool belongs to another server than the one that is recorded for the pattern.
+        let is_of_second_server = |tool: &Tool| {
             let matches =
                 patterns.get(id.0).is_some_and(|pattern| !pattern.is_qualified() && pattern.matches(tool));
             matches && self.seen.get(&id.0).is_some_and(|servers| !servers.contains(&tool.server))
         };
-        self.is_ambiguous(id) || tool.is_some_and(is_new)
+        self.is_ambiguous(id) || tool.is_some_and(is_of_second_server)
     }
 
     /// Returns whether tools of two servers match the pattern.

@@ -1,26 +1,27 @@
-//! Computes how many texts match a regular expression as a whole, as an upper bound in bits. The compiler uses it for
-//! `fullmatch`, so that `endorse` can bound the information that the author of an endorsed value can put into it.
+//! Computes an upper bound on the number of texts that a regular expression matches as a whole. The bound is in bits: n
+//! bits mean at most 2^n texts. The compiler uses it for `fullmatch`, so that `endorse` can limit how much information
+//! an attacker can put into an endorsed value by choosing one of these texts.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 
 use super::regex::parse_whole;
 
-/// Returns an upper bound on the number of texts that a pattern matches as a whole, as its logarithm in bits, rounded
-/// up. `endorse` judges by it whether a pattern restricts a value enough. `None` if there is no useful bound, or if the
+/// Returns an upper bound on the number of texts that a pattern matches as a whole, in bits, rounded up. `endorse`
+/// judges by it whether a pattern restricts a value enough. `None` if there is no bound of at most 1024 bits, or if the
 /// pattern needs look-around.
 pub(crate) fn matched_text_bits(pattern: &str) -> Option<u32> {
     let bits = bits_of(&parse_whole(pattern)?)?;
     let mut whole = 0_u32;
-    // A bound of more than 1024 bits is as useless as none.
+    // Rounds up. A bound of more than 1024 bits is as useless as none.
     while f64::from(whole) < bits {
         whole = Some(whole + 1).filter(|whole| *whole <= 1024)?;
     }
     Some(whole)
 }
 
-/// Returns an upper bound on the number of texts that a part of a pattern matches, as its logarithm in bits; `None` if
-/// it matches infinitely many. A text of a repetition is determined by the choice of each item and of the number of
-/// items, and a text of an alternation by the choice of a branch and of a text of the branch.
+/// Returns an upper bound on the number of texts that a part of a pattern matches, in bits; `None` if it matches
+/// infinitely many. Independent choices add their bits: a text of a repetition is determined by the number of items and
+/// the choice of each item, and a text of an alternation by the branch and the choice of a text of the branch.
 fn bits_of(hir: &Hir) -> Option<f64> {
     match hir.kind() {
         HirKind::Empty | HirKind::Literal(_) | HirKind::Look(_) => Some(0.0),
@@ -44,7 +45,7 @@ fn bits_of(hir: &Hir) -> Option<f64> {
     }
 }
 
-/// Returns the number of characters in a class.
+/// Returns the number of characters in a class, as a floating-point number for its logarithm.
 fn class_size(class: &Class) -> f64 {
     match class {
         Class::Unicode(class) => class

@@ -40,11 +40,11 @@ use crate::value::Value;
 /// The number of a variable in its query.
 pub(crate) type VariableSlot = usize;
 
-/// A function that policies can call: its position in the table of functions.
+/// A built-in function that policies can call, identified by its position in the table of functions.
 #[derive(Clone, Copy)]
 pub(crate) struct FunctionId {
     pub(crate) name: &'static str,
-    /// The index of its family of functions, such as those of texts.
+    /// The index of the family of functions that it belongs to, such as the functions on texts.
     pub(crate) family: usize,
     /// The index of its row within the family.
     pub(crate) row: usize,
@@ -79,7 +79,7 @@ pub(crate) struct Plan {
     pub(crate) stores: Vec<DeclaredStore>,
     pub(crate) predicates: Vec<Predicate>,
     pub(crate) externs: Vec<ExternPredicate>,
-    /// The names of the parameters that it reads, as `input.NAME`.
+    /// The names of the parameters that the policy reads, as `input.NAME`.
     pub(crate) parameters: BTreeSet<String>,
     /// The label of regions that no statement labels; `None` is top.
     pub(crate) default: Option<Label>,
@@ -93,7 +93,7 @@ pub(crate) struct Plan {
     pub(crate) roles: Vec<DeclaredRole>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) dispatch: Dispatch,
-    /// The total size of its patterns, as measured by `regex::weight`.
+    /// The total size of the policy's patterns, as measured by `regex::weight`.
     pub(crate) patterns_weight: usize,
 }
 
@@ -183,15 +183,16 @@ pub(crate) struct EndorsedValue {
     pub(crate) bits: Option<u32>,
 }
 
-/// An `endorse` statement: lowers the integrity label of an argument whose value satisfies its query.
+/// An `endorse` statement: raises the integrity of an argument whose value satisfies its query, that is, lowers the
+/// argument's label in the dimensions of integrity.
 #[derive(Debug)]
 pub(crate) struct Endorsement {
     pub(crate) span: Span,
     pub(crate) target: TargetPath,
     pub(crate) label: LabelPlan,
     pub(crate) value: EndorsedValue,
-    /// The name of the argument and the class of its values in words, if a grant `by class` may leave the argument
-    /// open.
+    /// The name of the argument and the class of its values in words, if a grant `by class` may cover all values of the
+    /// class.
     pub(crate) class: Option<(String, String)>,
     pub(crate) query: CompiledQuery,
 }
@@ -219,7 +220,8 @@ pub(crate) struct Rule {
     /// The kinds of events that the rule reads in addition to those that its variables are bound to. These are all
     /// kinds if it calls a predicate that reads the trace, and calls if it reads those that a message proposes.
     pub(crate) other_event_kinds: Vec<Type>,
-    /// The names from which the keys of matches are built, in alphabetical order.
+    /// The variables and definitions whose values identify a match in an analysis, in alphabetical order of their
+    /// names.
     pub(crate) named: Vec<(String, VariableSlot)>,
     /// Patterns by which the rule may exempt a tool.
     pub(crate) exempting: Vec<PatternId>,
@@ -249,7 +251,7 @@ pub(crate) struct EventVariable {
     pub(crate) named: Option<Arc<str>>,
 }
 
-/// A predicate that the embedding program answers.
+/// An extern predicate: one that a service, a WebAssembly module or the embedding program answers.
 #[derive(Debug)]
 pub(crate) struct ExternPredicate {
     pub(crate) name: String,
@@ -257,7 +259,8 @@ pub(crate) struct ExternPredicate {
     pub(crate) result: Type,
 }
 
-/// A predicate that the policy defines: holds for arguments with which its query has a satisfying assignment.
+/// A predicate that the policy defines. It holds for arguments with which some assignment of its other variables
+/// satisfies its query.
 #[derive(Debug)]
 pub(crate) struct Predicate {
     pub(crate) name: String,
@@ -271,7 +274,8 @@ pub(crate) struct Predicate {
 pub(crate) struct CompiledQuery {
     pub(crate) variables: Vec<Variable>,
     pub(crate) items: Vec<QueryItem>,
-    /// The number of slots of a frame.
+    /// The number of values that one evaluation stores: one for each variable and definition, including those of
+    /// blocks.
     pub(crate) slots: usize,
     /// The operations once the event in slot 0 is bound; rules have a list for each variable instead.
     pub(crate) ops: Vec<SearchOp>,
@@ -279,8 +283,8 @@ pub(crate) struct CompiledQuery {
     pub(crate) tools: Vec<PatternId>,
     /// Every pattern that the conditions test, including those in predicates.
     pub(crate) patterns: Vec<PatternId>,
-    /// Whether all variables over lists lead to the region that the statement labels. The iteration over the rows then
-    /// does not count as a read of the structure around them.
+    /// Whether all variables over lists lead to the region that the statement labels. The iteration over the items of
+    /// such a list then does not count as a read of the list.
     pub(crate) is_quiet: bool,
 }
 
@@ -318,7 +322,7 @@ pub(crate) enum SearchOp {
 pub(crate) struct TargetPath {
     pub(crate) root: VariableSlot,
     pub(crate) steps: Vec<TargetStep>,
-    /// The pattern and the name of the group that the part of the text is.
+    /// The captured part of the text at the path: the pattern, and the name of the group that the part is.
     pub(crate) capture: Option<(Regex, String)>,
 }
 
@@ -359,8 +363,8 @@ impl Plan {
                 CompiledExpr::Constant(Value::Str(name)) => Some(name.to_string()),
                 _ => None,
             });
-            // The call is made for its effect on the table, which remembers the names. The label that it returns is not
-            // needed, so any `ComputedLabelUse` would do.
+            // Only the effect on the table matters, which stores the names. The returned label is dropped, so any
+            // `ComputedLabelUse` would do.
             let _ =
                 name_table.set(&self.space, dimension, &names.collect::<Vec<_>>(), ComputedLabelUse::Data);
         }

@@ -1,8 +1,8 @@
 //! Compiles and matches regular expressions in policies, with Python's syntax and semantics. The compiler compiles
 //! constant patterns, and the evaluator searches texts with them.
 //!
-//! A pattern without look-around is compiled to an automaton, whose time is linear in the text. Look-around and
-//! back-references need backtracking: these patterns run under a limit, and a search that exceeds it is an error.
+//! Most patterns are compiled to an automaton, which searches in time linear in the text. Look-around, back-references
+//! and atomic groups need backtracking: such patterns run under a limit, and a search that exceeds it is an error.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -23,8 +23,8 @@ const MAX_TRIED: usize = 64_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     program: Program,
-    /// For texts that end with a line break, if the pattern contains `$`, which in Python also matches before that
-    /// break.
+    /// The program for texts that end with a line break; `None` if `program` serves these, too. A pattern with `$` has
+    /// one, since Python's `$` also matches before a final line break.
     before_break: Option<fancy_regex::Regex>,
 }
 
@@ -64,12 +64,12 @@ pub(crate) enum MatchExtent {
 }
 
 impl Pattern {
-    /// Compiles a pattern to an automaton or, if it needs look-around or back-references, for backtracking. `extent`
-    /// states which part of a text the pattern must match. A pattern with `$` gets a second program for texts that end
-    /// with a line break, before which Python's `$` matches too; a pattern for the whole text needs none.
+    /// Compiles a pattern: to an automaton if that is possible, otherwise for backtracking. `extent` states which part
+    /// of a text the pattern must match. A pattern with `$` gets a second program for texts that end with a line break,
+    /// before which Python's `$` matches too. A pattern for the whole text needs none.
     ///
     /// # Errors
-    /// With the error in the pattern, on one line.
+    /// What is wrong with the pattern, on one line.
     pub(crate) fn new(source: &str, extent: MatchExtent) -> Result<Self, String> {
         let may_match_before_break = has_end_anchor(source) && extent != MatchExtent::Whole;
         let before_break = if may_match_before_break {
@@ -87,8 +87,8 @@ impl Pattern {
         Ok(Self { program, before_break })
     }
 
-    /// Returns the program that searches a text. For a text that ends with a line break, that is `before_break`, if the
-    /// pattern has this second program.
+    /// Returns the program that searches a text: `before_break` for a text that ends with a line break, if the pattern
+    /// has this second program, and otherwise `program`.
     fn program(&self, text: &str) -> TextSearcher<'_> {
         match (&self.before_break, &self.program) {
             (Some(regex), _) if text.ends_with('\n') => TextSearcher::Backtracking(regex),
@@ -97,14 +97,14 @@ impl Pattern {
         }
     }
 
-    /// Returns the fuel for one search of a text, which the caller spends before the search. One unit pays for 16 bytes
-    /// that an automaton reads once.
+    /// Returns the fuel for one search of a text, which the caller spends before the search. One unit of fuel pays for
+    /// the time in which an automaton reads 16 bytes.
     pub(crate) fn cost(&self, text: &str) -> usize {
         match (&self.program, self.program(text)) {
             (_, TextSearcher::Linear(_)) => text.len() / 16,
-            // The engine may run an instruction at each byte, which takes longer than an automaton: one unit pays for
-            // one byte. Only `$` looks around here, by at most two bytes, so an attempt reads little: one unit pays for
-            // 16 attempts.
+            // The program `before_break` of a pattern that otherwise needs no backtracking. It may run an instruction
+            // at each byte, which takes longer than an automaton: one unit pays for one byte. Only `$` looks around
+            // here, by at most two bytes, so an attempt reads little: one unit pays for 16 attempts.
             (Program::Linear(_), TextSearcher::Backtracking(_)) => text.len() + BACKTRACKS / 16,
             // `BACKTRACKS` limits the number of attempts, but not how much each one reads. Look-around may read the
             // whole text at every position, so the cost is quadratic: one unit pays for 1024 pairs of positions.
@@ -113,8 +113,9 @@ impl Pattern {
     }
 
     /// Returns the fuel for the search for a further match in a text, after a match that ends at the byte `end`. The
-    /// search may read all bytes after it, or find the next match at once, so it costs a quarter of a first search of
-    /// these bytes. A pattern that needs backtracking costs its limit on attempts, whatever the length.
+    /// search may read all bytes after `end`, or find the next match at once, so it costs a quarter of a first search
+    /// of these bytes. With a pattern that needs backtracking, it costs what the maximum number of attempts costs,
+    /// whatever the length.
     pub(crate) fn cost_after_match(&self, text: &str, end: usize) -> usize {
         let left = text.len().saturating_sub(end);
         match (&self.program, self.program(text)) {
@@ -155,8 +156,8 @@ impl Pattern {
     }
 }
 
-/// Translates a pattern to the syntax of the Rust libraries, and adds anchors for `extent`, the part of a text that it
-/// must match. Also returns whether its `.` matches line breaks.
+/// Translates a pattern to the syntax of the Rust libraries, and adds anchors for `extent`, the part of a text that the
+/// pattern must match. Returns the result, and whether `.` in it matches line breaks.
 fn anchor_pattern(source: &str, extent: MatchExtent, end: EndAnchor) -> (String, bool) {
     let translated = translate(source, end);
     match extent {
@@ -187,8 +188,8 @@ fn backtracking_limit_error() -> EvalError {
     ))
 }
 
-/// Returns why a pattern does not compile, on one line: the last line of the message of the `regex` library, which does
-/// not repeat the pattern.
+/// Returns why a pattern does not compile, on one line. That is the last line of the message of the `regex` library;
+/// the lines before it repeat the pattern.
 pub(crate) fn describe(error: &regex::Error) -> String {
     if matches!(error, regex::Error::CompiledTooBig(_)) {
         return "it is too large after its repetitions are expanded".to_owned();
@@ -198,17 +199,18 @@ pub(crate) fn describe(error: &regex::Error) -> String {
     last.trim_start_matches("error: ").to_owned()
 }
 
-/// Returns whether a pattern seems to have look-around, back-references or atomic groups, by a search of its text. The
-/// result is wrongly true for an escaped backslash before a digit, and for `(?=` within a class. That is harmless: the
-/// caller asks only about a pattern that the automaton rejects, and then also tries to compile it for backtracking.
+/// Returns whether a pattern seems to have look-around, back-references or atomic groups. This is a search for their
+/// spellings: it is wrongly true for an escaped backslash before a digit, and for `(?=` within a class. That is
+/// harmless, since the caller asks only about a pattern that cannot become an automaton, and then tries to compile it
+/// for backtracking.
 fn needs_backtracking(source: &str) -> bool {
     let has_group = ["(?=", "(?!", "(?<=", "(?<!", "(?P=", "(?>"].iter().any(|group| source.contains(group));
     let reference = |pair: &[u8]| matches!(pair, [b'\\', b'1'..=b'9']);
     has_group || source.as_bytes().windows(2).any(reference)
 }
 
-/// Returns the weight of a pattern: approximately its number of character ranges with repetitions expanded, which is
-/// proportional to its size when compiled. The compiler limits the total of a policy.
+/// Returns the weight of a pattern, an estimate of its size when compiled: approximately the number of its character
+/// ranges after repetitions are expanded. The compiler limits the total weight of a policy's patterns.
 pub(crate) fn weight(source: &str) -> usize {
     /// Returns the weight of a part of a parsed pattern.
     fn hir_weight(hir: &Hir) -> usize {
@@ -229,7 +231,8 @@ pub(crate) fn weight(source: &str) -> usize {
             }
         }
     }
-    // The parser does not accept look-around. Patterns with it have other limits, and count 64 for each byte.
+    // `regex_syntax` does not accept look-around. The compiled size of such a pattern has a limit of its own, so a
+    // rough estimate suffices: 64 for each byte.
     regex_syntax::parse(&translate(source, EndAnchor::OfText))
         .map_or(source.len().saturating_mul(64), |hir| hir_weight(&hir))
 }
@@ -245,8 +248,8 @@ pub(crate) fn is_pattern(source: &str) -> bool {
     regex_syntax::parse(&translate(source, EndAnchor::OfText)).is_ok()
 }
 
-/// Returns whether a pattern contains a `$` that matches the end of the text, and not of each line. The flag `m` makes
-/// `$` match at the end of each line; if any part of the pattern has this flag, every `$` counts as such.
+/// Returns whether a pattern contains a `$` that matches only at the end of the text. With the flag `m`, `$` matches at
+/// the end of each line; if any part of the pattern has this flag, the result is false for the whole pattern.
 fn has_end_anchor(source: &str) -> bool {
     let is_per_line = source
         .split("(?")
@@ -255,11 +258,12 @@ fn has_end_anchor(source: &str) -> bool {
     !is_per_line && translate(source, EndAnchor::Python) != translate(source, EndAnchor::OfText)
 }
 
-/// Rewrites a pattern from Python's syntax to that of the Rust libraries where the two differ: `\Z`, `\<`, white space,
-/// a brace that begins no repetition, and brackets and operators within a class. With [`EndAnchor::Python`], `$` also
-/// matches before a final line break.
+/// Rewrites a pattern from Python's syntax to that of the Rust libraries. The two differ in `\Z`, `\<`, white space
+/// (`\s`), a brace that begins no repetition, and brackets and operators within a class such as `[a-z]`. With
+/// [`EndAnchor::Python`], `$` also matches before a final line break.
 fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
     let mut out = String::with_capacity(source.len());
+    // Whether the current character is within a class.
     let mut in_class = false;
     let mut rest = source.char_indices().peekable();
     while let Some((at, c)) = rest.next() {

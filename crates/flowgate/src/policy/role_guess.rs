@@ -1,13 +1,13 @@
-//! Guesses from an argument's name what its value is for. The compiler uses the guess where the policy declares no
-//! role, and so do questions to a person, the draft of a policy, and the advice of `flowgate explain`.
+//! Guesses the role of an argument from its name ([`suggested_role`]). The compiler uses the guess where the policy
+//! declares no role, and so do questions to a person, the draft of a policy, and the advice of `flowgate explain`.
 //!
-//! Some words count wherever they are in a name (`WORDS`), such as `recipient` and `url`. Ambiguous words count only as the whole
-//! last word of a name, which says what the value is ([`role_of_last_word`]): `file_id` is an id and `id_card` is none,
-//! a `token` opens something and `max_tokens` is a count.
+//! Some words suggest a role wherever they are in a name (`WORDS`), such as `recipient` and `url`. Ambiguous words do
+//! so only as the last word of a name, which says what the value is ([`role_of_last_word`]): `file_id` is an id, but
+//! `id_card` is not; a `token` is a credential, but `max_tokens` is a count.
 //!
 //! Words such as `value`, `rate` and `reference` suggest no role, since they mean something harmless as often. Only
-//! [`cautious_role`] considers them. A `location` suggests none either: it is the place of a meeting as often as that of
-//! a file.
+//! [`cautious_role`] considers them. `location` suggests no role at all: it is the place of a meeting as often as that
+//! of a file.
 
 use super::argument_role::ArgumentRole;
 
@@ -71,14 +71,16 @@ const SECRET_KEYS: &[&str] =
 /// Words before `token` in the name of a token that only says where to continue a list, and opens nothing.
 const LIST_TOKENS: &[&str] = &["continuation", "next", "page", "pagination", "sync"];
 
-/// First words of names that are counts of things, such as `num_guests`.
+/// Words that make a name a count if they are its first word and a plural is its last, such as `num_guests`.
 const COUNTS: &[&str] = &["max", "min", "n", "num", "number"];
 
-/// Words, anywhere in a name, that are sums of money more often than most words, but too rarely for a role.
+/// Words, anywhere in a name, that often mean a sum of money, but not often enough for [`suggested_role`]. Only
+/// [`cautious_role`] considers them.
 const POSSIBLE_AMOUNTS: &[&str] =
     &["amount", "balance", "cost", "fee", "money", "payment", "price", "rate", "sum", "total", "value"];
 
-/// Last words of names that often select an object, but too rarely for a role.
+/// Last words of names that often select an object, but not often enough for [`suggested_role`]. Only [`cautious_role`]
+/// considers them.
 const POSSIBLE_SELECTORS: &[&str] = &["index", "no", "ref", "reference"];
 
 /// Returns the role that an argument's name suggests: `recipient`, `file_path`, `email_body`. `None` if it suggests
@@ -94,9 +96,9 @@ pub fn suggested_role(name: &str) -> Option<ArgumentRole> {
     decisive.or_else(|| is_last(FORMATTED_CONTENT).then_some(ArgumentRole::Content))
 }
 
-/// Returns the role of an argument for advice that must not overlook one that decides something: the role that its name
-/// suggests or, of the words that suggest none because they are too ambiguous, the role that they may mean. Never
-/// returns content, which decides nothing. `None` if the name suggests nothing.
+/// Returns the role that an argument may have, for advice that must not overlook an argument that decides something:
+/// the role that its name suggests or, if there is none, the role that an ambiguous word such as `value` in the name
+/// may mean. The role is never content, which decides nothing. `None` if the name has no such word.
 pub fn cautious_role(name: &str) -> Option<ArgumentRole> {
     let words = name_words(name);
     let suggested = suggested_role(name).filter(|role| role.gain().is_some());
@@ -107,15 +109,15 @@ pub fn cautious_role(name: &str) -> Option<ArgumentRole> {
         .or_else(|| is_selector().then_some(ArgumentRole::Selector))
 }
 
-/// Returns the role that a word of an argument's name suggests, with this word, in lower case; `None` if no word
-/// suggests one. The role is never content: unlike [`suggested_role`], this ignores a last word such as `body`, so that
-/// `recipient_text` is still a recipient.
+/// Returns the role that a word of an argument's name suggests, and this word in lower case; `None` if no word suggests
+/// a role. The role is never content: unlike [`suggested_role`], this function ignores a last word such as `body`. So
+/// `recipient_text` counts as a recipient in the checks of `endorse`, which must not miss a destination.
 pub(super) fn decisive_word(name: &str) -> Option<(ArgumentRole, String)> {
     let words = name_words(name);
     let anywhere = words.iter().find_map(|word| {
         let singular = word.trim_end_matches('s');
-        // `userid` and `filename` are two words without a separator. Shorter known words, such as `to`, are the
-        // beginning of many unrelated words.
+        // `userid` and `filename` are two words without a separator, so a word that begins or ends with a known one
+        // counts, too. Known words of up to three letters, such as `to`, begin too many unrelated words for this.
         let is_joined = |known: &str| known.len() > 3 && (word.starts_with(known) || word.ends_with(known));
         let is_known = |known: &str| known == word || known == singular || is_joined(known);
         let role = WORDS.iter().find(|(known, _)| is_known(known)).map(|(_, role)| *role);
@@ -124,11 +126,13 @@ pub(super) fn decisive_word(name: &str) -> Option<(ArgumentRole, String)> {
     anywhere.or_else(|| Some((role_of_last_word(&words)?, words.last()?.clone())))
 }
 
-/// Returns the role that the last of the words of a name suggests, for words that suggest one only there. The role is
-/// never content.
+/// Returns the role that the last word of a name suggests, for the words that suggest a role only in this position.
+/// `words` are all words of the name. The role is never content.
 fn role_of_last_word(words: &[String]) -> Option<ArgumentRole> {
     let (last, before) = words.split_last()?;
+    // Whether the last word follows one of these words.
     let follows = |known: &[&str]| before.last().is_some_and(|word| known.contains(&word.as_str()));
+    // A plural after a word such as `num` is a number of things.
     let is_count = last.ends_with('s') && before.first().is_some_and(|word| COUNTS.contains(&word.as_str()));
     if is_count {
         return None;
@@ -142,7 +146,7 @@ fn role_of_last_word(words: &[String]) -> Option<ArgumentRole> {
         "cmd" | "cmds" | "expression" | "expressions" => ArgumentRole::Code,
         "key" | "keys" if follows(SECRET_KEYS) => ArgumentRole::Credential,
         "token" if follows(LIST_TOKENS) => return None,
-        // The plural `tokens` is a count, such as that of the tokens of a model.
+        // The plural `tokens` is not in the list: it is a count, such as that of the tokens of a model.
         "apikey" | "otp" | "passwd" | "pin" | "pwd" | "token" => ArgumentRole::Credential,
         "guid" | "guids" | "id" | "ids" | "key" | "keys" | "number" | "numbers" | "uuid" | "uuids" => {
             ArgumentRole::Selector
@@ -152,8 +156,9 @@ fn role_of_last_word(words: &[String]) -> Option<ArgumentRole> {
 }
 
 /// Returns the words of a name in snake, kebab or camel case, in lower case: `file_path`, `file-path` and `filePath`
-/// give `file` and `path`. Capital letters in a row are one word, except that the last one begins the word that it is
-/// followed by: `userID` gives `user` and `id`, `HTTPServer` gives `http` and `server`, and `userIDs` `user` and `ids`.
+/// give `file` and `path`. Capital letters in a row are one word, except that the last of them begins the next word if
+/// small letters follow it: `userID` gives `user` and `id`, and `HTTPServer` gives `http` and `server`. The `s` of a
+/// plural begins no word: `userIDs` gives `user` and `ids`.
 pub fn name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut was_capital = false;

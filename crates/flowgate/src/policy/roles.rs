@@ -1,6 +1,7 @@
-//! Lists the roles of messages, such as `user`, and warns about misspelled roles in a policy, for
-//! [`Policy::load`](super::Policy::load). Also finds the literals that a policy compares a field with, for this warning
-//! and for the checks of names (`occurrence`, `tool_schemas`).
+//! Lists the usual roles of messages ([`ROLES`]), and warns about misspelled ones in a policy, such as `"asistant"`;
+//! [`Policy::load`](super::Policy::load) calls [`misspelled_roles`]. Also finds the texts that a policy compares a
+//! field with ([`compared_literals`]), for this warning and for the checks of names in `occurrence` and `tool_schemas`.
+//! (The roles of arguments are in `argument_role`.)
 
 use std::collections::HashMap;
 
@@ -46,17 +47,18 @@ pub(super) fn misspelled_roles(statements: &[Statement]) -> Vec<Diagnostic> {
     found
 }
 
-/// Returns the roles that a comparison names, with their locations: `m.role == "user"`, `m.role in ["system", "user"]`.
-/// A field called `role` counts whatever value it belongs to.
+/// Returns the roles that a comparison names, with their locations: `user` for `m.role == "user"`, and `system` and
+/// `user` for `m.role in ["system", "user"]`. Empty for any other expression. Every field called `role` counts, since
+/// the type of `m` is not looked up.
 pub(crate) fn role_literals<'e>(expr: &'e Expr, constants: &Constants<'e>) -> Vec<(&'e str, &'e Span)> {
     let is_role = |expr: &Expr| matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == "role");
     compared_literals(expr, constants, &is_role)
 }
 
-/// Returns the literal texts, with their locations, that `expr` compares with an operand for which `is_compared` holds:
-/// directly, or through a list or a constant. For example, for `m.role in ["user", "tool"]` with `is_compared` true for
-/// `m.role`, the result is `user` and `tool`. It is empty if `expr` is no comparison, or if `is_compared` holds for
-/// both of the first two operands, or for neither.
+/// Returns the literal texts, with their locations, that `expr` compares with an operand for which `is_compared` holds.
+/// If `is_compared` holds for `m.role`, for example, the result for `m.role in ["user", "tool"]` is `user` and `tool`.
+/// The texts may also be written as constants. The result is empty if `expr` is not a comparison, or if `is_compared`
+/// holds for both of its first two operands or for neither.
 pub(crate) fn compared_literals<'e>(
     expr: &'e Expr,
     constants: &Constants<'e>,

@@ -3,9 +3,9 @@
 //! locations of statements and diagnostics.
 //!
 //! All files are stored in one text, the policy's own file first, so that a span identifies a location in any of them.
-//! Each file is parsed on its own, so that an unclosed quote or bracket ends with its file. A file that several files
-//! import is read once. The caller of `Policy::load` reads the files, by paths relative to the folder of the policy's
-//! own file.
+//! [`Loader`] reads and parses the files for `Policy::load`, whose caller provides the function that reads a file,
+//! given its path relative to the folder of the policy's own file. Each file is parsed on its own, so that an unclosed
+//! quote or bracket ends with its file. A file that several files import is read once.
 
 use std::fmt;
 use std::ops::Range;
@@ -37,7 +37,7 @@ struct SourceFile {
 /// A location in the text of a policy. It prints as `12:5`, or as `shared/contacts.flow:12:5` in an imported file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceLocation<'s> {
-    /// The path of the imported file, relative to the folder of the policy's own file; none in that file itself.
+    /// The path of the imported file, relative to the folder of the policy's own file; `None` in the policy's own file.
     pub file: Option<&'s str>,
     /// The line, from 1.
     pub line: usize,
@@ -76,7 +76,8 @@ impl PolicySource {
         self.files.iter().skip(1).map(|file| file.path.as_str())
     }
 
-    /// Returns the text of each file: the policy's own file first, without a path, then the imported ones.
+    /// Returns each file as its path and its text: first the policy's own file, whose path is `None`, then the imported
+    /// ones.
     pub fn files(&self) -> impl Iterator<Item = (Option<&str>, &str)> {
         self.files.iter().map(|file| {
             let path = Some(file.path.as_str()).filter(|path| !path.is_empty());
@@ -84,7 +85,7 @@ impl PolicySource {
         })
     }
 
-    /// Returns the location of a byte of the text of all files.
+    /// Returns the location of the byte `at` of the text of all files.
     pub fn locate(&self, at: usize) -> SourceLocation<'_> {
         let (file, text, offset) = self.file_at(at);
         let before = text.get(..at.saturating_sub(offset)).unwrap_or(text);
@@ -93,16 +94,16 @@ impl PolicySource {
         SourceLocation { file, line: before.matches('\n').count() + 1, column: column + 1 }
     }
 
-    /// Returns the path of the file that a span is in (none for the policy's own file), the text of that file, and the
-    /// span in it.
+    /// Returns the path of the file that a span is in (`None` for the policy's own file), the text of that file, and
+    /// the span relative to this text.
     pub fn excerpt_file(&self, span: &Span) -> (Option<&str>, &str, Span) {
         let (file, text, offset) = self.file_at(span.start);
         let shifted = |at: usize| at.saturating_sub(offset).min(text.len());
         (file, text, shifted(span.start)..shifted(span.end))
     }
 
-    /// Returns the file that contains a byte of the text of all files: its path (`None` for the policy's own file), its
-    /// text, and the byte at which it starts.
+    /// Returns the file that contains the byte `at` of the text of all files: its path (`None` for the policy's own
+    /// file), its text, and the byte at which it starts.
     fn file_at(&self, at: usize) -> (Option<&str>, &str, usize) {
         let after = self.files.partition_point(|file| file.range.start <= at);
         let Some(file) = after.checked_sub(1).and_then(|index| self.files.get(index)) else {
@@ -131,10 +132,11 @@ impl PolicySource {
         self.files.first().and_then(|file| self.text.get(file.range.clone())).unwrap_or_default()
     }
 
-    /// Returns the text of an imported file that has been read.
+    /// Returns the text of an imported file from memory, so that the policy can be parsed again without access to its
+    /// files.
     ///
     /// # Errors
-    /// If the policy has no such file.
+    /// If the policy has imported no file of this path.
     pub(super) fn read(&self, path: &str) -> Result<String, String> {
         // The first file is the policy's own.
         let file = self.files.iter().skip(1).find(|file| file.path == path);
@@ -171,9 +173,9 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
         (source, PolicyFile { statements }, diagnostics)
     }
 
-    /// Parses a file and adds the statements of the files that it imports, and then its own, without `import`
-    /// statements and lattices that equal one of another file. The file is recorded before its imports are read,
-    /// so that a cycle of imports ends.
+    /// Parses a file, and adds the statements of the files that it imports, followed by its own. Leaves out imports of
+    /// files, and `lattice` statements that repeat one of another file. The file is recorded before its imports are
+    /// read, so that a cycle of imports ends.
     fn add(&mut self, path: &str, text: &str) {
         let range = self.source.append(path, text);
         let (file, diagnostics) = parser::parse_range(&self.source.text, range, self.dialect);
@@ -258,9 +260,9 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
     }
 }
 
-/// Returns the path of an import relative to the folder of the policy's own file: `written` is relative to the folder
-/// of the file `from`. A path that leaves the folder begins with `..`; the caller that reads the files decides about
-/// it.
+/// Returns the path of an imported file relative to the folder of the policy's own file. `written` is the path in the
+/// `import` statement, which is relative to the folder of the importing file `from`. A path that leaves the folder of
+/// the policy begins with `..`; the caller that reads the files decides whether it is allowed.
 ///
 /// # Errors
 /// The reason why the path cannot be imported: it is empty, absolute or a folder, or contains a backslash or a control

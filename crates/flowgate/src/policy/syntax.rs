@@ -1,5 +1,6 @@
-//! Defines the syntax tree: the policy as written, with all source locations. The parser creates the tree; the compiler
-//! and the checks of names (`occurrence`, `tool_schemas`) read it.
+//! Defines the syntax tree, [`PolicyFile`]: the statements of a policy and their expressions ([`Expr`]) as written,
+//! with all source locations. The parser creates the tree; the compiler and the checks of names (`occurrence`,
+//! `tool_schemas`) read it.
 
 use super::diagnostic::Span;
 use super::exact_amount::ExactAmount;
@@ -211,9 +212,9 @@ impl Expr {
 pub(crate) struct Expr {
     pub(crate) kind: Box<ExprKind>,
     pub(crate) span: Span,
-    /// The height of the tree; the parser bounds it, so that a recursive walk cannot exhaust the stack.
+    /// The height of the expression's tree; the parser bounds it, so that a recursive walk cannot exhaust the stack.
     pub(crate) height: usize,
-    /// Whether it is enclosed in parentheses.
+    /// Whether the expression is enclosed in parentheses.
     pub(crate) is_grouped: bool,
 }
 
@@ -365,8 +366,8 @@ impl Comparison {
 }
 
 impl Statement {
-    /// Visits the expressions of the statement, with their subexpressions. The label of `default` is not visited, since
-    /// it can only name fixed elements of dimensions.
+    /// Visits the expressions of the statement, with their subexpressions. The label of a `default` statement is not
+    /// visited, since it names only fixed elements of dimensions.
     pub(crate) fn walk(&self, visit: &mut impl FnMut(&Expr)) {
         let walk_body = |body: &ConditionBody, visit: &mut dyn FnMut(&Expr)| {
             body.lines.iter().for_each(|line| line.expr().walk(&mut |expr| visit(expr)));

@@ -1,9 +1,9 @@
-//! Evaluates rules in the simplest way: tries every assignment of events to variables and evaluates every condition.
+//! Evaluates rules by exhaustive search: tries every assignment of events to variables and evaluates every condition.
 //!
-//! It is the test oracle for the incremental evaluator: no indexes, no order of conditions, no state between events.
+//! This is the test oracle for the incremental evaluator ([`super::RuleMatcher`]): it has no indexes, no order of
+//! conditions and no state between events. Its cost is the number of events to the power of the number of variables.
 //! Tests call it by [`analyze_naively`](crate::analysis::analyze_naively) and
 //! [`analyze_steps_naively`](crate::analysis::analyze_steps_naively).
-//! Its cost is the number of events to the power of the number of variables.
 
 use super::{MatchReceiver, RuleContext, event_kind, reads_kind};
 use crate::eval::{EvalError, Evaluator, Frame, Value, set};
@@ -29,8 +29,8 @@ pub(crate) fn match_event(
 }
 
 /// Reports all matches of all rules. If `new` is an event, reports only the matches that bind it to a variable, and all
-/// matches of rules with a block that may count it. A failure, also spent fuel, is reported for its rule, and the next
-/// rule is tried. All rules share `fuel`.
+/// matches of rules whose other matches it may change. A failure of a rule, such as spent fuel, is reported, and the
+/// next rule is tried. All rules share `fuel`.
 fn report_matches(
     context: RuleContext<'_>,
     new: Option<EventId>,
@@ -69,9 +69,9 @@ fn report_matches(
     }
 }
 
-/// Returns whether the event may change matches in which no variable of the rule itself is bound to it: a block of the
-/// rule may count the event, the rule reads events of this kind apart from its variables, or it reads no events and so
-/// can hold at any time. A condition that cannot be evaluated counts as satisfied.
+/// Returns whether the event may change matches of the rule that do not bind it to one of the rule's own variables.
+/// That is the case if a block of the rule may count the event, or if [`reads_kind`] holds for the rule and the kind of
+/// the event. A condition that cannot be evaluated counts as satisfied.
 fn may_change_other_matches(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
     let Some(kind) = event_kind(evaluator.trace, id) else { return false };
     reads_kind(rule, kind)
@@ -87,10 +87,10 @@ fn may_change_other_matches(evaluator: &mut Evaluator<'_>, rule: &Rule, id: Even
 /// The callback for each assignment of values to all variables of a rule.
 type AssignmentCallback<'f> = dyn FnMut(&mut Evaluator<'_>, &mut Frame) -> Result<(), EvalError> + 'f;
 
-/// Calls `found` with every assignment of values to `variables`, recursively: binds the first variable whose domain can
-/// be evaluated to each value there. `frame` contains the values of the variables, by slot; `bound` is the set of slots
-/// with a value, as bits. A domain that cannot be evaluated has one value, `Value::Failed`, with which [`satisfies`]
-/// fails.
+/// Calls `found` with every assignment of values to `variables`. Each level of the recursion binds one variable: the
+/// first one whose domain needs no variable without a value. It is bound to each value of its domain in turn. `frame`
+/// contains the values of the variables, by slot; `bound` is the set of slots with a value, as bits. If the evaluation
+/// of a domain fails, the domain counts as the one value `Value::Failed`, with which [`satisfies`] fails.
 fn assign(
     evaluator: &mut Evaluator<'_>,
     variables: &[&Variable],
@@ -101,7 +101,7 @@ fn assign(
 ) -> Result<(), EvalError> {
     evaluator.spend(1)?;
     let bound = bind_definitions(evaluator, items, bound, frame)?;
-    // The first variable whose domain needs no variable without a value. If there is none, all have one.
+    // The first variable whose domain can be evaluated. If there is none, all variables have a value.
     let next =
         variables.iter().position(|v| v.domain.as_ref().is_none_or(|ex| ex.required_slots() & !bound == 0));
     let Some(index) = next else { return found(evaluator, frame) };
@@ -116,7 +116,7 @@ fn assign(
             Err(error) => vec![Value::Failed(error.into())],
         },
     };
-    // Binds it to each value in turn, and then the remaining variables.
+    // Binds the variable to each value in turn, and the remaining variables by recursion.
     for value in values {
         if evaluator.has_type(&value, variable.ty) {
             let mut frame = frame.clone();
@@ -146,7 +146,7 @@ fn bind_definitions(
         if let QueryItem::Let(slot, ex) = item
             && ex.required_slots() & !bound == 0
         {
-            // An error becomes the value: it matters only if no condition rules the assignment out.
+            // An error becomes the value, since it does not matter if a condition excludes the assignment.
             let value = match evaluator.evaluate(ex, frame) {
                 Ok(value) => value,
                 Err(EvalError::Fuel) => return Err(EvalError::Fuel),
@@ -159,8 +159,8 @@ fn bind_definitions(
     Ok(bound)
 }
 
-/// Returns whether all conditions hold. A condition that cannot be evaluated is an error only if no other one
-/// rules the assignment out.
+/// Returns whether all conditions hold for the values in `frame`. A value or a condition whose evaluation fails is an
+/// error only if no condition is false.
 fn satisfies(
     evaluator: &mut Evaluator<'_>,
     items: &[QueryItem],

@@ -1,5 +1,6 @@
 //! Walks the statements of a policy, and reports each tool, argument and field that a statement names and no schema
-//! contains. [`ToolSchemas::diagnostics`] calls it.
+//! contains. [`ToolSchemas::diagnostics`] calls [`diagnostics`]. `value_check` also uses [`ToolMatcher`], which finds
+//! the listed tools that an expression is about.
 
 use std::collections::BTreeSet;
 
@@ -118,7 +119,8 @@ impl NameChecker<'_> {
     /// Checks the tool patterns of a statement, and the keys that it reads from arguments and answers.
     fn check_statement(&mut self, statement: &Statement) {
         let paths = StatementPaths::new(statement, self.constants);
-        // These statements grant something, but not by an ambiguous pattern, so `check_pattern` reports such patterns.
+        // These statements grant something, unless their pattern is ambiguous. `check_pattern` warns about an ambiguous
+        // pattern in them.
         let grants = matches!(
             &statement.kind,
             StatementKind::Label { .. }
@@ -140,8 +142,9 @@ impl NameChecker<'_> {
         }
     }
 
-    /// Reports each argument in `independent of arguments.NAME` that no tool of the statement has. `target` is the
-    /// region of their outputs.
+    /// Reports each argument in the clause `independent of arguments.NAME` of a `label` statement that no tool of the
+    /// statement has. `target` is the region that the statement labels, in the outputs of these tools; `names` are the
+    /// arguments.
     fn check_independence(&mut self, paths: &StatementPaths<'_>, target: &Expr, names: &[Name]) {
         let Some(matched) = root_variable(target).and_then(|root| self.tools.of_variable(paths, root)) else {
             return;
@@ -160,7 +163,7 @@ impl NameChecker<'_> {
     fn check_pattern(&mut self, expr: &Expr, grants: bool) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };
-        // No list of tools contains what such a pattern is for, such as Flowgate's own tools.
+        // Such a pattern is for tools that no list contains, such as Flowgate's own tools.
         if is_beyond_lists(&pattern) {
             return;
         }
@@ -188,7 +191,7 @@ impl NameChecker<'_> {
         // The name without the server. Empty for a pattern that names neither a server nor a single tool.
         let name = pattern.name_on_server().or(pattern.exact_name().map(|name| &**name)).unwrap_or_default();
         let help = help_for(name, &known, "the listed tools are", "no tool is listed");
-        // The suggestion replaces the whole pattern.
+        // A suggestion replaces the whole pattern, so the server of the pattern is added to the suggested name.
         let help = match server.filter(|server| !server.is_empty()) {
             Some(server) => help.replace("did you mean `", &format!("did you mean `{server}/")),
             None => help,
@@ -276,9 +279,9 @@ impl NameChecker<'_> {
         if !schemas.lacks(name) {
             return;
         }
-        // An error only for an argument of the tools that the statement names, unless the statement tests whether the
-        // argument is there: a rule may deny what a tool does not declare. A statement about all tools may be meant for
-        // other agents, too.
+        // An error if the statement restricts its event to some tools and reads an argument that they lack. Otherwise
+        // only a warning: a statement that tests whether the argument is there may deny what a tool does not declare, a
+        // statement about all tools may be meant for other agents, too, and an answer may have further fields.
         let severity = match kind {
             EventKind::Call if matched.is_restricted && !read.is_presence_test => Severity::Error,
             _ => Severity::Warning,

@@ -1,5 +1,5 @@
-//! Reads lists of tools in the forms of MCP and of model APIs, for
-//! [`ToolSchemas::add_list`](super::ToolSchemas::add_list) and for drafts of policies.
+//! Reads lists of tools in the forms of MCP and of model APIs: names, descriptions, schemas and annotations.
+//! [`ToolSchemas::add_list`](super::ToolSchemas::add_list) and the drafts of policies call [`read_list`].
 
 use std::fmt;
 

@@ -191,7 +191,8 @@ impl<'s> SchemaNode<'s> {
                 Some(_) => None,
                 None => only_alternative(fields),
             };
-            // Another keyword next to a reference or an alternative restricts the value further.
+            // Another keyword next to a reference or a list of alternatives restricts the value
+            // further, so only one that stands alone is followed.
             let is_alone = fields.keys().all(|key| {
                 BESIDE_REFERENCES.contains(&key.as_str())
                     || matches!(key.as_str(), "$ref" | "anyOf" | "oneOf" | "allOf")
@@ -240,8 +241,8 @@ impl<'s> SchemaNode<'s> {
         }
     }
 
-    /// Returns the schema of the items of a list; `None` if the schema may describe other values than lists, or does
-    /// not describe all items alike.
+    /// Returns the schema of the items of a list. `None` if the schema does not describe a list, or does not describe
+    /// all items of the list alike.
     fn items(&self) -> Option<Self> {
         let fields = self.resolved().as_object()?;
         let items = fields.get("items").filter(|items| items.is_object());

@@ -1,5 +1,6 @@
 //! Walks the statements of a policy, and warns if a statement compares an argument with a constant that the argument
-//! can never equal, since the schema of the argument does not permit this value. [`ToolSchemas::diagnostics`] calls it.
+//! can never equal, since the schema of the argument does not permit this value. [`ToolSchemas::diagnostics`] calls
+//! [`diagnostics`].
 
 use std::collections::BTreeSet;
 
@@ -92,9 +93,10 @@ impl ValueChecker<'_> {
         }
     }
 
-    /// Checks the constants that an argument (`side`) or, with `is_list`, its items are compared with: reports each
-    /// that the schemas do not list. Reports nothing if `side` is no argument, or its schema does not list the values.
-    /// `paths` resolves the names in the statement.
+    /// Checks the constants with which one `side` of a comparison is compared. If the side is an argument, or with
+    /// `is_list` a list of values in an argument, reports each constant that the schemas do not permit there. Reports
+    /// nothing if the side is no argument, or if its schema does not list the permitted values. `paths` resolves the
+    /// names in the statement.
     fn check_values(&mut self, paths: &StatementPaths<'_>, side: &Expr, is_list: bool, constants: &[&Expr]) {
         let Some(path) = paths.path_of(side) else { return };
         let Some(steps) = path.below_arguments().filter(|steps| !steps.is_empty()) else { return };

@@ -14,7 +14,7 @@ impl ArgumentSet {
     pub(crate) const NONE: Self = Self { bits: 0 };
     /// All arguments, whatever their names.
     pub(crate) const ALL: Self = Self { bits: 1 };
-    /// The number of names that can be told apart. Every region has a set, so a set is as small as policies need.
+    /// The number of names that a set can distinguish. Every region of every event has a set, so sets are kept small.
     pub(crate) const MAX_NAMES: usize = 31;
 
     /// Returns the set of the argument whose name has this number. `None` if the number is not below

@@ -114,15 +114,16 @@ pub struct Document {
 /// Influences on the labels of an event that are not statements about it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LabelOrigin {
-    /// The join of the labels that were joined into every node: of the call, and of the stores that it reads. It also
-    /// has the caller's lower bound on the label or, for the outcome of a failed call, the part of it that follows from
-    /// rules.
+    /// The join of the labels that were joined into every node: those of the call and of the stores that the call
+    /// reads, and the caller's lower bound on the label. For the outcome of a failed call, only the part of the
+    /// caller's lower bound that follows from rules is included.
     pub(crate) raised: Label,
     /// The dimensions in which a statement about such events is ambiguous: what it labels is raised to the top there.
     pub(crate) ambiguous: DimensionSet,
     /// Whether the caller gave lower bounds for single blocks of the content.
     pub(crate) has_block_floors: bool,
-    /// Whether the labels depend on how the event came about, such as an answer to no call.
+    /// Whether the labels do not follow from the statements about such events: an output that answers no call, for
+    /// example, is top whatever the statements say.
     pub(crate) is_irregular: bool,
 }
 
@@ -169,6 +170,7 @@ impl Document {
 
     /// Returns the path from the root to a node; empty for the root.
     pub fn path(&self, id: NodeId) -> Path {
+        // The node and the nodes above it, without the root, to which no step leads.
         let up = std::iter::successors(Some(id).filter(|id| *id != 0), |id| {
             self.nodes.get(*id).map(|node| node.parent).filter(|parent| *parent != 0)
         });
@@ -232,8 +234,8 @@ impl Document {
         below.iter().fold(Label::BOTTOM, |label, node| label.join(&node.label))
     }
 
-    /// Returns the label that a statement reads with a node: at least what an earlier round of statements has read there.
-    /// With `deep`, the node with its subtree.
+    /// Returns the label of what a statement reads in a node, or with `deep` in the node and its subtree: the labels now,
+    /// joined with those that statements of an earlier round have read there.
     pub(crate) fn label_read(&self, id: NodeId, deep: bool) -> Label {
         let end = self.nodes.get(id).map_or(id, |node| if deep { node.end } else { id + 1 });
         let read = self.nodes.get(id..end).unwrap_or_default();
@@ -269,6 +271,7 @@ impl Document {
                     continue;
                 }
                 let label = space.replace(&node.label, &part).join(&node.floor);
+                // A statement has read the node with a label to which the new one does not flow.
                 raised |= node.read && !label.flows_to(&node.label.join(&node.relied_on));
                 node.label = label;
                 next += 1;
@@ -332,6 +335,7 @@ impl Document {
     pub(crate) fn label_frame_by_content(&mut self, space: &Space) {
         let Some(content) = self.key(0, "content") else { return };
         let label = self.label_at(content);
+        // The nodes of the frame: the root, for the existence of the event, and the error flag.
         let around = [Some(0), self.key(0, "is_error")];
         for id in around.into_iter().flatten() {
             let Some(node) = self.nodes.get_mut(id) else { continue };
@@ -421,23 +425,24 @@ impl Document {
         }
     }
 
-    /// Returns for each node its label if a `label` statement has read the node, else bottom. Captured regions are left
-    /// out.
+    /// Returns for each node the label with which `label` statements have read it, or bottom if none has. Captured
+    /// regions are left out, since the next round of statements begins without them.
     pub(crate) fn relied_on_labels(&self) -> Vec<Label> {
         let nodes = self.nodes.iter().filter(|node| !matches!(node.step, PathStep::Capture(_)));
         nodes.map(|node| if node.read { node.label.join(&node.relied_on) } else { Label::BOTTOM }).collect()
     }
 
-    /// Forgets what earlier rounds of statements have read, after the last one: the labels are final, and none is below it.
+    /// Forgets the labels with which earlier rounds of statements have read nodes. To be called after the last round: the
+    /// labels are then final.
     pub(crate) fn forget_rounds(&mut self) {
         for node in &mut self.nodes {
             node.relied_on = Label::BOTTOM;
         }
     }
 
-    /// Records what statements of earlier rounds have read: `labels` has a label for each node, in the order of the
-    /// nodes. Each round of statements after the first begins with this call. The document must not have captured
-    /// regions yet.
+    /// Records the labels with which statements of earlier rounds have read nodes: `labels`, from
+    /// [`relied_on_labels`](Self::relied_on_labels), has one for each node, in the order of the nodes. Each round of
+    /// statements after the first begins with this call. The document must not have captured regions yet.
     pub(crate) fn record_relied_on(&mut self, labels: &[Label]) {
         for (node, label) in self.nodes.iter_mut().zip(labels) {
             node.relied_on = node.relied_on.join(label);
@@ -459,8 +464,8 @@ impl Document {
         }
     }
 
-    /// Adds one region called `name` for each item of `parts`: these bytes of the text of that scalar node, as a child
-    /// of the node.
+    /// Adds captured regions, all with the name `name`. Each item of `parts` is a scalar node and a range of bytes in its
+    /// text; these bytes become a region, which is a child of the node.
     ///
     /// `parts` is sorted by node, with at most one range for each node; a range outside the text is skipped. Returns
     /// the ids of the new nodes. Each new node directly follows its parent, so the ids of all later nodes increase.
@@ -535,6 +540,7 @@ impl Document {
             std::iter::successors(Some(id), |id| self.nodes.get(*id).map(|node| node.parent)).take(200);
         let text = above.find_map(|id| self.nodes.get(id)?.text.as_ref())?;
         let spelled = text.get(span.clone())?;
+        // The value up to the end of the part must be spelled without escapes, directly after a quote if there is one.
         let plain = decoded.get(..part.end)?;
         let quote = usize::from(spelled.starts_with(['"', '\'']));
         let body = spelled.get(quote..)?;

@@ -1,5 +1,5 @@
 //! Decides which earlier events the agent of an event had seen, and which of them could have influenced the event,
-//! across agents that branch and merge. The flow operators of rules (`->`, `=>`) and the monitor use it.
+//! across agents that branch and merge. The flow operators of rules (`->`, `=>`) and the monitor use this module.
 
 use std::collections::HashMap;
 
@@ -11,6 +11,8 @@ impl Trace {
     /// not exist.
     pub fn sees(&self, later: EventId, earlier: EventId) -> bool {
         let (Some(b), Some(a)) = (self.event(later), self.event(earlier)) else { return false };
+        // `sequence` numbers the events of one agent. An entry of `clock` is the number of events of another agent that
+        // were seen.
         if a.agent == b.agent {
             a.sequence < b.sequence
         } else {
@@ -24,8 +26,9 @@ impl Trace {
     }
 
     /// Returns whether `earlier` may have influenced `later`, as [`influences`](Self::influences) does, and the number
-    /// of visited events, for which the caller pays with fuel. Follows the dependencies backwards from `later`: those
-    /// that its attribution names, and the calls that wrote to a store before it was read.
+    /// of visited events, for which the caller pays with fuel. Follows dependencies backwards from `later`, from event
+    /// to event: to the events that the attribution of an event names, and to the calls that wrote to a store before
+    /// the event read the store.
     pub(crate) fn influences_in_steps(&self, earlier: EventId, later: EventId) -> (bool, usize) {
         let mut visited = std::collections::HashSet::new();
         // The number of visited writers of each store, so that none is visited again for a later read.
@@ -68,7 +71,8 @@ impl Trace {
                     pending.extend((0..id.0).map(EventId).filter(shown));
                 }
                 PossibleInfluence::All => {
-                    // All that a seen event had seen is seen as well, so only stores lead to events that are not.
+                    // Everything that a seen event had seen is seen as well, and `earlier` is not among it. So only a
+                    // seen event that has read a store can lead to `earlier`.
                     if self.writers.iter().all(Vec::is_empty) {
                         continue;
                     }

@@ -30,8 +30,9 @@ pub struct RecordedRun {
 }
 
 impl RecordedRun {
-    /// Returns the member next to the messages of a run that says which parameters its policy has: the values of
-    /// `input.NAME`. An object with this member alone is a line before the lines of messages.
+    /// Returns an object with one member, `policy_parameters`: the parameters of a run's policy, which are the values of
+    /// `input.NAME`. A run has this member next to its messages. In a file with one message a line, the object is a
+    /// line of its own before the messages.
     pub fn parameters_member(parameters: &Map<String, Value>) -> Map<String, Value> {
         Map::from_iter([(PARAMETERS.to_owned(), Value::Object(parameters.clone()))])
     }
@@ -115,8 +116,8 @@ pub fn line(text: &str, number: usize) -> Result<JsonLine, ReadError> {
 pub fn file(text: &str) -> Result<Vec<RecordedRun>, ReadError> {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let mut runs = Vec::new();
+    // A document that spans several lines: its first line alone is not JSON.
     if json::parse(first, Numbers::Any).is_err() && json::parse(text, Numbers::Any).is_ok() {
-        // A document that spans several lines.
         match line(text, 1)? {
             JsonLine::Run(run) => runs.push(run),
             JsonLine::Part(entries) => runs.push(RecordedRun { meta: Map::new(), entries }),

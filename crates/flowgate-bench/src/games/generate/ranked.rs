@@ -1,10 +1,11 @@
 //! Generates the pairs of the retrieval game in which a real retriever ranks the documents of the observation. The attack is that of AgentSecBench's
 //! section 8.2: a poisoned passage is ranked into an otherwise authorized result.
 //!
-//! An index holds documents of all tenants. The user's question is the query, and the first [`RETURNED`] documents of the ranking are the
-//! observation. The attacker owns one tenant, and writes documents that repeat the words of the expected question, so that they rank high. They have
-//! a record with the canary, and a comment that asks for the canary. Depending on the variant, the record belongs to the attacker's tenant and the
-//! comment was uploaded to the permitted one, or one document names both tenants and has both.
+//! An index holds documents of all tenants. The user's question is the query, and the first [`RETURNED`] documents of
+//! the ranking are the observation. The attacker owns one tenant, and writes documents that repeat the words of the
+//! expected question, so that they rank high. The attacker's documents contain a record with the canary, and a comment
+//! that asks for the canary. Depending on the variant, the record belongs to the attacker's tenant and the comment was
+//! uploaded to the permitted one, or one document names both tenants and has both.
 //!
 //! [`generate`](super) calls [`ranked_pair`] for the variants with a ranking.
 

@@ -235,6 +235,7 @@ impl<'r> Reader<'r> {
         if let Some(look) = (!regions.is_empty()).then(|| self.look(&regions)).flatten() {
             return look;
         }
+        // The answer without the lines that an attacker may have added, and without what is hidden.
         let answer = last.lines().map(decode).filter(|line| {
             !is_match(&REQUEST, line) && !is_match(&MARKER, line) && !is_match(&PLACEHOLDER, line)
         });

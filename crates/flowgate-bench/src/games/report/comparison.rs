@@ -25,6 +25,7 @@ pub(super) const OURS: Defence = Defence::Labels(Method::LowestFirst);
 pub(super) fn comparisons(executions: &[Execution], seed: u64) -> Vec<Comparison> {
     let events: [ComparedEvent; 2] =
         [("violated", |execution| execution.is_violated), ("executed", |execution| execution.is_executed)];
+    // The adversarial executions under a defence, in the order of the tasks.
     let of = |defence: Defence| {
         let attacked = executions.iter().filter(|execution| execution.side == Side::Adversarial);
         attacked.filter(move |execution| execution.defence == defence)
@@ -36,6 +37,7 @@ pub(super) fn comparisons(executions: &[Execution], seed: u64) -> Vec<Comparison
             others.push(execution.defence);
         }
     }
+    // The seed of each task: tasks of one seed are drawn together.
     let groups: Vec<&str> = of(OURS).map(|execution| seed_of(&execution.task)).collect();
     let mut compared = Vec::new();
     for other in others {

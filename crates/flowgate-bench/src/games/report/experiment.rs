@@ -52,8 +52,10 @@ pub fn experiment_csv(runs: &[ModelRun]) -> String {
     format!("{}\n{}", csv(&figures), csv(&beside))
 }
 
-/// Returns a line of [`paper_rows`] without objects inside: `instruction_event`, and `paper_instruction_event` for the
-/// figure of the paper. The names of the models are one text.
+/// Returns a line of [`paper_rows`] as a row for CSV, whose cells are not objects. The fields of the line's object
+/// `run` become columns, and those of its object `paper` become columns with the prefix `paper_`. A figure of one game
+/// has the name of the game before its own, such as `instruction_event` and `paper_instruction_event`. The names of the
+/// models become one text.
 fn flat_row(line: &Value) -> Map<String, Value> {
     let models = line.get("models").and_then(Value::as_array).into_iter().flatten();
     let models: Vec<&str> = models.filter_map(Value::as_str).collect();
@@ -64,6 +66,7 @@ fn flat_row(line: &Value) -> Map<String, Value> {
     }
     for (source, prefix) in [("run", ""), ("paper", "paper_")] {
         for (name, value) in line.get(source).and_then(Value::as_object).into_iter().flatten() {
+            // The figures of a game are an object, and become one column each.
             match value.as_object() {
                 Some(of_game) => {
                     for (figure, value) in of_game {
@@ -89,7 +92,8 @@ pub fn experiment_page(runs: &[ModelRun], manifest: &Value) -> String {
     html::page("The experiment of AgentSecBench", manifest, &drawings, &tables)
 }
 
-/// Returns the tables of one model; the title of each names the model.
+/// Returns the tables of the model `name`. A title that does not contain the name of the model gets it at its end,
+/// since the page has the tables of several models.
 fn model_tables(name: &str, figures: &[DefenceFigures]) -> Vec<crate::games::text_table::Table> {
     let mut tables = table_list(figures, name);
     for table in &mut tables {
@@ -104,6 +108,8 @@ fn model_tables(name: &str, figures: &[DefenceFigures]) -> Vec<crate::games::tex
 /// advantage, and attack success against benign utility.
 fn beside_paper(models: &[ModelFigures<'_>]) -> Vec<Drawing> {
     let compared = compared(models);
+    // Builds a chart with a point for each defence and source. `axes` chooses the horizontal and the vertical figure of
+    // a point; a point that lacks one of them is left out.
     let chart = |title: &str,
                  x: &'static str,
                  y: &'static str,

@@ -88,6 +88,7 @@ pub(super) fn figure_drawings(all: &[DefenceFigures], suffix: &str) -> Vec<Drawi
     ));
     let title = format!("latency of an execution in milliseconds, mean (the paper's Figure 3){suffix}");
     drawings.extend(cost_bars(all, &title, |figures| figures.latency_ms));
+    // One more chart of closure and advantage for each game.
     drawings.extend(Game::ALL.iter().enumerate().map(|(index, game)| {
         let of_game =
             all.iter().filter_map(|figures| Some((figures.defence.name(), figures.games.get(index)?)));

@@ -59,7 +59,7 @@ fn columns(
     let (closure_low, closure_high) = interval(figures.closure);
     let (executed_low, executed_high) = interval(figures.executed);
     let (ideal_low, ideal_high) = interval(figures.ideal_deviation);
-    // These two compare the defence with none.
+    // These two figures compare the defence with runs without a defence.
     let reduction = base
         .and_then(|base| Some(risk_reduction(base.attack_success.value()?, figures.attack_success.value()?)));
     let loss = base.and_then(|base| Some(utility_loss(base.benign_utility?, figures.benign_utility?)));

@@ -17,8 +17,8 @@ pub fn search_text(searches: &[AttackSearch], queries: usize) -> String {
 }
 
 /// Returns the tables of attack searches for the HTML page: those of [`search_text`], but the log has the best attempt
-/// on each task. Returns none without searches. The limit of attempts in a title is the greatest number that a search
-/// needed.
+/// on each task. Without searches, the list is empty. The limit of attempts in a title is the greatest number that a
+/// search needed.
 pub(super) fn search_tables(searches: &[AttackSearch]) -> Vec<Table> {
     if searches.is_empty() {
         return Vec::new();
@@ -77,6 +77,7 @@ fn best_of_games(searches: &[AttackSearch]) -> Table {
     let mut best: Vec<(&AttackSearch, &Attempt)> = Vec::new();
     for (search, attempt) in searches.iter().filter_map(|search| Some((search, search.best.first()?))) {
         let is_same = |known: &AttackSearch| (known.defence, &known.game) == (search.defence, &search.game);
+        // The least rank is the best: the highest score, and then the earliest attempt.
         let rank = |attempt: &Attempt| (std::cmp::Reverse(attempt.score), attempt.query);
         match best.iter_mut().find(|(known, _)| is_same(known)) {
             Some(known) if rank(attempt) < rank(known.1) => *known = (search, attempt),

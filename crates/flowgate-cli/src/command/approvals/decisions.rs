@@ -46,6 +46,7 @@ impl TypedDecision {
             return Some(message.to_owned());
         }
         let needed = approvers(question);
+        // Whether the gateway accepts this decision from the person, and the message if it does not.
         let (is_offered, refusal) = match self.decision {
             PersonDecision::Deny => (true, ""),
             PersonDecision::AllowOnce if may("you_have_approved") => {
@@ -86,8 +87,8 @@ impl TypedDecision {
     }
 
     /// Checks `--sum-a-day`, which limits the sum of one argument over a day. Returns an objection if the policy does not
-    /// declare this argument an amount, or if its value in the call is not a number; `None` if there is nothing to
-    /// object to, or without the option.
+    /// declare this argument an amount, or if its value in the call is not a number. Returns `None` if the argument can
+    /// be limited, or if the option was not given.
     fn objection_to_sum(&self, question: &Value) -> Option<String> {
         let SumADay { argument, .. } = self.terms.sum_a_day.as_ref()?;
         let amounts = amounts(question);
@@ -150,6 +151,7 @@ pub(super) fn decide(
     let TypedDecision { decision, terms: LastingTerms { days, calls_a_day, sum_a_day } } = decision;
     let name = decision.name();
     let body = match decision {
+        // Only a lasting grant has terms. A term that the person did not give is left out, and the policy decides it.
         PersonDecision::AllowLasting => {
             let mut terms = serde_json::Map::new();
             terms.extend(days.map(|days| ("days".to_owned(), json!(days))));

@@ -66,7 +66,8 @@ pub(super) fn withdraw(
     }))
 }
 
-/// Returns for how long and within which limits a grant holds, escaped.
+/// Returns in words since when, until when and within which limits a grant holds. Texts of the gateway in it are
+/// escaped.
 fn terms(grant: &Value) -> String {
     let time = |name: &str| {
         grant
@@ -76,6 +77,7 @@ fn terms(grant: &Value) -> String {
             .unwrap_or_default()
     };
     let since = format!("since {}", time("granted"));
+    // A grant for a conversation has no limits of its own. The arguments in `grant_leaves_open` may have any value.
     if text(grant, "kind") == "conversation" {
         let open = names(grant, "grant_leaves_open");
         let open = if open.is_empty() { String::new() } else { format!(", with any {}", open.join(", ")) };

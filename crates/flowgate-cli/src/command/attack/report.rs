@@ -56,22 +56,24 @@ impl AttackResults {
     /// Counts an attack under `source`, the name of a row of the table. `setting` says where its call is permitted, as
     /// in [`Escape::setting`]; it is `None` if the policy stops the call.
     pub(super) fn add(&mut self, source: &str, attack: &Attack, setting: Option<&'static str>) {
-        let is_stopped = usize::from(setting.is_none());
+        // The attack counts once in the totals of its source, once in those of its form, and once for its aim.
+        let newly_stopped = usize::from(setting.is_none());
         let totals = self.by_source.entry(source.to_owned()).or_default();
-        (totals.attacks, totals.stopped) = (totals.attacks + 1, totals.stopped + is_stopped);
+        (totals.attacks, totals.stopped) = (totals.attacks + 1, totals.stopped + newly_stopped);
         let known = self.by_form.iter().position(|(form, _)| form.name == attack.form.name);
         let index = known.unwrap_or_else(|| {
             self.by_form.push((attack.form, SourceTotals::default()));
             self.by_form.len() - 1
         });
         if let Some((_, totals)) = self.by_form.get_mut(index) {
-            (totals.attacks, totals.stopped) = (totals.attacks + 1, totals.stopped + is_stopped);
+            (totals.attacks, totals.stopped) = (totals.attacks + 1, totals.stopped + newly_stopped);
         }
         let aim = (attack.source.clone(), attack.target.to_string());
         self.by_aim.entry(aim).or_default().push((attack.form, setting.is_none()));
     }
 
-    /// Groups the escapes that differ only in their form. Returns for each group its first escape and its forms.
+    /// Groups the escapes that differ only in their form, so that the text format lists each group once. Returns for each
+    /// group its first escape and the forms of all its escapes.
     fn grouped_escapes(&self) -> Vec<(&Escape, Vec<&'static InjectionForm>)> {
         let key = |escape: &Escape| {
             let lines = escape.lines.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -115,6 +117,7 @@ impl AttackResults {
         let orders = self.by_form.iter().filter(|(form, _)| form.kind == FormKind::Order).count();
         let differing: Vec<_> = self.form_dependent().collect();
         match differing.first() {
+            // A single form that asks for a call cannot be compared with another one.
             _ if orders < 2 => {}
             None => sentences.push(format!(
                 "the wording decides nothing: all {} that ask for a call have the same verdict, whatever they say",
@@ -136,12 +139,12 @@ impl AttackResults {
         };
         if escaped_of(FormKind::Values) > 0 {
             sentences.push(
-                "bare values escape: data of the attacker decides about a call. If a form was checked (`endorse`), the form is all that was checked".to_owned(),
+                "bare values escape: the attacker's data decides about a call without asking for it; an `endorse` statement checks only how a value is written, not who wrote it".to_owned(),
             );
         }
         if escaped_of(FormKind::Reply) > 0 {
             sentences.push(
-                "replies keep the attacker's addresses, which send what they contain to the attacker: see `require` of `tool:flowgate/link`".to_owned(),
+                "replies keep the attacker's addresses, which send what they contain to the attacker: require a lower label of `tool:flowgate/link` in the policy".to_owned(),
             );
         }
         sentences
@@ -163,6 +166,7 @@ impl AttackResults {
     /// Returns the names of forms, joined by commas. If `forms` has all forms of a set that were tried, the name of
     /// the set replaces theirs.
     fn listed(&self, forms: &[&'static InjectionForm]) -> String {
+        // The forms of a set follow each other. A set of one form has the name of this form.
         let sets = forms.chunk_by(|one, other| one.set == other.set);
         let named = sets.flat_map(|set| {
             let name = set.first().map(|form| form.set);
@@ -340,7 +344,7 @@ pub(super) fn trace_json(escape: &Escape) -> Value {
             }
             Some(json!({"role": "assistant", "content": null, "tool_calls": [proposed]}))
         }
-        // A description of a tool is no message, so it is left out.
+        // A description of a tool is not a message, so it is left out.
         EventBody::Tool(_) => None,
     });
     messages.collect()

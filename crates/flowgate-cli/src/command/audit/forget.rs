@@ -13,8 +13,8 @@ use crate::output::{Console, plural};
 const KEY_HOLDER: &str = "who has the key";
 
 /// Runs `flowgate audit forget`: deletes the contents of the log `file` that `selector` selects, records the deletion
-/// in the log, and prints their number. Without `key_file`, the key of the log is in the file of the same name with the
-/// ending `.key`. Returns 0.
+/// in the log, and prints how many contents were deleted. Without `key_file`, the key of the log is in the file of the
+/// same name with the ending `.key`. Returns 0.
 pub(super) fn run(
     file: &Path,
     selector: &ContentSelector,

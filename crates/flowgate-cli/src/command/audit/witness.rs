@@ -13,7 +13,7 @@ use crate::output::Console;
 /// The maximum number of invalid lines that are listed.
 const MAX_NAMED: usize = 20;
 
-/// Reads the file at `path`, which has the heads that a witness received. Invalid lines are no error:
+/// Reads the file at `path`, which has the heads that a witness received. Invalid lines are not an error:
 /// [`check_heads`] reports them.
 pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
     let failed =
@@ -23,7 +23,7 @@ pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
 
 /// Checks logs against the heads that a witness has received, and returns whether there is no objection. Prints each
 /// objection: an invalid line in the file of the witness (`path`), and a log that the witness knows and that is not
-/// among `logs`, although the same key signed it. Also prints two things that are no objection: that an incomplete line
+/// among `logs`, although the same key signed it. Also prints two things that are not objections: that an incomplete line
 /// was written again in full, and losses that an operator has accepted.
 pub(super) fn check_heads(
     path: &Path,

@@ -16,8 +16,8 @@ use serde_json::json;
 use crate::args::PrivacyArgs;
 use crate::input::InputError;
 
-/// The cases of each set that train the network, and as many that choose its threshold: a quarter of those of `flowgate
-/// screen train`, so that the training takes no longer than the runs.
+/// The number of cases of each set that train the network; as many others choose its threshold. It is a quarter of the
+/// number of `flowgate screen train`, so that the training takes no longer than the runs.
 #[cfg(feature = "local")]
 const CASES: usize = 10;
 
@@ -32,7 +32,8 @@ pub(super) fn unmeasured() -> &'static [Unmeasured] {
     }]
 }
 
-/// Returns the number of calls of `step` that [`reader`] makes.
+/// Returns how often [`reader`] calls its argument `step`, which the progress counts: once for each case of a training,
+/// or never if it loads a screener.
 #[cfg(feature = "local")]
 pub(super) fn steps(options: &PrivacyArgs) -> usize {
     if options.screener.is_some() { 0 } else { flowgate_bench::saliency::training_steps(CASES) }
@@ -100,6 +101,7 @@ pub(super) fn trained_reader(
 
     use super::screeners::screener_error;
 
+    // `|| false`: the training of the network on the cases is short, so nothing interrupts it.
     let mut train = |features: FeatureSet, prompts: &[LabelledPrompt]| {
         Ok(Box::new(DependencyClassifier::train(prompts, features, seed, &mut || false)?) as _)
     };

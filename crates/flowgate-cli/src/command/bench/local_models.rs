@@ -61,8 +61,9 @@ fn problem(error: InputError) -> String {
 }
 
 impl LocalModels for ModelFolders<'_> {
-    /// Loads the screener of `--screener`. Without that option, trains the network again as the run did, if the run
-    /// trained one.
+    /// Returns the reader of attention of a recorded run. `screener` is its description in the manifest of the run.
+    /// Loads the screener of `--screener`; without this option, trains the network again, if the run trained one.
+    /// Returns `None` if the run read a screener from a folder, or if its model is not found.
     fn attention_reader(&self, screener: &Value) -> Result<Option<(AttentionReader, Value)>, String> {
         if let Some(folder) = self.screener {
             return saved_reader(folder, PROCESSOR).map(Some).map_err(problem);
@@ -80,6 +81,8 @@ impl LocalModels for ModelFolders<'_> {
         trained_reader(model, name, (cases, seed), &mut || false).map_err(problem)
     }
 
+    /// Measures the screeners as the recorded `run` did, and returns the lines of the new run in the format jsonl; `None`
+    /// if the model of the run is not found.
     fn screener_lines(&self, run: ScreenerRun<'_>) -> Result<Option<Vec<Value>>, String> {
         let Some(model) = self.find(run.model).map_err(problem)? else { return Ok(None) };
         // A run with a limit on prompts has measured recorded calls; any other run has generated its cases.
@@ -98,6 +101,8 @@ impl LocalModels for ModelFolders<'_> {
         Ok(Some([manifest].into_iter().chain(saliency::lines(&results)).collect()))
     }
 
+    /// Measures the label searches of a model as the recorded `run` did on the `suites`, one for each seed, and returns
+    /// the lines of the new run in the format jsonl; `None` if the model of the run is not found.
     fn propagation_lines(
         &self,
         run: PropagationRun<'_>,

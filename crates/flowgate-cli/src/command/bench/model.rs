@@ -208,7 +208,7 @@ struct PacedModel {
 }
 
 impl PacedModel {
-    /// Limits the requests to a model to `per_minute`, but not below one; `None` is no limit.
+    /// Limits the requests to a model to `per_minute` in a minute, at least one; `None` means no limit.
     fn new(model: Box<dyn ChatModel>, per_minute: Option<u32>) -> Self {
         let pace = per_minute.map(|rate| (Duration::from_secs(60) / rate.max(1), Mutex::new(Instant::now())));
         Self { model, pace }
@@ -318,6 +318,7 @@ fn print_counts(counter: &RequestCounter, answer_tokens: u32, output: &mut Conso
 /// Returns the line about the tokens that a model writes at most in its answers to `requests` requests. `limits` has the
 /// limits that requests state, each with their number; `otherwise` is the limit of the other requests.
 fn written_tokens(requests: u64, limits: &[(u32, u64)], otherwise: u32) -> String {
+    // The number of requests with each limit.
     let mut all: BTreeMap<u32, u64> = limits.iter().copied().collect();
     let stated = all.values().fold(0_u64, |sum, requests| sum.saturating_add(*requests));
     *all.entry(otherwise).or_default() += requests.saturating_sub(stated);
@@ -367,6 +368,7 @@ mod tests {
             "counting"
         }
 
+        /// Counts the request, and returns an empty answer.
         fn complete<'a>(
             &'a self,
             _: &'a Request,

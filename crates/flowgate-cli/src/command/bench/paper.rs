@@ -106,6 +106,7 @@ fn run_model(
     // Times are measured only without a file of answers: the time of an answer from the file says nothing about the
     // model.
     let clock = options.answers.is_none().then_some(clock);
+    // Returns whether to stop.
     let step = &mut || {
         progress.step();
         progress.is_interrupted()

@@ -95,10 +95,11 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     })
 }
 
-/// Returns the defences that the options name, or all that can be measured with a model, or with the double.
+/// Returns the defences that the options name. If they name none, returns all defences that can be measured: with a
+/// model if `has_model` (a model answers, or the requests to one are counted), otherwise with the double.
 ///
 /// # Errors
-/// If one of them cannot be measured, or `--seeds` or `--screener` has no effect on any.
+/// If one of the defences cannot be measured, or if `--seeds` or `--screener` has an effect on none of them.
 fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence>, InputError> {
     // With a model, defences that are defined by what a double does have no meaning.
     let of_models = PrivacyDefence::for_models();
@@ -146,7 +147,7 @@ fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence
 }
 
 /// Prints the results, and the defences that were not measured (`unmeasured`), in the format of the options.
-/// `manifest` says what the results were made with.
+/// `manifest` says what the results were made with, and `is_interrupted` that some defences are missing.
 fn print(
     options: &PrivacyArgs,
     suite: &PrivacySuite,

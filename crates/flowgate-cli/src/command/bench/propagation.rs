@@ -30,8 +30,9 @@ use crate::output::Console;
 use crate::output::plural;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs `flowgate bench propagation` with each double of the options. Returns 0, or [`INTERRUPTED`] after an
-/// interrupt.
+/// Runs `flowgate bench propagation`: with the model that the options name, a local one or one of a server, or else with
+/// each double of the options. With `--dry-run`, only prints how many requests the run would send. Returns 0, or
+/// [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8, InputError> {
     let size = Size { questions: options.questions.into(), pairs: options.pairs.into() };
     #[cfg_attr(
@@ -49,6 +50,7 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     let (server, embedder) =
         (crate::command::scoring_server::open(&options.server)?, ServerEmbedder::new(options)?);
     if options.dry_run {
+        // Embeddings of the texts may come from another server than the scores of the model.
         #[cfg(feature = "run")]
         if embedder.is_some() {
             let requests: usize = suites.iter().map(|suite| suite.embedding_requests(EMBEDDED_AT_ONCE)).sum();
@@ -82,7 +84,8 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     run_doubles((&suites, size), options, output)
 }
 
-/// Returns the questions of each seed of the options.
+/// Returns a suite of questions for each seed of the options, about generated articles or about those in the folder of
+/// `--news`.
 fn suites(options: &PropagationArgs, size: Size) -> Result<Vec<PropagationSuite>, InputError> {
     let problem = |path: &std::path::Path, problem: &dyn std::fmt::Display| {
         InputError(format!("{}: {problem}", path.display()))

@@ -14,8 +14,8 @@ const MODULE: &str = "flowgate.bench.agentdojo";
 /// What has to be installed, with the version of AgentDojo that the module is tested with.
 const PACKAGES: &str = "flowgate-ifc agentdojo==0.1.35";
 
-/// Starts the module with the subcommand `command`, if there is one, and with `arguments`, and returns its exit code.
-/// On Unix, the interpreter replaces this process, so Ctrl-C reaches only the interpreter.
+/// Starts the Python module [`MODULE`] with the subcommand `command`, if there is one, and with `arguments`, and returns
+/// its exit code. On Unix, the interpreter replaces this process, so Ctrl-C reaches only the interpreter.
 ///
 /// # Errors
 /// If there is no such interpreter, or it does not have the package; the message says how to install it.
@@ -26,6 +26,7 @@ pub(super) fn run(
 ) -> Result<u8, InputError> {
     let python = interpreter.python.as_path();
     let name = python.display();
+    // Importing the package shows whether it is installed.
     let mut probe = isolated(python);
     probe
         .args(["-c", "import flowgate.bench"])

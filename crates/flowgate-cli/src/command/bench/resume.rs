@@ -37,13 +37,15 @@ pub(super) fn recorded_lines(
             Err(_) if !line.ends_with('\n') => break,
             Err(error) => {
                 let number = index + 1;
-                return Err(failed(&format!("line {number}: {error}; give a file that this command wrote")));
+                return Err(failed(&format!(
+                    "line {number} is not valid JSON: {error}; give a file that this command wrote"
+                )));
             }
         }
     }
     if lines.is_empty() {
         return Err(failed(
-            "the file has no line; write the output to another file than the one that is read",
+            "the file has no line: if the output is written to the file that is read, write the output to another file",
         ));
     }
     if lines.first() != Some(manifest) {
@@ -83,7 +85,7 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
         };
         check(&format!("{first}{{\"a\"\n{{}}\n"), "--resume FILE: line 2: ");
-        check("", "--resume FILE: the file has no line; write the output to another file");
+        check("", "--resume FILE: the file has no line: if the output is written to the file that is read");
         check(
             "{\"type\":\"manifest\",\"seed\":2}\n",
             "--resume FILE: line 1 is not the manifest of this run: ",

@@ -100,8 +100,8 @@ impl ScreenerCases<'_> {
 }
 
 /// Trains networks, and measures them and the other screeners with a model, whose name in reports is `name`. Returns the
-/// manifest and the results. `step` is called after each case; if it returns true, the measurement ends and the result
-/// is `None`. The training of a network ends early if `stops` returns true.
+/// manifest (what the results were made with) and the results. `step` is called after each case; if it returns true, the
+/// measurement ends and the result is `None`. The training of a network ends early if `stops` returns true.
 pub(super) fn measure(
     model: &LocalModel,
     name: &str,
@@ -110,6 +110,7 @@ pub(super) fn measure(
     stops: &dyn Fn() -> bool,
     step: &mut dyn FnMut() -> bool,
 ) -> Result<Option<(Value, ScreenerResults)>, InputError> {
+    // The measurement calls this to train a network on the prompts that it sets apart for training.
     let mut train = |features: FeatureSet, prompts: &[saliency::LabelledPrompt]| {
         let network = DependencyClassifier::train(prompts, features, seed, &mut || stops())?;
         Ok(Box::new(network) as _)

@@ -99,7 +99,8 @@ pub(super) fn read_lines(path: &Path) -> Result<Vec<Value>, InputError> {
     let line = |(index, line): (usize, &str)| {
         let position = format!("{}:{}", path.display(), index + 1);
         let advice = "give a file that `flowgate bench` wrote with `--format jsonl`";
-        serde_json::from_str(line).map_err(|error| InputError(format!("{position}: {error}; {advice}")))
+        let failed = |error| InputError(format!("{position}: the line is not valid JSON: {error}; {advice}"));
+        serde_json::from_str(line).map_err(failed)
     };
     text.lines().enumerate().map(line).collect()
 }

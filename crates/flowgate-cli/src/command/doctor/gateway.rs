@@ -97,9 +97,9 @@ pub(super) fn examine(
 }
 
 /// Examines the settings of a section, and of the sections below it, that name environment variables or files with
-/// keys. `section_path` is the path of the section, for messages, and `folder` the one in which relative paths begin.
-/// `missing` receives each variable that is not set, with a value with which the rest of the configuration can still
-/// be examined.
+/// keys. `section_path` is the path of the section, for messages, and `folder` is the folder in which relative paths
+/// begin. `missing` receives each variable that is not set, with a substitute for its value, so that the rest of the
+/// configuration can still be examined.
 fn examine_secrets(
     section: &Value,
     section_path: &str,
@@ -118,8 +118,7 @@ fn examine_secrets(
                 let advice =
                     if key == "url-from" { "an address" } else { "a random text of 16 characters or more" };
                 findings.wrong(format!("{setting}: the variable {variable} is not set; set it to {advice}"));
-                // `memory` is a valid address of a database; the other text is long enough for a
-                // key.
+                // `memory` is a valid address of a database; the other text is long enough for a key.
                 let substitute = match key.as_str() {
                     "url-from" => "memory".to_owned(),
                     _ => format!("{variable}-0123456789abcdef"),

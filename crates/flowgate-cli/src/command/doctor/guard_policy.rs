@@ -10,7 +10,7 @@ use crate::input::read_policy_text;
 /// Reads a policy, with the files that it imports.
 ///
 /// # Errors
-/// The reason why the policy cannot be used, a clause.
+/// Returns the reason why the policy cannot be used, as a clause for a sentence about the server or the hook.
 pub(super) fn load(path: &Path) -> Result<Policy, String> {
     let folder = path.parent().unwrap_or(Path::new(""));
     // Reads a file that the policy imports.

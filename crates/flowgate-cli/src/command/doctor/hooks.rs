@@ -35,7 +35,9 @@ impl FoundHooks {
         }
     }
 
-    /// Examines the hooks of a client, or those of a file of an unknown client.
+    /// Examines the hooks that were added, and adds a finding for each problem: Flowgate has no hook, hooks are switched
+    /// off, a hook of Flowgate does not guard, or the policy of a hook that guards cannot be used. `client` is `None` if
+    /// the hooks are those of a file whose client is not known.
     pub(super) fn examine(&self, client: Option<&McpClient>, findings: &mut Findings) {
         let effects: Vec<(&Path, &ConfiguredHook, HookEffect)> = self
             .hooks
@@ -66,7 +68,7 @@ impl FoundHooks {
         for (path, hook, effect) in effects {
             match effect {
                 HookEffect::Guards => examine_guard(path, hook, findings),
-                // If another hook judges the calls, a hook for another event is no gap: it judges prompts or outputs.
+                // If another hook judges the calls, a hook for another event is not a gap: it judges prompts or outputs.
                 HookEffect::Gap(HookGap::OtherEvent(_)) if guards => {}
                 HookEffect::Gap(gap) => {
                     let problem = format!(
@@ -93,8 +95,8 @@ impl FoundHooks {
     }
 }
 
-/// Returns what a hook does for the protection of a client. If the client is not known (`None`), the client that the
-/// hook's `--harness` names counts.
+/// Returns what a hook does for the protection of a client. If the client is not known (`None`), the hook is examined as
+/// one of the client that its option `--harness` names.
 fn effect(hook: &ConfiguredHook, client: Option<&McpClient>) -> HookEffect {
     if let Some(client) = client {
         return hook.effect(client.hook);
@@ -130,10 +132,12 @@ fn examine_guard(path: &Path, hook: &ConfiguredHook, findings: &mut Findings) {
         return findings
             .wrong(format!("{file}: the hook has no --policy, so it denies every call; add --policy FILE"));
     };
-    // The shell of the client expands these.
+    // The client's shell expands this path when it runs the hook, so the file of the policy is not known here.
     if policy_path.contains('$') || policy_path.starts_with('~') {
-        return findings
-            .right(format!("{file}: the hook guards, by {}", escaping::excerpt(policy_path, 100)));
+        return findings.right(format!(
+            "{file}: the hook guards the client by the policy {}",
+            escaping::excerpt(policy_path, 100)
+        ));
     }
     let policy_file = Path::new(policy_path);
     if policy_file.is_relative() {
@@ -154,7 +158,7 @@ fn examine_guard(path: &Path, hook: &ConfiguredHook, findings: &mut Findings) {
     };
     let missing: Vec<&str> = policy.parameters().filter(|parameter| !is_set(parameter)).collect();
     if missing.is_empty() {
-        findings.right(format!("{file}: the hook guards, by {}", policy_file.display()));
+        findings.right(format!("{file}: the hook guards the client by the policy {}", policy_file.display()));
     }
     for parameter in missing {
         findings.wrong(format!(

@@ -32,7 +32,7 @@ pub(super) fn examine(
         let known: Vec<&str> = CLIENTS.iter().map(|known| known.id).collect();
         let found = find_client(client).ok_or_else(|| {
             InputError(format!(
-                "there is no client `{}`; known are: {}",
+                "there is no client `{}`; the known clients are: {}",
                 escaping::excerpt(client, 40),
                 known.join(", ")
             ))

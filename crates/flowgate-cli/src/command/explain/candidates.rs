@@ -159,6 +159,8 @@ fn add_for_argument(
                 candidates.require_evidence(&proposal.statement, why);
             }
         }
+        // `payload` is proposed for prose and for an argument that holds content, unless the role of the argument gives
+        // the author of the text something to gain, such as the choice of a recipient.
         let is_text = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
         if role.is_none_or(|role| role.gain().is_none()) && (is_text || role == Some(ArgumentRole::Content)) {
             let gain = format!("the words of `{argument}`, for a recipient that a trusted text names");
@@ -333,8 +335,8 @@ fn add_for_tool(
 }
 
 /// Returns the target by which a `label` statement names the field at a path, such as `out.content[*].note`. Each index
-/// becomes `[*]`, so that the statement labels the field in every row of a list. So does a key that is no word; `[*]`
-/// then covers the values of all keys there. Returns `None` for a capture of a text, which has no such target.
+/// becomes `[*]`, so that the statement labels the field in every row of a list. A key that is not a word becomes `[*]`
+/// as well, which covers the values of all keys there. Returns `None` for a capture of a text, which has no such target.
 fn target(path: &Path) -> Option<String> {
     let mut target = "out".to_owned();
     for step in &path.0 {
@@ -366,9 +368,10 @@ fn texts_at(run: &ReplayedRun, tool: &Tool, path: &Path) -> Vec<Value> {
         }
         for (id, node) in event.document.nodes().iter().enumerate() {
             if let NodeContent::Scalar(value) = &node.content {
-                let here = event.document.path(id);
-                let covers = path.0.len() <= here.0.len()
-                    && path.0.iter().zip(&here.0).all(|(step, found)| step_matches(step, found));
+                // The statement covers the value at the path and everything in that value.
+                let scalar_path = event.document.path(id);
+                let covers = path.0.len() <= scalar_path.0.len()
+                    && path.0.iter().zip(&scalar_path.0).all(|(step, found)| step_matches(step, found));
                 if covers {
                     texts.push(value.clone());
                 }

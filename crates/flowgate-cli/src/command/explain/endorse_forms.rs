@@ -198,7 +198,7 @@ fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<Str
 }
 
 /// Returns the folder that directly contains each of these absolute paths; `None` if they are in different folders, if
-/// the folder is the root, or if a text is no absolute path.
+/// the folder is the root, or if a text is not an absolute path.
 fn common_folder(texts: &[&str]) -> Option<String> {
     let folder = |text: &&str| {
         text.rsplit_once('/').filter(|_| text.starts_with('/')).map(|(folder, _)| folder.to_owned())

@@ -94,7 +94,7 @@ fn describe_region(event: EventId, node: NodeId, run: &ReplayedRun) -> String {
     format!("{} in the {source}{}", region.path, if is_message { " message" } else { "" })
 }
 
-/// Returns the names of the arguments of a call; none if it is no event of the trace.
+/// Returns the names of the arguments of a call; none if the call is not an event of the trace.
 pub(super) fn argument_names(call: &JudgedCall, run: &ReplayedRun) -> Vec<String> {
     let body = call.event.and_then(|event| run.monitor.trace().event(event)).map(|event| &event.body);
     match body {
@@ -106,7 +106,7 @@ pub(super) fn argument_names(call: &JudgedCall, run: &ReplayedRun) -> Vec<String
 }
 
 /// Returns the texts and numbers in the value of an argument, in order, at most [`MAX_TEXTS`]; for a scalar, its value
-/// alone. Empty if the call has no such argument, or is no event of the trace.
+/// alone. Empty if the call has no such argument, or is not an event of the trace.
 pub(super) fn argument_texts(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> Vec<String> {
     let Some(document) = call.event.and_then(|event| run.monitor.trace().event(event)).map(|e| &e.document)
     else {

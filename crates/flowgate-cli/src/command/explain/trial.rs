@@ -32,9 +32,9 @@ pub(in crate::command) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Returns whether the policy with these statements permits the call. Returns false as well if the statements add a
-    /// warning of the compiler, which warns, for example, about a `payload` by which an untrusted party chooses a
-    /// destination.
+    /// Returns whether the policy with these statements permits the call. Also returns false if the policy does not
+    /// compile with the statements, or if the compiler then gives a new warning, for example about a `payload` by which
+    /// an untrusted party chooses a destination.
     fn permits(&self, statements: &[&Candidate]) -> bool {
         let Some(changed) = with_statements(self.policy, statements.iter().map(|one| one.statement.as_str()))
         else {
@@ -125,8 +125,8 @@ impl SetSearch<'_, '_> {
     }
 
     /// Returns whether a set is worth a trial: it has a statement for each part of the call against which there is a
-    /// reason. A single statement is always worth one, since it can lower the labels of several parts at once, through
-    /// earlier calls.
+    /// reason. A set of one statement is always worth a trial, since one statement can lower the labels of several parts,
+    /// through earlier calls.
     fn may_permit(&self, set: &[usize]) -> bool {
         let statements: Vec<&Candidate> =
             set.iter().filter_map(|index| self.candidates.get(*index)).collect();

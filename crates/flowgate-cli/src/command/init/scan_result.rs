@@ -64,7 +64,8 @@ pub(super) fn servers(files: &[PathBuf], expands: bool) -> Result<ScannedServers
 
 impl ScannedServers {
     /// Adds a server of the configuration file at `path`, or the reason why the server is left out. `root` is the whole
-    /// content of the file, in which the entry of the server is looked up.
+    /// content of the file, in which the entry of the server is looked up. `expands` says whether to put the values of
+    /// environment variables into the command line.
     fn add(&mut self, server: &ConfiguredServer, root: &Value, path: &Path, expands: bool) {
         let folder = path.parent().unwrap_or(Path::new(""));
         let list = json!({"mcpServers": {&server.name: server.usual_entry(root)}}).to_string();

@@ -70,8 +70,8 @@ fn tune_local(_: &PropagationSuite, _: &TuneArgs, _: &mut Console) -> Result<u8,
     ))
 }
 
-/// Prints how many requests to a server the tuning would send: a double takes the place of its model, and what it scores is
-/// counted.
+/// Prints how many requests to a server the tuning would send. A double replaces the model on the server, and the texts
+/// that the double scores are counted.
 #[cfg(feature = "run")]
 fn count_requests(suite: &PropagationSuite, batch: usize, output: &mut Console) -> Result<u8, InputError> {
     let counter = RequestCounter::default();
@@ -81,11 +81,12 @@ fn count_requests(suite: &PropagationSuite, batch: usize, output: &mut Console) 
     let Some(_) = tuned(suite, models, "double", output)? else { return Ok(INTERRUPTED) };
     // A request that scores a text has the server write one token at most.
     print_cost(&counter, 1, output);
-    output.line("With `--scores llama-cpp`, a request is one for each token of the text.");
+    output.line("With `--scores llama-cpp`, scoring a text takes one request for each token of the text.");
     Ok(0)
 }
 
-/// Tunes for these models, and shows the progress. Returns what was chosen for each data set; `None` after an interrupt.
+/// Chooses the settings of label searches with these models, and shows the progress. `name` is the model in messages.
+/// Returns what was chosen for each data set; `None` after an interrupt.
 fn tuned(
     suite: &PropagationSuite,
     models: Models<'_>,
@@ -103,7 +104,8 @@ fn tuned(
     Ok(tuned.filter(|_| !is_interrupted))
 }
 
-/// Tunes for these models, and prints the table. `name` is that of the model.
+/// Chooses the settings of label searches with these models, and prints a table of the choices. `name` is the name of the
+/// model.
 fn print_tuned(
     suite: &PropagationSuite,
     models: Models<'_>,

@@ -45,8 +45,8 @@ impl ClientLabelFile {
         // `None` if there is no file; `Some(None)` if the file has no object `seen`, which is an error below.
         let stored = match std::fs::read_to_string(&self.path) {
             Ok(text) => {
-                let read: Value =
-                    serde_json::from_str(&text).map_err(|error| self.file_error(&error.to_string()))?;
+                let read: Value = serde_json::from_str(&text)
+                    .map_err(|error| self.file_error(&format!("the file is not valid JSON: {error}")))?;
                 Some(read.get("seen").filter(|client_label| client_label.is_object()).cloned())
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,

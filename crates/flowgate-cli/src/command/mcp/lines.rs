@@ -43,7 +43,7 @@ pub(super) fn queue() -> (LineQueue, LineQueueReceiver) {
 
 impl LineQueue {
     /// Queues a line. Returns false if more than [`MAX_QUEUED_BYTES`] then wait; the caller ends the session in this
-    /// case. It is no error here if nothing reads the queue any more: the caller also reads from that side of the
+    /// case. It is not an error here if nothing reads the queue any more: the caller also reads from that side of the
     /// connection, and notices its end there.
     pub(super) fn send(&self, mut line: String) -> bool {
         line.push('\n');

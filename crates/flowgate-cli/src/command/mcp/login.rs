@@ -49,7 +49,7 @@ fn read_server(options: &McpServerArgs) -> Result<McpServerSpec, InputError> {
         .map_err(|problem| InputError(format!("{}: {problem}", path.display())))
 }
 
-/// Returns the error that nobody can log in to the server.
+/// Returns the error for a server at which nobody can log in. `why` is the reason, a clause whose subject is the server.
 fn no_login(options: &McpServerArgs, why: &str) -> InputError {
     let name = escaping::excerpt(&options.name, 40);
     InputError(format!("{}: the server `{name}` {why}", options.config.display()))
@@ -64,13 +64,14 @@ fn start_runtime() -> Result<AsyncRuntime, InputError> {
     })
 }
 
-/// Logs the person in. Returns 1 if the login failed.
+/// Logs the person in at the server of the options: shows the address of the issuer's login page, opens it in a browser
+/// if `opens_browser`, and waits for the outcome. Returns 1 if the login failed, otherwise 0.
 fn log_in(options: &McpServerArgs, opens_browser: bool, output: &mut Console) -> Result<u8, InputError> {
     let (settings, file) = read_server(options)?.login().map_err(|why| no_login(options, &why))?;
     let runtime = start_runtime()?;
     let begun = runtime.spawn(Login::begin(settings, agent(TlsConfig::default())));
     let failed = |output: &mut Console, why: &str| {
-        output.error(&format!("nobody is logged in to {}: {why}", escaping::excerpt(&options.name, 40)));
+        output.error(&format!("the login to {} failed: {why}", escaping::excerpt(&options.name, 40)));
         Ok(1)
     };
     let login = match begun.wait(BEGIN_TIMEOUT, &|| false) {
@@ -98,13 +99,14 @@ fn log_in(options: &McpServerArgs, opens_browser: bool, output: &mut Console) ->
     Ok(0)
 }
 
-/// Waits for the outcome of a login, on the thread of `runtime`. The returned value receives the message for the person.
+/// Waits for the outcome of a login, on the thread of `runtime`, and writes the tokens to `file`. The returned channel
+/// receives what the person should read and, at the end, the outcome.
 fn complete(login: Login, file: TokenFile, runtime: &AsyncRuntime) -> Receiver<LoginMessage> {
     let (sender, messages) = channel();
     let (pasted_sender, pasted) = tokio::sync::mpsc::channel(1);
     std::thread::spawn(move || read_lines(&pasted_sender));
     let notes: Sender<LoginMessage> = sender.clone();
-    // The task runs to its end without the returned value.
+    // The handle of the task is not needed: the task runs to its end without it.
     runtime.spawn(async move {
         // Sending fails only if the program ends.
         let note = move |note: &str| drop(notes.send(LoginMessage::Note(note.to_owned())));
@@ -114,7 +116,8 @@ fn complete(login: Login, file: TokenFile, runtime: &AsyncRuntime) -> Receiver<L
     messages
 }
 
-/// Reads the lines that the person pastes, until the end of the input or of the login. A longer line ends it as well.
+/// Sends the lines that the person pastes to `lines`, until the input or the login ends, or until a line is longer than
+/// [`MAX_LINE`] bytes.
 fn read_lines(lines: &tokio::sync::mpsc::Sender<String>) {
     let mut input = stdin().lock();
     loop {

@@ -84,7 +84,7 @@ pub(super) fn print_text(
             total.add(figures.clone());
         }
     }
-    // Each suite has one entry per method, so there are several suites.
+    // `sums` has an entry for each suite and method, so more entries than methods mean several suites.
     if sums.len() > methods.len() {
         for (method, total) in methods.iter().zip(&sum_by_method) {
             rows.push(row("all", method.name(), total, has_attacks));

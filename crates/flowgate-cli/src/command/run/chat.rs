@@ -16,7 +16,7 @@ use super::cancellable_model::CancellableModel;
 use super::grants;
 use super::observer::ChatObserver;
 use super::terminal::{ChatTerminal, LineInput};
-use crate::output::Console;
+use crate::output::{Console, plural};
 use crate::{escaping, report};
 
 /// What `/help` prints.
@@ -244,9 +244,9 @@ impl TerminalChat<'_> {
         let view = self.conversation.view_at(self.next_label());
         // `names` has one entry for each placeholder, that is for each hidden region.
         self.terminal.print(&format!(
-            "At {}, with {} hidden:",
+            "What the next step is shown (at most {}; {} hidden):",
             self.describe_label(&view.label),
-            view.names.len()
+            plural(view.names.len(), "part")
         ));
         for message in &view.request.messages {
             let shown = match message {

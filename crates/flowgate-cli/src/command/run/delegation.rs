@@ -52,7 +52,7 @@ pub(super) struct AgentSpec {
 /// the names of the servers in the same configuration.
 ///
 /// # Errors
-/// If the text is not JSON, `agents` is no object, an entry is malformed, or a server has the reserved name
+/// If the text is not JSON, `agents` is not an object, an entry is malformed, or a server has the reserved name
 /// [`SERVER`]; the message has advice.
 pub(super) fn read_agents(text: &str, servers: &[String]) -> Result<Vec<AgentSpec>, String> {
     let value =

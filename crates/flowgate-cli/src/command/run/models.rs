@@ -66,7 +66,7 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
         (Some(model), Some(url)) => {
             let remote = RemoteModel::new(options.api, url, model)
                 .map_err(|error| InputError(format!("--url {url}: {error}")))?
-                // Each message repeats the chat so far.
+                // Each request repeats the chat so far, so the server can keep its beginning.
                 .prompt_caching(true);
             Some(match &options.key_from {
                 Some(variable) => {

@@ -147,7 +147,7 @@ impl CardWriter {
         }
     }
 
-    /// Returns a phrase for how an excerpt concerns the call, by the label of the excerpt. An untrusted text may have
+    /// Returns a clause about how an excerpt concerns the call, by the label of the excerpt. An untrusted text may have
     /// led the model to the call; a confidential text would be passed on by the call. `location` says where the
     /// excerpt is.
     fn effect(&self, excerpt: &Excerpt, location: &str) -> String {
@@ -164,14 +164,14 @@ impl CardWriter {
             escaping::line(&words.iter().map(|word| word.as_str()).collect::<Vec<_>>().join(", "))
         };
         match (untrusted.is_empty(), confidential.is_empty()) {
-            (false, true) => format!("may be led to it by {location} ({})", listed(&untrusted)),
-            (true, false) => format!("would pass on {location} ({})", listed(&confidential)),
+            (false, true) => format!("the model may be led to it by {location} ({})", listed(&untrusted)),
+            (true, false) => format!("the call would pass on {location} ({})", listed(&confidential)),
             (false, false) => format!(
-                "may be led to it by {location} ({}), and would pass it on ({})",
+                "the model may be led to it by {location} ({}), and the call would pass it on ({})",
                 listed(&untrusted),
                 listed(&confidential)
             ),
-            (true, true) => format!("depends on {location}"),
+            (true, true) => format!("the call depends on {location}"),
         }
     }
 }

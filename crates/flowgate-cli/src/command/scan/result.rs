@@ -82,6 +82,7 @@ fn rows_of(found: &ScannedServer) -> Vec<Vec<String>> {
     let name = format!("  {}", escaping::excerpt(&found.server.name, 40));
     let mut rows = vec![row(name, program(&found.server), &found.traits, guarded)];
     if let ServerTools::Listed(tools) = &found.tools {
+        // The row of a tool has the effect of the tool where the row of a server has the program.
         rows.extend(tools.iter().take(MAX_TOOLS).map(|tool| {
             row(
                 format!("    {}", escaping::excerpt(&tool.name, 60)),
@@ -136,14 +137,14 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
         };
         let unlisted = servers().filter(|found| !matches!(found.tools, ServerTools::Listed(_))).count();
         output.line(&format!(
-            "{counted}: {guarded} guarded; {} did not list tools; {} may do more than its name says",
+            "{counted}: {guarded} guarded; {} did not list tools; {} may do more than the name says",
             plural(unlisted, "server"),
             plural(servers().map(tools).sum::<usize>(), "tool")
         ));
     } else {
         let unknown = servers().filter(|found| is_unknown(&found.traits)).count();
         output.line(&format!(
-            "{counted}: {guarded} guarded; {} may do anything, since its name suggests nothing",
+            "{counted}: {guarded} guarded; {} may do anything, since the name suggests nothing",
             plural(unknown, "server")
         ));
     }

@@ -1,5 +1,5 @@
-//! Reports the harmful effects of one shell command, by its program, its arguments and its redirections. It knows the
-//! programs and options that attacks usually use, and misses effects of other ones.
+//! Reports the harmful effects of one shell command, by its program, its arguments and its redirections. This module
+//! knows the programs and options that attacks usually use, and misses the effects of others.
 
 use super::{EffectiveCommand, INTERPRETERS, SHELLS, is_sensitive_path};
 use crate::shell::IssueSeverity::{Error, Warning};
@@ -21,7 +21,7 @@ impl EffectiveCommand<'_, '_> {
         if self.texts().chain(targets).any(is_socket) {
             report(UnsafeCommandKind::ReverseShell, Error);
         }
-        // A program has effects of at most one of these kinds.
+        // Each of these methods knows the programs of one sort, and reports nothing for any other program.
         self.report_destruction(report);
         self.report_connections(report);
         self.report_weaker_protection(report);
@@ -99,6 +99,7 @@ impl EffectiveCommand<'_, '_> {
     fn report_connections(&self, report: &mut EffectReport<'_>) {
         match self.name {
             "curl" | "wget" | "http" | "https" => {
+                // In an argument, `@` precedes the name of a file to send, as in `-d @FILE` and `-F part=@FILE`.
                 let sends_file =
                     |text: &str| text.starts_with('@') || text.contains("=@") || text.starts_with("-d@");
                 let file_options = ["-T", "--upload-file", "--post-file", "--body-file"];
@@ -109,12 +110,14 @@ impl EffectiveCommand<'_, '_> {
                 }
             }
             "scp" | "rsync" | "sftp" => {
+                // The last argument is the destination; one with a colon is on another host.
                 let remote = self.texts().last().is_some_and(|text| text.contains(':'));
                 if remote && self.any_argument(is_sensitive_path) {
                     report(UnsafeCommandKind::Upload, Error);
                 }
             }
             "nc" | "ncat" | "netcat" => {
+                // These options connect a program to the network.
                 let runs = self.has_option('e', "--exec") || self.has_option('c', "--sh-exec");
                 if runs
                     || self.any_argument(|text| text.starts_with("--exec=") || text.starts_with("--sh-exec="))

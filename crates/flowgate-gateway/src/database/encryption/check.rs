@@ -99,7 +99,7 @@ async fn read_sealed(tx: &mut DynTransaction<'_>) -> Result<Option<String>, Data
 /// If content is sealed, although the row of the table `encryption` is missing. Someone has removed the row, and the
 /// database must not pass for one that was never encrypted.
 async fn is_empty(tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
-    // A sealed value begins with `fg1:`.
+    // The tables with content, and a column of each that is sealed. A sealed value begins with `fg1:`.
     let columns = [
         ("conversations", "key"),
         ("tenants", "record"),

@@ -167,8 +167,8 @@ impl Database {
         Ok(report)
     }
 
-    /// Reads all rows once, and encrypts the values that the first key has not sealed. The report is not complete if
-    /// `progress` has ended the run.
+    /// Reads all rows once, and encrypts the values that the first key has not sealed. `accepts_unsealed` and `progress`
+    /// are those of [`encrypt_stored_content`]. The report is not complete if `progress` has ended the run.
     async fn encrypt_pass(
         &self,
         accepts_unsealed: bool,
@@ -297,6 +297,7 @@ impl Rewriter<'_> {
     /// Rewrites the inputs of a turn, and the digests of chat prefixes that were stored with it. Returns whether
     /// anything has changed. A turn that a gateway has changed or deleted meanwhile stays as it is.
     async fn turn(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
+        // The columns of `ContentTable::select`. Column 0 is a constant, which only the cursor needs.
         let (id, number) = (row.integer(1)?, row.integer(2)?);
         let (client, name, old, prefixes) = (row.text(3)?, row.text(4)?, row.text(5)?, row.text(6)?);
         // `None` if the inputs are sealed with the first key already.

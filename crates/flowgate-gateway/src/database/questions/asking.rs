@@ -99,11 +99,11 @@ impl QuestionToAsk {
         content == own || self.origin.turns().is_none() && without_evidence(content) == without_evidence(own)
     }
 
-    /// Finds an open or allowed question that asks the same and whose answer this turn has not used, so that a
-    /// repeated request does not ask people twice. In the chat, also finds a question about this call that a person has
-    /// already denied, because the questions about the later calls of a message are asked in advance: such a denial
-    /// holds although the external state has changed since, for example because an earlier call was denied as well.
-    /// Returns the question as [`AskOutcome::Known`]; `None` if there is none.
+    /// Finds an open or allowed question that asks the same and whose answer this turn has not used, so that a repeated
+    /// request does not ask people twice. In the chat, also finds a question about this call that a person has already
+    /// denied: the questions about the later calls of a message are asked in advance, and may be denied before their
+    /// calls are judged. Such a denial holds although the external state has changed since, for example because an
+    /// earlier call was denied as well. Returns the question as [`AskOutcome::Known`]; `None` if there is none.
     pub(super) async fn find_same(
         &self,
         tx: &mut DynTransaction<'_>,

@@ -98,6 +98,7 @@ impl QuestionLimits {
         let (turn_condition, conversation_limit) =
             if is_offer { ("= ?2", MAX_OFFERED) } else { ("> ?2", self.of_conversation) };
         let open = format!("client = ?1 AND turn {turn_condition} AND state = 'open' AND {{unexpired}}");
+        // The values of the parameters of a condition: `?1` and `?2` for a client, also `?3` for one conversation.
         let of_client = || vec![client.into(), QuestionOrigin::TOOL_OFFER.into()];
         let here = || vec![client.into(), QuestionOrigin::TOOL_OFFER.into(), name.into()];
         if has_rows(tx, &format!("{open} AND name = ?3"), &here(), conversation_limit).await? {

@@ -67,6 +67,7 @@ impl LockedDatabaseFile {
         if self.expected_identity == database {
             return Ok(());
         }
+        // The file is emptied, and the new identity is written from its beginning on.
         let mut lock = &self.lock;
         let written =
             lock.rewind().and_then(|()| lock.set_len(0)).and_then(|()| lock.write_all(database.as_bytes()));

@@ -26,9 +26,9 @@ use crate::telemetry::names;
 use crate::telemetry::refusal::RefusedRequest;
 
 impl GatewayService {
-    /// Serves a request in an API whose paths name the model and what is asked of it, as Gemini's do
+    /// Serves a request in an API whose paths name a model and a method of it, as Gemini's do
     /// (`.../models/MODEL:METHOD`): an answer, streamed or not, or the number of tokens of a request. Returns the error
-    /// to send if the request is refused before its turn begins.
+    /// to send if the request is refused or fails.
     pub(super) async fn model_method(
         self: &Arc<Self>,
         api: Api,
@@ -57,7 +57,7 @@ impl GatewayService {
 
     /// Serves one request of an agent for a model: checks its head, reads its body, and runs the turn as a task.
     /// `target` is the model and the method in the address, in Gemini's API. Returns the error to send if the request
-    /// is refused before the turn begins.
+    /// is refused, or its task fails or takes too long.
     pub(super) async fn turn(
         self: &Arc<Self>,
         api: Api,
@@ -70,13 +70,13 @@ impl GatewayService {
             routes.receive((api, Some(names::CHAT)), &head.headers, certificate_of(&head.extensions)).await?;
         received.target = target;
         protect_connection(&head.extensions);
-        // Every answer, also a failure, repeats the conversation that the client has named.
+        // Every answer, also a failure, names the conversation in a header, if the client has named one.
         let name = received.conversation.clone();
         let with_name = move |reply: HttpReply| with_conversation_header(reply, name.as_deref());
         let refused = received.refused.clone();
         let read = self.receive(&head.headers, body).await;
         let read = read.inspect_err(|reply| refused.record(reply.status)).map_err(&with_name)?;
-        // For failures of the task, which the closures below report in the form of the API.
+        // Failures of the task are reported in the form of the API by these two closures.
         let with_name_of_failure = with_name.clone();
         let failure_formats = FailureFormats {
             reply: move |status, message: &str| with_name_of_failure(error_reply(api, status, message)),
@@ -125,7 +125,7 @@ impl GatewayService {
     }
 
     /// Serves a request for embeddings, as one of the turns of its client. Returns the error to send if the request is
-    /// refused before its body is read.
+    /// refused, or its task fails or takes too long.
     pub(super) async fn embeddings(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let api = embeddings::API;
         let routes = self.model_routes(api)?;
@@ -152,7 +152,7 @@ impl GatewayService {
     }
 
     /// Serves a request of another gateway for a judgement of a chat, as one of the turns of its client. Returns the
-    /// error to send if the request is refused before its body is read.
+    /// error to send if the request is refused, or its task fails or takes too long.
     pub(super) async fn guardrail(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let api = guardrail::API;
         let routes = self.model_routes(api)?;
@@ -176,9 +176,9 @@ impl GatewayService {
         self.respond(&TURNS, failure_formats, answer).await
     }
 
-    /// Serves one message of an agent to an MCP server. A message that opens a stream of server messages counts
-    /// against the limit on streams instead of that on messages. Returns the error to send if the message is refused
-    /// before it reaches the server.
+    /// Serves one message of an agent to an MCP server. A message that opens a stream of server messages counts against
+    /// the limit on streams instead of the limit on messages. Returns the error to send if the message is refused, or
+    /// its task fails or takes too long.
     pub(super) async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let routes = self.servers()?;
         let (head, body) = request.into_parts();
@@ -190,7 +190,7 @@ impl GatewayService {
         let read = self.receive(&head.headers, body).await;
         let read = read.inspect_err(|reply| refused.record(reply.status))?;
         let listens = opens_stream(&read.bytes);
-        // The place among the client's parallel requests is given back for one among its streams.
+        // The message takes one of the client's places for streams, and gives back its place for parallel requests.
         if listens {
             received.switch_place(&routes).inspect_err(|reply| refused.record(reply.status))?;
         }

@@ -38,8 +38,7 @@ pub(super) fn for_mcp_proxy() -> FailureFormats<FailureFormat<HttpReply>, Failur
 }
 
 /// The message for a turn that ended by a bug of the gateway.
-const UNEXPECTED: &str =
-    "the turn failed because of a bug in the gateway; the conversation continues from its last stored turn";
+const UNEXPECTED: &str = "the turn failed because of a bug in the gateway: report it; the conversation continues from its last stored turn";
 
 /// The bound on the responses of a kind that are computed at the same time. [`Limit`](crate::log::Limit) describes its
 /// fields; `most` takes the bound from the limits of the server.
@@ -131,7 +130,7 @@ impl GatewayService {
                 Ok(ReplyPart::Begin(headers)) => Ok(stream::response(&headers, parts, disconnect_guard)),
                 _ => Err(reply(
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    "the turn ended without a reply because of a bug in the gateway; the log of the gateway has the cause",
+                    "the turn ended without a reply because of a bug in the gateway: report it, with the cause in the log of the gateway",
                 )),
             },
             Ok(Err(WorkError::Busy)) => {

@@ -14,8 +14,8 @@ use crate::http::reply::HttpReply;
 use crate::page::assets;
 
 impl GatewayService {
-    /// Makes a link by which a person logs in to the page once, and returns what follows the address of the gateway in
-    /// it. `None` if there is no such person, or the system returned no random bytes.
+    /// Makes a link by which a person logs in to the page once, and returns the part of the link after the address of
+    /// the gateway. `None` if there is no such person, or the system returned no random bytes.
     pub(crate) fn login_link(&self, person: &str) -> Option<String> {
         let approvals = self.approvals().ok()?;
         approvals.people.find_by_name(person)?;
@@ -63,7 +63,7 @@ impl GatewayService {
             ServiceRoute::LoginLink => approvals.make_login_link(headers),
             ServiceRoute::Figures => self.routes_of_people()?.serve_figures(headers),
             ServiceRoute::Coverage => self.routes_of_people()?.serve_coverage(headers),
-            // The remaining route: who is logged in.
+            // The remaining route is `Session`: the page asks who is logged in.
             _ => approvals.session(headers),
         };
         reply.inspect(|_| protect_connection(extensions))

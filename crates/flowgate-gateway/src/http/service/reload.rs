@@ -21,7 +21,8 @@ impl GatewayService {
     }
 
     /// Reads the configuration again, and serves it from now on. Writes to the operator's log what has changed, or why
-    /// the present configuration stays in force. `cause` is the order of a person, or the signal. One reload at a time.
+    /// the present configuration stays in force. `cause` says whether a signal or the order of a person causes the
+    /// reload. Reloads run one after the other.
     ///
     /// # Errors
     /// Why the present configuration stays in force.
@@ -41,7 +42,7 @@ impl GatewayService {
                 if !summary.needs_restart.is_empty() {
                     let sections = summary.needs_restart.join("], [");
                     let sentence = format!(
-                        "a reload does not change these sections, which need a restart: [{sections}]"
+                        "a reload does not change these sections: restart the gateway, so that they take effect: [{sections}]"
                     );
                     self.log.write(LogEvent::Remark, "", Vec::new(), &sentence);
                 }
@@ -84,9 +85,9 @@ impl GatewayService {
         Ok(summary)
     }
 
-    /// Serves the order of an admin to reload the configuration. It is carried out even if the client disconnects.
-    /// Returns the error to send if the person is no admin of all tenants, or the present configuration stays in
-    /// force.
+    /// Serves the order of an admin to reload the configuration. The reload is completed even if the client
+    /// disconnects. Returns the error to send if the person is no admin of all tenants, or the present configuration
+    /// stays in force.
     pub(super) async fn reload_by_order(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
         let approvals = Arc::clone(&self.routes_of_people()?.approvals);
         let person = approvals.person(request.headers(), Role::Admin)?;

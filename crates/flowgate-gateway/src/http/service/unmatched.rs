@@ -8,9 +8,11 @@ use crate::chat::error_reply::error_reply;
 use crate::http::reply::HttpReply;
 
 impl GatewayService {
-    /// Answers a request for a path that is no route: under `/v1/` in the error format of the provider.
+    /// Answers a request for a path that is no route. The answer is always an error: for a path of a provider's API,
+    /// such as one under `/v1/`, in the error format of the provider; for any other path, a list of all routes, if the
+    /// caller has access.
     pub(super) async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
-        // The other routes of a provider are requested by programs that expect its format of errors.
+        // A program that requests another route of a provider expects errors in the format of the provider.
         if path.starts_with("/v1/") || form_of_prefix(path).is_some() {
             let answers = ROUTES
                 .iter()
@@ -41,8 +43,13 @@ impl GatewayService {
                 "this route does not support the method of the request: see /api/openapi.json for its methods"
                     .to_owned()
             }
-            [method] => format!("{path} supports only the method {method}"),
-            several => format!("{path} supports only the methods {}", several.join(", ")),
+            [method] => {
+                format!("{path} supports only the method {method}: send the request with this method")
+            }
+            several => format!(
+                "{path} supports only the methods {}: send the request with one of them",
+                several.join(", ")
+            ),
         };
         Err(HttpReply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
     }
@@ -54,9 +61,10 @@ fn form_of_prefix(path: &str) -> Option<Api> {
     Api::ALL.into_iter().find(|api| api.form().own_prefix.is_some_and(|prefix| path.starts_with(prefix)))
 }
 
-/// Returns the API in whose form a request is answered, if the route does not determine it. The beginning of the path
-/// decides; if several APIs share it, the header with the key does, since some APIs have a header of their own for it.
-/// Clients with the header `Authorization`, or without a key, count as clients of Chat Completions.
+/// Returns the API whose form the answer to a request has, if the request has no route or several APIs share its route.
+/// If the path has a beginning that belongs to one API only, it is this API. Otherwise it is the API in whose own
+/// header the client sends its key, such as `x-api-key`. Clients with the header `Authorization`, or without a key,
+/// count as clients of Chat Completions.
 pub(super) fn implied_api(headers: &HeaderMap, path: &str) -> Api {
     let sends_key = |api: &Api| {
         let header = api.form().key_header;

@@ -8,8 +8,8 @@ use flowgate_lm::{
 
 use super::NEEDED;
 
-/// A model that answers the requests of [`introspection_request`](super::introspection_request) by continuing a text. It
-/// suits no other request.
+/// A model that answers the requests of [`introspection_request`](super::introspection_request) by continuing a text.
+/// It suits no other request.
 #[derive(Clone, Copy)]
 pub struct ContinuedIntrospection<'a> {
     /// The model.
@@ -29,8 +29,8 @@ impl ChatModel for ContinuedIntrospection<'_> {
         "introspection by continuing a text"
     }
 
-    /// Lets the model continue the whole request. If the request is too long for the model, leaves out the instructions,
-    /// and if it still is, the example. The question itself is never left out.
+    /// Lets the model continue the whole request. If the request is too long for the model, leaves out the
+    /// instructions, and if it still is, the example. The question itself is never left out.
     ///
     /// # Errors
     /// If the question alone is too long, the model fails, or the listener cancels.
@@ -57,8 +57,8 @@ impl ChatModel for ContinuedIntrospection<'_> {
     }
 }
 
-/// Returns the parts of a request as plain texts: the instructions, the example with its answer if there is one, and the
-/// question. Each ends with a line break.
+/// Returns the parts of a request as plain texts: the instructions, the example with its answer if there is one, and
+/// the question. Each ends with a line break.
 fn parts(request: &Request) -> Vec<String> {
     let text = |parts: &[Part]| -> String {
         parts

@@ -1,9 +1,9 @@
-//! Finds the regions that share a value with a drafted message: [`DraftValues`]. A value is a number, a date, a time, an
-//! address or a code, a whole argument of a call, or a sentence of at least three words.
+//! Finds the regions that share a value with a drafted message: [`DraftValues`]. A value is a number, a date, a time,
+//! an address or a code, a whole argument of a call, or a sentence of at least three words.
 //!
-//! Such a region is needed whatever a network says about it. Where text that is always visible states a value, no region
-//! is needed for it, as for the method [`provenance`](crate::influence::provenance). The measurements of screeners in
-//! `flowgate-bench` use the same values.
+//! The screener *attention* names such a region whatever its classifier says about it. If text that is always visible
+//! states a value as well, no region is needed for this value, as for the method
+//! [`provenance`](crate::influence::provenance). The measurements of screeners in `flowgate-bench` use the same values.
 
 use flowgate_lm::chat::Completion;
 use serde_json::Value;
@@ -27,8 +27,8 @@ pub struct DraftValues {
 }
 
 impl DraftValues {
-    /// Returns the values of a message: of the arguments of its calls, or of its text if it has no call. `None` if there
-    /// are more than 2,000, of which the rest would be missed.
+    /// Returns the values of a message: of the arguments of its calls, or of its text if it has no call. Returns `None`
+    /// if there are more than 2000, because a region that shares only a value beyond this limit would be missed.
     pub fn of(draft: &Completion) -> Option<Self> {
         let mut values = Self::default();
         if draft.calls.is_empty() {
@@ -52,7 +52,8 @@ impl DraftValues {
         self
     }
 
-    /// Returns the share of the values that a text states; 0 if there are no values. A region is needed if it states any.
+    /// Returns the share of the values that a text states; 0 if there are no values. A region is needed if it states
+    /// any.
     pub fn share_in(&self, text: &str) -> f64 {
         let text = RegionText::new(text);
         let stated = self.stated.iter().filter(|value| text.states(value)).count();
@@ -60,7 +61,7 @@ impl DraftValues {
         (stated + phrases) as f64 / (self.stated.len() + self.phrases.len()).max(1) as f64
     }
 
-    /// Adds the values of an argument. Names of fields are none, and neither are `true`, `false` and null.
+    /// Adds the values of an argument. The names of fields are no values, and neither are `true`, `false` and null.
     fn add_argument(&mut self, argument: &Value) {
         match argument {
             Value::Null | Value::Bool(_) => {}
@@ -91,7 +92,7 @@ impl DraftValues {
         }
     }
 
-    /// Adds the words of a phrase, if they are at least `least`.
+    /// Adds the words of a phrase, if it has at least `least` words.
     fn add_phrase(&mut self, phrase: &str, least: usize) {
         let words: Vec<String> = words(phrase).into_iter().map(|(word, _)| word).collect();
         if words.len() >= least && !self.phrases.contains(&words) {
@@ -112,7 +113,8 @@ impl RegionText {
         Self { stated: stated_values(&text.to_lowercase()), words }
     }
 
-    /// Returns whether the text states a number, date or time. Of two dates, one need not have a year.
+    /// Returns whether the text states a number, date or time. Two dates of the same day and month are equal unless
+    /// both have a year and the years differ.
     fn states(&self, value: &StatedValue) -> bool {
         self.stated.iter().any(|other| match (value, other) {
             (

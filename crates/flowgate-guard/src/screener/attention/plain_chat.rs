@@ -4,8 +4,8 @@
 //! network of a screener must have the same form, since the features of a region depend on the words around it and on
 //! where the scored text begins. So `flowgate-bench` writes its training cases with the same functions.
 //!
-//! Each message begins on a line of its own, with `System: `, `User: `, `Answer: ` or `[tool]`. A call is a line such as
-//! `Call: pay("amount": 12, "to": "Ann")`.
+//! Each message begins on a line of its own, with `System: `, `User: `, `Answer: ` or `[tool]`. A call is a line such
+//! as `Call: pay("amount": 12, "to": "Ann")`.
 
 use std::ops::Range;
 
@@ -36,7 +36,8 @@ pub struct DraftText {
 }
 
 impl PlainChat {
-    /// Returns a chat without its tags, as the writer of a preliminary message reads it, and as plain text.
+    /// Removes the tags from a chat, and returns the chat in two forms: as the request that the writer of a preliminary
+    /// message receives, and as plain text with the places of the regions.
     pub fn read(tagged: TaggedChat) -> (Request, Self) {
         let TaggedChat { mut request, nonce, names } = tagged;
         let mut plain = Self::default();
@@ -86,7 +87,7 @@ impl PlainChat {
         text
     }
 
-    /// Returns the chat with `draft` after it.
+    /// Returns the chat with `draft` after it, divided where the scored text of the draft begins.
     pub fn with_draft(&self, draft: &Completion) -> DraftText {
         let (begin, continuation) = if draft.calls.is_empty() {
             (ANSWER, format!(" {}", draft.text))
@@ -98,7 +99,8 @@ impl PlainChat {
         DraftText { prompt: format!("{}{begin}", self.text), continuation }
     }
 
-    /// Appends a message that begins with `begin`, and removes the tags from its parts.
+    /// Appends a message to the plain text, after the words `begin`, and removes the tags from its `parts`. `nonce` and
+    /// `names` are those of the tags.
     fn append_message(&mut self, begin: &str, parts: &mut [Part], nonce: &str, names: &[String]) {
         self.text.push_str(begin);
         for part in parts {
@@ -110,7 +112,8 @@ impl PlainChat {
         self.text.push('\n');
     }
 
-    /// Appends a text without its tags, remembers where its regions are, and returns what was appended.
+    /// Appends a text without its tags to the plain text, records where its regions are, and returns what was appended.
+    /// `nonce` and `names` are those of the tags.
     fn append(&mut self, text: &str, nonce: &str, names: &[String]) -> String {
         let start = self.text.len();
         let mut rest = text;
@@ -139,8 +142,8 @@ fn next_tag<'t>(text: &'t str, nonce: &str, names: &'t [String]) -> Option<(&'t 
     found.min_by_key(|(_, before, _)| before.len())
 }
 
-/// Returns the arguments of a call as they are written between its parentheses. Arguments that are not a JSON object are
-/// written as the model spelled them.
+/// Returns the arguments of a call as they are written between its parentheses. Arguments that are not a JSON object
+/// are written as the model spelled them.
 fn written_arguments(arguments: &str) -> String {
     match serde_json::from_str::<Value>(arguments) {
         Ok(Value::Object(map)) => {

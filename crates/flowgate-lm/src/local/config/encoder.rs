@@ -98,6 +98,8 @@ impl EncoderConfig {
         }
         let layers = fields.size("num_hidden_layers", MAX_LAYERS)?;
         let rows = fields.size("max_position_embeddings", MAX_CONTEXT)?;
+        // `longest` is the most tokens that have a position in the model, and `activation_name` the field that names the
+        // activation.
         let (family, longest, epsilon, activation_name) = if kind == "modernbert" {
             let shape = modern(fields, layers)?;
             (EncoderFamily::Modern(shape), rows, fields.number("norm_eps", 1e-5)?, "hidden_activation")
@@ -121,7 +123,8 @@ impl EncoderConfig {
 }
 
 /// Reads the parts of the shape in which BERT and its descendants differ. `kind` is the `model_type`, and `rows` the
-/// number of rows of the table of positions.
+/// number of rows of the table of positions. Fails for a model whose positions are relative, or that is a decoder: the
+/// encoder of this crate does not implement these variants.
 fn bert(fields: Fields<'_>, kind: &str, rows: usize) -> Result<BertShape, LoadError> {
     let positions = fields.text("position_embedding_type")?.unwrap_or("absolute");
     if positions != "absolute" || fields.flag("is_decoder", false)? {
@@ -135,7 +138,7 @@ fn bert(fields: Fields<'_>, kind: &str, rows: usize) -> Result<BertShape, LoadEr
         if is_roberta { fields.optional_number("pad_token_id")?.unwrap_or(1) + 1 } else { 0 };
     if first_position >= rows {
         return Err(fields.error(format_args!(
-            "`max_position_embeddings` ({rows}) must be above `pad_token_id` by 2; use the unchanged file of a supported model"
+            "`max_position_embeddings` ({rows}) must be greater than `pad_token_id` by at least 2; use the unchanged file of a supported model"
         )));
     }
     Ok(BertShape {
@@ -156,6 +159,8 @@ fn modern(fields: Fields<'_>, layers: usize) -> Result<ModernShape, LoadError> {
     // Files of newer versions of transformers state the kind of each layer, and the rotary positions of each kind.
     let kinds = fields.get("layer_types").and_then(Value::as_array);
     let rope = fields.object("rope_parameters")?;
+    // Returns the base of the rotary frequencies in layers of this kind: from the parameters of the kind, or else from
+    // `field`, where older files have it.
     let base = |kind: &str, field: &str, default: f64| {
         let of_kind = rope.map(|rope| rope.object(kind)).transpose()?.flatten();
         let Some(of_kind) = of_kind else { return fields.number(field, default) };
@@ -168,6 +173,8 @@ fn modern(fields: Fields<'_>, layers: usize) -> Result<ModernShape, LoadError> {
     };
     let global = (base("full_attention", "global_rope_theta", 160_000.0)?, None);
     let local = (base("sliding_attention", "local_rope_theta", 10_000.0)?, Some(reach));
+    // Returns for a layer the base of its frequencies and its distance (`None` for global attention), by the kind that
+    // the file states for it or, in older files, by its number.
     let of_layer = |layer: usize| {
         match kinds.map(|kinds| kinds.get(layer).and_then(Value::as_str)) {
         None => Ok(if layer.is_multiple_of(every) { global } else { local }),

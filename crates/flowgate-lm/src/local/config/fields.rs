@@ -26,7 +26,8 @@ impl<'a> Fields<'a> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// Returns the size in the field `key`, which must be present, from 1 to `most`.
+    /// Returns the size in the field `key`. Fails if the field is missing or null, or is not a whole number from 1 to
+    /// `most`.
     pub(super) fn size(&self, key: &str, most: usize) -> Result<usize, LoadError> {
         self.optional_size(key, most)?.ok_or_else(|| {
             self.error(format_args!("`{key}` is missing; use a complete file of a supported model"))
@@ -45,8 +46,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the whole number in the field `key`, which may be 0; `None` if the field is missing or null. Fails for
-    /// any other value.
+    /// Returns the whole number in the field `key`, such as the id of a token, which may be 0; `None` if the field is
+    /// missing or null. Fails for any value that is not a whole number below the most tokens of a vocabulary.
     pub(super) fn optional_number(&self, key: &str) -> Result<Option<usize>, LoadError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().and_then(|number| usize::try_from(number).ok()) {

@@ -1,6 +1,7 @@
 //! Defines [`KeyValueCache`], the cache of a decoder: the keys and values of earlier tokens in each layer, which later
-//! tokens read. A text whose cache is kept is evaluated once and continued many times. `evaluation.rs` keeps the caches
-//! of recent prompts.
+//! tokens read by attention. With the cache of a text, the decoder evaluates only the tokens that follow the text.
+//! `evaluation.rs` keeps the caches of recent prompts, and `score.rs` those of prefixes, in order to continue the same
+//! text many times.
 
 use candle_core::{Result, Tensor};
 
@@ -55,8 +56,9 @@ impl KeyValueCache {
         Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length })
     }
 
-    /// Returns the cache of a batch that has the rows of all `caches`, one cache after another. All caches must have
-    /// the same number of tokens. A single cache is returned unchanged. If `caches` is empty, the result has no tokens.
+    /// Returns the cache of a batch (texts that are evaluated together, one in each row) that has the rows of all
+    /// `caches`, one cache after another. All caches must have the same number of tokens. A single cache is returned
+    /// unchanged. If `caches` is empty, the result has no tokens.
     pub(crate) fn stacked(caches: &[Self]) -> Result<Self> {
         let [first, rest @ ..] = caches else { return Ok(Self::default()) };
         if rest.is_empty() || first.length == 0 {

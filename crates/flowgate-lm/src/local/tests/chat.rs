@@ -94,7 +94,7 @@ fn limits_and_refusals() {
     assert_eq!((stop.stop, stop.usage.output), (Stop::Length, 3));
     let error = |request: &Request| complete(&model, request).unwrap_err().to_string();
     let long = request(&"x".repeat(600), limited(3));
-    assert_eq!(error(&long), "the text has 619 tokens, and the model reads at most 512; shorten it");
+    assert_eq!(error(&long), "the text has 619 tokens, but the model reads at most 512; shorten the text");
     let mut forced = request("hello", limited(3));
     forced.choice = ToolChoice::Any;
     assert_eq!(

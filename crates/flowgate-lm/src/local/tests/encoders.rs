@@ -176,7 +176,7 @@ fn damaged_encoders_are_refused() {
         "bert",
         "vocab_size",
         json!(9),
-        "the tokenizer has 10 tokens, more than the embedding has rows (9)",
+        "the tokenizer has 10 tokens, but the weights have vectors for only 9",
     );
     check(
         "bert",
@@ -191,7 +191,7 @@ fn damaged_encoders_are_refused() {
         "roberta",
         "pad_token_id",
         json!(41),
-        "`max_position_embeddings` (42) must be above `pad_token_id` by 2",
+        "`max_position_embeddings` (42) must be greater than `pad_token_id` by at least 2",
     );
     check("roberta", "pad_token_id", json!(-1), "`pad_token_id` must be a whole number");
     check("roberta", "pad_token_id", json!(u64::MAX), "`pad_token_id` must be a whole number");

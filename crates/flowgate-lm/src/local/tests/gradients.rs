@@ -139,6 +139,6 @@ fn rows_belong_to_the_texts() {
     let empty =
         "the model cannot answer this request: the prompt or the continuation has no tokens; give both";
     assert_eq!(error("a", ""), empty);
-    let long = "the text has 601 tokens, and the model reads at most 512; shorten it";
+    let long = "the text has 601 tokens, but the model reads at most 512; shorten the text";
     assert_eq!(error("a", &"b".repeat(599)), long);
 }

@@ -97,7 +97,7 @@ fn sizes_of_the_configuration_are_those_of_the_tensors() {
     };
     check(
         json!({"intermediate_size": 131_072}),
-        "`M/model.safetensors`: tensor `model.layers.0.mlp.gate_proj.weight` has the shape [64, 32], and the configuration asks for \
+        "`M/model.safetensors`: tensor `model.layers.0.mlp.gate_proj.weight` has the shape [64, 32], but the configuration asks for \
         [131072, 32]; use the configuration of these weights",
     );
     check(
@@ -106,7 +106,7 @@ fn sizes_of_the_configuration_are_those_of_the_tensors() {
     );
     check(
         json!({"vocab_size": 256}),
-        "`M`: the tokenizer has 268 tokens, more than the embedding has rows (256); use the tokenizer of these weights",
+        "`M`: the tokenizer has 268 tokens, but the weights have vectors for only 256; use the tokenizer of these weights",
     );
 }
 
@@ -171,7 +171,8 @@ fn files_that_are_missing_or_malformed() {
     let remove = |name: &'static str| {
         move |folder: &TempFolder| std::fs::remove_file(folder.path().join(name)).unwrap()
     };
-    let missing = "the file cannot be read: No such file or directory (os error 2)";
+    let missing =
+        "the file cannot be read: No such file or directory (os error 2); check its path and its permissions";
     check(&remove("config.json"), &format!("`M/config.json`: {missing}"));
     check(&remove("tokenizer.json"), &format!("`M/tokenizer.json`: {missing}"));
     check(

@@ -1,5 +1,6 @@
-//! Measures how well a model copies values of examples that it was not trained on ([`copy_accuracy`]). `flowgate lm`
-//! calls this function and reports the result, a [`CopyAccuracy`] for each kind of example.
+//! Measures how well a model copies values of texts that it was not trained on ([`copy_accuracy`]). Copying values is
+//! the only task of Flowgate's small models, so this is the measure of their quality. `flowgate lm` calls this function
+//! and reports the result, a [`CopyAccuracy`] for each kind of example.
 
 use std::collections::BTreeMap;
 

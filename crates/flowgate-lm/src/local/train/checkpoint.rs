@@ -91,8 +91,8 @@ impl<'a> FolderWriter<'a> {
         LoadError::of_saving(self.0, error)
     }
 
-    /// Replaces the file `name` of the folder as a whole: `write` writes the new content to a path next to it, which is
-    /// then renamed.
+    /// Replaces the file `name` of the folder as a whole, so that an interrupted saving never leaves a partial file:
+    /// `write` writes the new content to a temporary file in the folder, which is then renamed to `name`.
     fn replace(&self, name: &str, write: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), LoadError> {
         let part = self.0.join(format!("{name}.part"));
         write(&part).map_err(|error| self.failed(&error))?;

@@ -203,9 +203,9 @@ impl SafetensorsFolder {
             return Err(cut());
         }
         let mut header = Vec::new();
-        file.take(length)
-            .read_to_end(&mut header)
-            .map_err(|error| LoadError::new(&path, format!("the file cannot be read: {error}")))?;
+        file.take(length).read_to_end(&mut header).map_err(|error| {
+            LoadError::new(&path, format!("the file cannot be read: {error}; download it again"))
+        })?;
         let header: BTreeMap<String, serde_json::Value> =
             serde_json::from_slice(&header).map_err(|error| {
                 LoadError::new(&path, format!("the header is not the expected JSON: {error}; the file is damaged or has another format, so download it again"))
@@ -230,10 +230,10 @@ impl SafetensorsFolder {
     }
 }
 
-/// Parses `entry`, the entry of the tensor `name` in the header of the file `path`. `shard` is the index of the file,
-/// `start` the offset at which the contents of the file begin, and `size` the size of the file in bytes. Fails if the
-/// type of the tensor is unknown, if its content does not have as many bytes as its shape needs, or if the content
-/// reaches beyond the end of the file.
+/// Returns where the content of a tensor is, from `entry`, the entry of the tensor `name` in the header of the file
+/// `path`. `shard` is the index of the file among the files of the model, `start` the offset at which the contents of
+/// all tensors of the file begin, and `size` the size of the file in bytes. Fails if the type of the tensor is unknown,
+/// if its content does not have as many bytes as its shape needs, or if the content reaches beyond the end of the file.
 fn location(
     shard: usize,
     path: &Path,

@@ -1,6 +1,5 @@
-//! Describes labels by the names that the policy gives to elements, such as `untrusted` or `readers(ann, bob)`. The
-//! monitor calls [`Space::describe`] when it writes a reason or a question, and the Python package calls it to show a
-//! label.
+//! Describes labels in the words of the policy, such as `untrusted` or `readers(ann, bob)`. The monitor calls
+//! [`Space::describe`] when it writes a reason or a question, and the Python package calls it to show a label.
 
 use super::super::dimension::DimensionKind;
 use super::super::{Label, NameTable};
@@ -23,6 +22,7 @@ impl Space {
         let bits: Vec<bool> = (offset..offset + dimension.width()).map(|bit| has_bit(label, bit)).collect();
         let name = &dimension.name;
         let (all_set, none_set) = (bits.iter().all(|bit| *bit), bits.iter().all(|bit| !bit));
+        // The names whose bits are set or, for `set` false, those whose bits are not set.
         let names = |set: bool| {
             let known = name_table.names(index).iter().zip(&bits).filter(|(_, bit)| **bit == set);
             let mut known: Vec<String> = known.map(|(name, _)| escaped_name(name)).collect();

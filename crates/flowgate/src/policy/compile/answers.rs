@@ -1,5 +1,5 @@
-//! Compiles a condition of `endorse` and `consent` statements: a trusted answer of a tool must list the value. It is
-//! written `VALUE in tool:NAME`, or `VALUE in tool:NAME({id: call.arguments.id})` for the answers to calls with these
+//! Compiles the condition `VALUE in tool:NAME` of `endorse` and `consent` statements: a trusted answer of the tool must
+//! list the value. `VALUE in tool:NAME({id: call.arguments.id})` considers only the answers to calls with these
 //! arguments. So a policy can permit, for example, the recipients that an address book lists. `expression` calls this
 //! module for comparisons, and `url_list` for conditions on URLs.
 
@@ -10,9 +10,9 @@ use super::target::path_of;
 use super::{CompileResult, Compiler};
 
 impl Compiler<'_> {
-    /// Compiles the right side of `VALUE in tool:NAME`, which asks whether a trusted answer of the tool lists the
-    /// value. `tool:NAME` refers to all answers of the tool, `tool:NAME({id: call.arguments.id})` only to the answers
-    /// to calls with these arguments.
+    /// Compiles `tool`, the right side of `VALUE in tool:NAME`, to the answers that may list the value: those of all
+    /// calls of the tool or, for `tool:NAME({id: call.arguments.id})`, those of calls with these arguments. `expr` is
+    /// the expression of `tool`, where errors are reported.
     ///
     /// # Errors
     /// If `{...}` is not a map, is empty or has a key that is not a plain text, or if a value in it is neither an

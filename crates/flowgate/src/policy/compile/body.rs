@@ -18,8 +18,8 @@ use crate::value::Value;
 /// Maximum number of conditions of a statement; they are evaluated recursively.
 const MAX_LINES: usize = 200;
 
-/// Returns the location of the first line of a body, its condition or the name that it defines: an error about the
-/// whole body is reported at it. For an empty body, returns the beginning of the source.
+/// Returns the location at which an error about a whole body is reported: the condition of its first line, or the name
+/// that this line defines. An empty body has no line, so its errors are reported at the beginning of the source.
 fn first_line_span(body: &ConditionBody) -> Span {
     body.lines.first().map_or(0..0, |line| match line {
         BodyLine::Condition(expr) => expr.span.clone(),
@@ -36,7 +36,7 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
         _ => "(out: ToolOutput) is tool:NAME",
     };
     match declared {
-        // A part of an event, such as an image: the variable of the event has no name.
+        // Only a part of an event, such as an image, has a name, and the event itself has none.
         [(name, ty)] if !ty.is_event() => (
             format!("the statement applies to {expected}, but `{name}` is a part of an event"),
             format!(
@@ -44,7 +44,7 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
                 ty.name()
             ),
         ),
-        // One event, of another kind.
+        // One event, but not of a type in `types`.
         [(name, ty)] => {
             let fitting = types.first().map_or("event", |ty| ty.name());
             let message = format!("the statement applies to {expected}, but `{name}` is a {}", ty.name());
@@ -71,8 +71,9 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
     }
 }
 
-/// Returns the variables from outside of `block` that the block needs, as bits by their slots: those that its lines use
-/// and do not bind, and those in the bounds of `count`, which are evaluated outside of the block.
+/// Returns the outer variables that a quantified block needs, as a set of slots in bits: those that its lines use and
+/// do not bind themselves, and those in the bounds of `count`, which are evaluated outside of the block. `how` is the
+/// kind of the block, with these bounds.
 fn outer_slots(block: &CompiledQuery, how: &QuantifierKind) -> u64 {
     let slot_bit = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
     let variables = block.variables.iter().map(|variable| slot_bit(variable.slot));
@@ -230,7 +231,7 @@ impl Compiler<'_> {
     ) -> CompileResult<Scope> {
         let mut scope = Scope::default();
         self.body(body, &mut scope)?;
-        // A grant must not depend on the number of other events, since that number is content too.
+        // The statement must not depend on other events, not even on their number, which is content as well.
         let looks_at_others = |line: &&BodyLine| {
             let mut found = false;
             line.expr().walk(&mut |expr| {
@@ -255,7 +256,8 @@ impl Compiler<'_> {
         if declares_one_event {
             return Ok(scope);
         }
-        // An event without a name is declared by a part of it: the variable that follows ranges over its parts.
+        // The error message names each event. An event without a name was declared by a part of it, `(img: Image)`, so
+        // the message names the variable over its parts instead.
         let is_part_of = |variable: &&Variable, holder: VariableSlot| {
             matches!(&variable.domain, Some(CompiledExpr::Parts(event, _))
                 if matches!(**event, CompiledExpr::Slot(slot) if slot == holder))
@@ -464,11 +466,13 @@ impl Compiler<'_> {
         query
     }
 
-    /// Marks the query of a statement as quiet if all its variables over lists lead to the region that it labels,
-    /// which begins at the variable `root`. A quiet iteration does not count as a read of the structure around the
-    /// rows, so it does not raise the label: an observer of a labelled row already knows that the row exists.
+    /// Marks the query of a statement as quiet if every variable over a list leads to the region that the statement
+    /// labels or endorses, whose path begins at the variable `root`. Normally, an iteration over the items of a list
+    /// counts as a read of the list, and so raises the label of the result. A quiet iteration does not count: an
+    /// observer of a labelled item already knows that the list has this item.
     pub(super) fn mark_quiet_iteration(&self, scope: &mut Scope, root: VariableSlot) {
-        // The set of variables from which the region is reached, as bits. Domains refer to earlier variables only.
+        // The variables through which the region is reached, as bits: `root`, and those that their lists refer to. A
+        // list refers to earlier variables only, so one pass from the last variable to the first finds them all.
         let mut needed = CompiledExpr::Slot(root).required_slots();
         for variable in scope.query.variables.iter().rev() {
             if needed & CompiledExpr::Slot(variable.slot).required_slots() != 0
@@ -566,7 +570,8 @@ impl Compiler<'_> {
             ExprKind::Index(object, key) => match (&*object.kind, &*key.kind) {
                 (_, ExprKind::Str(key)) => key == "tool_calls",
                 (_, ExprKind::Int(_) | ExprKind::Negate(_)) => false,
-                // With a computed key: a variable may be a message; a constant, a parameter or a list is not.
+                // With a computed key, which may be `tool_calls`: a variable may be a message, but a constant, the
+                // parameters (`input`) and any other expression are not.
                 (ExprKind::Name(name), _) => !self.constants.contains_key(name.as_str()) && name != "input",
                 _ => false,
             },
@@ -582,7 +587,7 @@ impl Compiler<'_> {
             line.walk(&mut |expr| {
                 found |= match &*expr.kind {
                     ExprKind::Quantified(..) => true,
-                    // `(call: ToolCall) in message`
+                    // `(call: ToolCall) in LIST`: the calls are events, whatever the list is.
                     ExprKind::Compare(first, rest) if matches!(rest.as_slice(), [(Comparison::In, _)]) => {
                         let types_of_calls = ["ToolCall", "Function"];
                         matches!(&*first.kind, ExprKind::Typed(_, ty) if types_of_calls.contains(&ty.text.as_str()))

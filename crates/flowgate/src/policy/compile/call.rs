@@ -1,5 +1,6 @@
-//! Compiles expressions that call something: predicates of the policy, built-in functions and methods, and the
-//! functions that take a pattern or a type (`match`, `isinstance`). The compiler of expressions calls it.
+//! Compiles expressions that call something: predicates of the policy, extern predicates, built-in functions and
+//! methods, and the functions that take a pattern or a type (`match`, `isinstance`). The compiler of expressions calls
+//! [`Compiler::call`].
 
 use super::super::diagnostic::{Span, nearest};
 use super::super::dialect::Dialect;
@@ -38,7 +39,8 @@ impl Compiler<'_> {
                 {
                     return self.function(expr, &name.span, canonical, arguments, named, scope);
                 }
-                // In invariant-ai, only the value of the object decides which methods it has.
+                // In invariant-ai, the methods of an object depend on its value, so the method is looked up when the
+                // call is evaluated.
                 if self.plan.dialect == Dialect::Compat {
                     if let Some((argument, _)) = named.first() {
                         return self.fail(
@@ -60,7 +62,8 @@ impl Compiler<'_> {
                 };
                 let object = self.expression(object, scope)?;
                 let arguments = self.expressions(arguments, scope)?;
-                // `", ".join(list)` and `"{}".format(x)` have the text first, as the functions do.
+                // A method is a built-in function with the object as its first argument: `", ".join(list)` is
+                // `join(", ", list)`.
                 let compiled = std::iter::once(object).chain(arguments).collect();
                 self.builtin(expr, found, compiled, named, scope)
             }
@@ -75,8 +78,8 @@ impl Compiler<'_> {
 
     /// Compiles a call of the function `name`. The name is looked up among the functions that take a pattern or a
     /// type, the predicates of the policy, the extern predicates, and the other built-in functions, in this order. So
-    /// a policy may define a name that is also built in. `expr` is the whole call and `span` its name, for
-    /// diagnostics.
+    /// a policy may redefine any built-in function except those of the first group. `expr` is the whole call and `span`
+    /// its name, for diagnostics.
     fn function(
         &mut self,
         expr: &Expr,
@@ -91,7 +94,7 @@ impl Compiler<'_> {
         match name {
             "match" | "find" | "fullmatch" => return self.regex(expr, name, arguments, named, scope),
             "isinstance" => {
-                // It has no named arguments: any is an error.
+                // The empty list of parameters makes every named argument an error.
                 self.append_named_arguments(name, &[], Vec::new(), named, scope)?;
                 return self.is_instance(expr, arguments, scope);
             }
@@ -163,9 +166,9 @@ impl Compiler<'_> {
         Ok(CompiledExpr::Call(id, arguments))
     }
 
-    /// Compiles the named arguments and puts each at the position of its parameter, after the positional ones in
-    /// `arguments`. Positions before it that have no argument become missing values. Fails for a name that is no
-    /// parameter, and for an argument that is given twice.
+    /// Compiles the named arguments of a call of `function`, and puts each at the position of its parameter in
+    /// `arguments`, which contains the positional arguments. A position that is left out becomes a missing value. Fails
+    /// for a name that is not one of `parameters`, and for an argument that is given twice.
     fn append_named_arguments(
         &mut self,
         function: &str,
@@ -187,13 +190,13 @@ impl Compiler<'_> {
                 };
                 return self.fail("arguments", &name.span, message, help);
             };
-            // The positions up to this one that have no argument yet.
+            // Positions up to this one that have no argument yet are filled with missing values.
             if arguments.len() <= index {
                 arguments.resize(index + 1, CompiledExpr::Constant(Value::Absent));
             }
             let is_free = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Absent));
             let value = self.expression(value, scope)?;
-            // A position is taken if a positional argument or an earlier named one is there.
+            // A position is free only if it is after the positional arguments and no earlier named argument is there.
             match arguments.get_mut(index).filter(|ex| index >= positional && is_free(ex)) {
                 Some(free) => *free = value,
                 None => {
@@ -227,8 +230,9 @@ impl Compiler<'_> {
     }
 
     /// Compiles `match(r"...", text)`, `fullmatch(r"...", text)` and `find(r"...", text)`. A constant pattern is
-    /// compiled now, a computed one when it is evaluated. Of a constant pattern of `fullmatch`, the plan also records
-    /// how many texts match (`bits`), by which `endorse` judges whether the pattern restricts a value enough.
+    /// compiled now, a computed one when it is evaluated. For `fullmatch` with a constant pattern, the plan also
+    /// records how many texts match (`bits`, the binary logarithm of their number): `endorse` judges by it whether the
+    /// pattern restricts a value enough.
     fn regex(
         &mut self,
         expr: &Expr,
@@ -272,7 +276,8 @@ impl Compiler<'_> {
     }
 
     /// Compiles `isinstance(x, str)` or `isinstance(x, (str, int))`, the test whether a value has one of these types.
-    /// The types are names and not expressions, so the function has a form of its own.
+    /// The second argument consists of names of types, which are no expressions, so the call is not compiled like that
+    /// of another function. `expr` is the whole call, for diagnostics.
     fn is_instance(
         &mut self,
         expr: &Expr,

@@ -1,5 +1,5 @@
-//! Decides whether the author of a pattern alone determines where a captured group is, so that no author of the text
-//! can choose another part to be captured. The compiler of [targets](super::target) calls [`check`].
+//! Checks the pattern of a `capture`: the pattern alone must determine which part of a text is captured, so that nobody
+//! who writes a part of the text can choose another one. The compiler of [targets](super::target) calls [`check`].
 //!
 //! A pattern of `capture` passes if the part before the group has a fixed length. A pattern of `capture_line` passes if
 //! the number of lines before the group, or after it, is fixed; this relies on the tool to write each value on one
@@ -24,11 +24,14 @@ const FIXED_LENGTH: &str = "give the part before the group a fixed length, and t
 const FIXED_LINES: &str = "fix the number of lines before the group or after it, so write `[^\\n]*` and not `.*` in them; give the group, \
                            on its own line, a fixed beginning, a maximum length, and no line break";
 
-/// Checks that the author of a text cannot choose where `group` is when the text matches the pattern. `reliance` states
-/// which property of the tool the capture relies on. With [`CaptureReliance::Nothing`], everything before the group
-/// must have a fixed length. With [`CaptureReliance::Lines`], the number of line breaks before the group or after it
-/// must be fixed, and the group must be on one line with a fixed beginning. In both cases the group needs a maximum
-/// length.
+/// Checks that the author of a text cannot choose where the group named `group` is when the text matches the pattern.
+/// `reliance` states which property of the tool the capture relies on:
+///
+/// * [`CaptureReliance::Nothing`]: everything before the group must have a fixed length.
+/// * [`CaptureReliance::Lines`]: the number of line breaks before the group or after it must be fixed, the group must
+///   be within one line, and the part of its line before it must have a fixed length.
+///
+/// In both cases, the group needs a maximum length, and must not be nested in another part of the pattern.
 ///
 /// # Errors
 /// The advice how to write the pattern instead.
@@ -44,6 +47,7 @@ pub(super) fn check(pattern: &str, group: &str, reliance: CaptureReliance) -> Re
         HirKind::Capture(Capture { name: Some(name), .. }) => **name == *group,
         _ => false,
     };
+    // The pattern as a sequence of parts. The group must be one of them, so that what is before it is known.
     let parts = match pattern.kind() {
         HirKind::Concat(parts) => parts.as_slice(),
         _ => std::slice::from_ref(&pattern),
@@ -69,9 +73,10 @@ fn has_fixed_length(part: &Hir) -> bool {
     length.is_some() && length == part.properties().maximum_len()
 }
 
-/// Returns whether the parts before a group that are on the group's own line have a fixed length.
+/// Returns whether the part of the group's own line that precedes the group has a fixed length. `before` are the parts
+/// of the pattern before the group.
 fn has_fixed_beginning_of_line(before: &[Hir]) -> bool {
-    // The line of the group begins within the last part before it that may contain a line break.
+    // The line begins within the last of these parts that may contain a line break, so that part counts as well.
     let own_line = before.iter().rposition(|part| line_breaks(part) != Some(0)).unwrap_or(0);
     before.get(own_line..).unwrap_or_default().iter().all(has_fixed_length)
 }

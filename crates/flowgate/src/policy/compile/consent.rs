@@ -1,5 +1,5 @@
-//! Compiles the limits of `consent` statements: how many calls a consent covers, and up to which sum of an argument.
-//! The compiler of statements ([`super`]) calls it.
+//! Compiles the limits of `consent` statements, such as `up to 3 calls, 50 of call.arguments.amount`: how many calls a
+//! consent covers, and up to which sum of an argument. The compiler of statements ([`super`]) calls it.
 
 use super::super::plan::{ConsentLimit, TargetStep};
 use super::super::syntax;
@@ -7,7 +7,8 @@ use super::body::Scope;
 use super::{CompileResult, Compiler};
 
 impl Compiler<'_> {
-    /// Compiles the limits of one `consent`. Fails if a summed amount is not an argument of the call or a field of one.
+    /// Compiles the limits of one `consent`. Fails if a summed amount is not an argument of the call or a field of one:
+    /// a path with `[*]` or an index is rejected, since a limit sums one number of each call.
     pub(super) fn consent_limits(
         &mut self,
         limits: &[syntax::ConsentLimit],

@@ -1,6 +1,6 @@
 //! Compiles the target of an `endorse` statement, and checks that the conditions of the statement restrict the value to
-//! a harmless set: otherwise an attacker could choose a value that satisfies them. The compiler calls it for each
-//! `endorse` statement.
+//! a harmless set: otherwise an attacker could choose a harmful value that satisfies them. The compiler calls it for
+//! each `endorse` statement. [`restriction`] also serves `value_class`, and [`Compiler::list_testing_scope`] `consent`.
 
 use super::super::argument_role::ArgumentRole;
 use super::super::diagnostic::Span;
@@ -38,7 +38,8 @@ impl Compiler<'_> {
     /// `(day: str) in call.arguments.days`.
     pub(super) fn endorsed_target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let target = self.target(expr, scope)?;
-        // A path from slot 0, the call, must be an argument; so must a capture, which `argument` reports as an error.
+        // A path that begins at the call (slot 0) must be an argument. A capture cannot be endorsed: `argument` reports
+        // it as an error.
         if target.root == 0 || target.capture.is_some() {
             return self.argument(expr, scope);
         }
@@ -166,8 +167,8 @@ impl Compiler<'_> {
 }
 
 impl Compiler<'_> {
-    /// Compiles the conditions of a statement about a call, in which a condition may test a value against a list in
-    /// trusted text.
+    /// Compiles the conditions of an `endorse` or a `consent`, the only statements whose conditions may test whether
+    /// trusted text lists a value (`VALUE in tool:NAME`).
     pub(super) fn list_testing_scope(&mut self, body: &ConditionBody) -> CompileResult<Scope> {
         // The flag is reset before `?`, so that an error does not leave it set for the next statement.
         self.tests_lists = true;
@@ -176,13 +177,14 @@ impl Compiler<'_> {
         scope
     }
 
-    /// Fails if a test against a list in trusted text is only a part of a condition.
+    /// Fails if a test whether trusted text lists a value is only a part of a condition, such as the operand of a
+    /// `not`. `span` is the target of the statement, where the error is reported.
     pub(super) fn reject_nested_list(&mut self, span: &Span, query: &CompiledQuery) -> CompileResult<()> {
         if !query.items.iter().any(contains_nested_list) {
             return Ok(());
         }
-        let help = "write `VALUE in tool:NAME` as a condition of its own: the negation of such a test would hold as long as no trusted text has a list";
-        let message = "the test against a list in trusted text is only a part of a condition";
+        let help = "write the test, such as `VALUE in tool:NAME`, as a condition of its own: negated, it would hold as long as no trusted text lists anything";
+        let message = "a test whether trusted text lists a value is only a part of a condition";
         self.fail("tool", span, message, help)
     }
 }
@@ -193,6 +195,7 @@ impl Compiler<'_> {
 /// folder or a host that is computed from a text. Lists in trusted text (`Listed`) are an exception, since the
 /// evaluation checks that the text is trusted.
 pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> {
+    // Whether an expression is exactly the path that the statement endorses.
     let is_target = |ex: &CompiledExpr| {
         path_of(ex).is_some_and(|(root, keys)| {
             let steps = &target.steps;
@@ -250,16 +253,16 @@ pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Re
     }
 }
 
-/// Returns whether a condition contains a test such as `VALUE in tool:NAME` (whether trusted text lists a value) only
-/// as one of its parts. `endorse` rejects that: the negation of such a test would hold as long as no trusted text has a
-/// list.
+/// Returns whether a condition contains a test whether trusted text lists a value, such as `VALUE in tool:NAME`, and
+/// does not consist of it alone. Statements reject such a condition: if the test is negated, the condition holds as
+/// long as no trusted text lists anything.
 fn contains_nested_list(item: &QueryItem) -> bool {
     let mut found = false;
     item.expression().walk(&mut |ex| found |= matches!(ex, CompiledExpr::Listed(..)));
     found && !matches!(item, QueryItem::Test(CompiledExpr::Listed(..)))
 }
 
-/// Returns the name of the argument that a target is, or of which it is an item.
+/// Returns the name of the argument that a statement endorses, or whose items it endorses, such as `mail.to`.
 fn endorsed_name(target: &TargetPath, query: &CompiledQuery) -> String {
     let domain = query.variables.iter().find(|variable| variable.slot == target.root);
     match domain.and_then(|variable| variable.domain.as_ref()).and_then(path_of) {

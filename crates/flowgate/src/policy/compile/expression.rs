@@ -9,16 +9,16 @@ use super::super::plan::{ArgumentShape, CompiledExpr, ListedForm, QuantifierKind
 use super::super::regex::{MatchExtent, Pattern, is_pattern};
 use super::super::syntax::{Comparison, Expr, ExprKind, FormatPart, Name, ToolRef};
 use super::body::Scope;
-use super::{CompileResult, Compiler};
+use super::{CompileResult, Compiler, MAX_PARTS};
 use crate::builtin::{self, FUNCTIONS};
 use crate::value::Value;
 
-/// Maximum nesting depth of constants.
+/// Maximum number of constants whose definitions are compiled one within the other.
 const MAX_OPEN: usize = 64;
 
 impl Compiler<'_> {
-    /// Compiles an expression. Fails without a further diagnostic once the policy has too many errors. Each part is
-    /// subtracted from `parts_left`, the number of parts that the policy may still have.
+    /// Compiles an expression with its subexpressions. Each of them is subtracted from `parts_left`, the number of
+    /// parts that the policy may still have. Fails without a further diagnostic once the policy has too many errors.
     pub(super) fn expression(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<CompiledExpr> {
         let boxed = |ex: CompiledExpr| Box::new(ex);
         self.charge(1, &expr.span)?;
@@ -84,7 +84,7 @@ impl Compiler<'_> {
                 return self.fail(
                     "each",
                     &expr.span,
-                    "the condition contains `[*]`, which only regions may contain",
+                    "the condition contains `[*]`, which may only be in the region that a statement is about",
                     help,
                 );
             }
@@ -102,7 +102,8 @@ impl Compiler<'_> {
                 CompiledExpr::Quantified(mut block)
                     if matches!(block.how, QuantifierKind::ForAll { or_none: false }) =>
                 {
-                    // Over no events, neither `forall` nor its negation holds.
+                    // If nothing matches the declarations of a `forall:`, neither the block nor its negation holds. So
+                    // the negation is a kind of block of its own, and not a `Not` around the block.
                     Arc::make_mut(&mut block).how = QuantifierKind::NotForAll;
                     CompiledExpr::Quantified(block)
                 }
@@ -146,15 +147,16 @@ impl Compiler<'_> {
                 return self.fail(
                     "matcher",
                     &expr.span,
-                    "a matcher of arguments is outside a tool pattern",
+                    "`*` or a matcher such as `<EMAIL_ADDRESS>` is outside the arguments of a tool pattern",
                     help,
                 );
             }
         })
     }
 
-    /// Subtracts a number of parts of expressions from `parts_left`, and reports an error if fewer are left: constants
-    /// that use each other can expand a short policy exponentially.
+    /// Subtracts a number of parts of expressions from `parts_left`, the number that the policy may still have, and
+    /// reports an error if fewer are left. The limit is needed because constants that use each other can expand a short
+    /// policy exponentially.
     fn charge(&mut self, parts: usize, span: &Span) -> CompileResult<()> {
         match self.parts_left.checked_sub(parts) {
             Some(left) => {
@@ -164,8 +166,9 @@ impl Compiler<'_> {
             None => self.fail(
                 "too-large",
                 span,
-                "the expressions of the policy exceed the size limit after constants were replaced by their \
-                definitions",
+                format!(
+                    "with constants replaced by their definitions, the expressions of the policy have more than {MAX_PARTS} parts"
+                ),
                 "use predicates instead of constants",
             ),
         }
@@ -271,7 +274,7 @@ impl Compiler<'_> {
             }
             let right = self.expression(right_expr, scope)?;
             if rest.len() > 1 {
-                // The middle operand of a chain is part of two comparisons.
+                // A middle operand of a chain becomes part of two comparisons, so its copy counts against the limit.
                 let mut size = 0;
                 right.walk(&mut |_| size += 1);
                 self.charge(size, &right_expr.span)?;
@@ -310,8 +313,8 @@ impl Compiler<'_> {
         Ok(CompiledExpr::IsTool(Box::new(event), pattern, shape))
     }
 
-    /// Returns the text of a key of a map. Fails for a key that is not a plain text: a tool pattern that left out the
-    /// entry would restrict less than it says.
+    /// Returns the text of a key of a map. A key that is not a plain text is an error: if its entry were left out, a
+    /// tool pattern would restrict less than the policy says.
     fn map_key<'k>(&mut self, key: &'k Expr) -> CompileResult<&'k str> {
         let ExprKind::Str(text) = &*key.kind else {
             let help = "write the key as a text, such as `\"to\"`";
@@ -320,9 +323,9 @@ impl Compiler<'_> {
         Ok(text)
     }
 
-    /// Compiles the shape that a tool pattern states for arguments, such as `{to: "bob", body: <SECRET>}`. A text that
-    /// is a valid regular expression matches by it, `*` stands for any value, and `<KIND>` for a text of this kind. The
-    /// values of other expressions are compared for equality.
+    /// Compiles the shape that a tool pattern requires of arguments, such as `{to: "bob", body: <SECRET>}`. A text is a
+    /// regular expression if it is a valid one, and is compared literally otherwise. `*` admits any value, and `<KIND>`
+    /// a text of this kind. An argument must equal the value of any other expression.
     fn shape(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<ArgumentShape> {
         Ok(match &*expr.kind {
             ExprKind::Anything => ArgumentShape::Anything,
@@ -394,8 +397,9 @@ impl Compiler<'_> {
         })
     }
 
-    /// Warns about a field that events of the variable's kind do not have, if it resembles one that they have. Other
-    /// fields cause no warning, since a client may add fields to an event.
+    /// Warns about a misspelled field of an event, such as `call.argument`: one that events of this type do not have,
+    /// but that resembles one that they have (`arguments`). Other unknown fields cause no warning, since a client may
+    /// add fields to an event. `object` is the expression before the field, and `name` the field.
     fn check_field(&mut self, object: &Expr, name: &Name, scope: &Scope) {
         let ExprKind::Name(variable) = &*object.kind else { return };
         let Some(variable) = scope.slot(variable).and_then(|slot| self.variable(scope, slot)) else { return };
@@ -425,7 +429,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether an expression is the name of the policy's parameters.
+/// Returns whether an expression is `input`, the name of the policy's parameters.
 fn is_input(expr: &Expr) -> bool {
     matches!(&*expr.kind, ExprKind::Name(name) if name == "input")
 }

@@ -1,9 +1,11 @@
-//! Resolves `import` and `from ... import` statements. Policies for invariant-ai, the policy analyzer of *AI Agents with
-//! Formal Security Guarantees*, import functions from its modules; this file lists these modules, and the functions are
-//! built in here. The compiler calls it for each `import` statement, and for each call of an imported function.
+//! Resolves `import` and `from ... import` statements, and calls of functions in imported modules. Policies for
+//! invariant-ai, the policy analyzer of *AI Agents with Formal Security Guarantees*, import functions from its modules.
+//! `MODULES` lists these modules with the functions and types in them, and `UNAVAILABLE` the functions that Flowgate
+//! does not have; all other functions are built into Flowgate. The compiler calls this module for each `import`
+//! statement, and for each call of an imported or unknown function.
 //!
-//! All functions are available without an import; an import adds another name. A policy cannot import code, whereas
-//! invariant-ai imports any Python module.
+//! All functions are available without an import; an import only adds another name. A policy cannot import code,
+//! whereas invariant-ai imports any Python module. Imports of files (`import "PATH"`) are resolved by the loader.
 
 use std::collections::HashMap;
 
@@ -25,7 +27,7 @@ pub(super) struct Imports {
     modules: HashMap<String, &'static str>,
 }
 
-/// The modules with their functions and types.
+/// The modules that a policy can import, each with the names of its functions and types.
 const MODULES: &[(&str, &[&str])] = &[
     ("invariant", LANGUAGE),
     ("invariant.builtins", LANGUAGE),
@@ -98,7 +100,7 @@ const DETECTORS: &[&str] = &[
     "fuzzy_contains",
 ];
 
-/// Functions of invariant-ai that are not available here, with the reason.
+/// Functions of invariant-ai that Flowgate does not have, each with the reason.
 const UNAVAILABLE: &[(&str, &str)] = &[
     ("llm", "the function asks a model, which a policy cannot do"),
     ("llm_confirm", "the function asks a model, which a policy cannot do"),
@@ -114,8 +116,9 @@ const UNAVAILABLE: &[(&str, &str)] = &[
 ];
 
 impl Compiler<'_> {
-    /// Resolves one `import` statement: `import MODULE as ALIAS`, or `from MODULE import ...` with `names` and their
-    /// aliases. Adds the names that it binds, or reports a module or a name that does not exist here.
+    /// Resolves one `import` statement, and records the names that it adds. `import MODULE as ALIAS` has an `alias` and
+    /// no `names`; `from MODULE import NAME as ALIAS, ...` has `names`, each with its optional alias. Reports a module
+    /// or a name that Flowgate does not have.
     pub(super) fn import(
         &mut self,
         module: &Name,
@@ -138,7 +141,8 @@ impl Compiler<'_> {
         }
         let Some((path, known)) = MODULES.iter().find(|(path, _)| *path == module.text) else {
             let message = format!("the module `{}` cannot be imported", module.text);
-            // The full list is long, so only modules with at most one dot are listed. They have all names of the others.
+            // The full list is long, so only modules with at most one dot are listed: the modules below them add no
+            // further names.
             let known: Vec<&str> =
                 MODULES.iter().map(|(path, _)| *path).filter(|path| path.matches('.').count() < 2).collect();
             let help =
@@ -160,8 +164,8 @@ impl Compiler<'_> {
             // The type of the findings of `semgrep`, which are maps here.
             } else if name.text == "CodeIssue" {
                 self.imports.types.insert(local, Type::Dict);
-            // Without an alias, a type has its name already. Other names, such as `forall`, are always known, and an
-            // alias for one has no effect.
+            // A type without an alias is known by its name already, so nothing is recorded. Neither is a keyword such
+            // as `forall`: an alias for it has no effect.
             } else if let (Some(_), Some(ty)) = (alias, self.named_type(&name.text)) {
                 self.imports.types.insert(local, ty);
             }
@@ -186,8 +190,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Fails, with the reason, if a function exists in invariant-ai but is not available here, such as one that asks a
-    /// model. Returns `Ok` for any other name, and the caller then reports an unknown function.
+    /// Fails, with the reason, if `name` is a function of invariant-ai that Flowgate does not have, such as one that
+    /// asks a model. Returns `Ok` for any other name; the caller then reports an unknown function.
     pub(super) fn report_unavailable(&mut self, name: &str, span: &Span) -> CompileResult<()> {
         match UNAVAILABLE.iter().find(|(known, _)| *known == name) {
             Some((_, why)) => {
@@ -216,7 +220,8 @@ pub(super) fn parses_python(function: &str, arguments: &[CompiledExpr]) -> bool 
     }
 }
 
-/// Returns the name of the built-in function that a name of invariant-ai denotes; `None` if it denotes no function.
+/// Returns the name of the built-in function that a name in a module of invariant-ai denotes; `None` if it denotes no
+/// function.
 fn function(name: &str) -> Option<&'static str> {
     // `loads` is the function of Python's module `json`.
     let name = if name == "loads" { "json_loads" } else { name };

@@ -1,5 +1,6 @@
-//! Compiles `lattice` statements to the label space of the policy, and the lists of elements that statements name
-//! (`untrusted, readers("ann")`) to labels. The compiler calls it before and while it compiles the other statements.
+//! Compiles `lattice` statements to the label space of the policy, and the lists of elements in other statements
+//! (`untrusted, readers("ann")`) to labels. The compiler calls [`Compiler::dimensions`] first, and [`Compiler::label`]
+//! for each statement that names a label.
 
 use super::super::plan::{CompiledExpr, LabelPlan};
 use super::super::syntax::{DimensionOrder, Expr, ExprKind, Name, PolicyFile, StatementKind};
@@ -11,7 +12,7 @@ use crate::label::{
 };
 use crate::value::Value;
 
-/// Names that no element may have, since labels and statements use them.
+/// Names that no element may have, since they have a meaning of their own in labels and statements.
 const RESERVED: [&str; 5] = ["top", "bottom", "as", "if", "for"];
 
 impl Compiler<'_> {
@@ -25,7 +26,7 @@ impl Compiler<'_> {
             let StatementKind::Lattice { name, purpose, order } = &statement.kind else { continue };
             if dimensions.iter().any(|known| known.name == name.text) {
                 let message = format!("the dimension `{}` is declared twice", name.text);
-                // The result is the marker of a reported error; the next dimension is compiled nevertheless.
+                // `fail` has reported the error. Its result is dropped, so that the next dimension is compiled.
                 let _ = self.fail::<()>("duplicate-name", &name.span, message, "rename one of them");
                 continue;
             }
@@ -45,7 +46,8 @@ impl Compiler<'_> {
                 None => Purpose::Secrecy,
             };
             if *order == DimensionOrder::Approvers && purpose == Purpose::Integrity {
-                let message = format!("the dimension `{}` is one of approvers and of integrity", name.text);
+                let message =
+                    format!("the dimension `{}` lists approvers, so it cannot express integrity", name.text);
                 let help = "`payload` and `endorse` would lift what people must approve: rename it, or leave \
                     `(integrity)` out";
                 let _ = self.fail::<()>("label", &name.span, message, help);
@@ -111,8 +113,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles a label, a list of elements such as `untrusted, readers(call.arguments.to)`, to its fixed part and its
-    /// computed part: the elements that depend on values of an event. Fails if a dimension has two elements.
+    /// Compiles a label, a list of elements such as `untrusted, readers(call.arguments.to)`. The result has the fixed
+    /// elements as one label, and the expressions of the computed ones, which depend on values of an event. Fails if
+    /// the list has two elements of one dimension.
     pub(super) fn label(&mut self, parts: &[Expr], scope: &mut Scope) -> CompileResult<LabelPlan> {
         let is_top = |part: &Expr| matches!(&*part.kind, ExprKind::Name(name) if name == "top");
         let mut label = LabelPlan { is_top: parts.iter().all(is_top), ..LabelPlan::default() };
@@ -147,8 +150,8 @@ impl Compiler<'_> {
         Ok(label)
     }
 
-    /// Adds `dims` to the dimensions of a label; fails if the label has an element of one of them already, since one of
-    /// the two would have no effect.
+    /// Adds `dims`, the dimensions of the element `part`, to the dimensions of a label. Fails if the label already has
+    /// an element of one of them, since one of the two elements would have no effect.
     fn add_dimensions(
         &mut self,
         label: &mut LabelPlan,

@@ -1,6 +1,6 @@
-//! Compiles `role` statements, and finds the roles of the argument that an `endorse` or `payload` statement is about,
-//! which decide whether that statement is safe. The compiler compiles the `role` statements before those that depend on
-//! them.
+//! Compiles `role` statements, and finds the roles that an argument can have ([`Compiler::roles_of`]). The compilers of
+//! `endorse` and `payload` statements ask for these roles, since they decide whether such a statement is safe. So the
+//! compiler compiles the `role` statements before these.
 
 use super::super::argument_role::ArgumentRole;
 use super::super::pattern::{PatternId, ToolPattern};
@@ -34,10 +34,11 @@ impl Compiler<'_> {
     }
 
     /// Returns the roles that `argument` can have in calls that a query matches. These are the roles that the policy
-    /// declares for it, or for the argument that it is a part of. Unless a declaration covers every such call, the role
-    /// that `suggested` finds in its name is among them, too.
+    /// declares for it, or for the argument that it is a part of. Unless a declaration covers every such call, they
+    /// include the role that `suggested` guesses from the argument's name.
     ///
-    /// Where it is unknown whether two patterns match the same tool, a declared role counts: it can only restrict.
+    /// If it is unknown whether a declaration and the query are about the same tool, the declared role counts: a role
+    /// can only restrict what the policy may say.
     pub(super) fn roles_of(
         &self,
         argument: &str,
@@ -45,18 +46,20 @@ impl Compiler<'_> {
         suggested: impl FnOnce(&str) -> Option<ArgumentRole>,
     ) -> Vec<ArgumentRole> {
         let pattern = |id: &PatternId| self.plan.patterns.get(id.0);
+        // A role is declared for the argument, or for a map that contains it: a role of `mail` counts for `mail.to`.
         let names_argument = |role: &&DeclaredRole| {
             let rest = argument.strip_prefix(role.argument.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        // A tool must match all patterns of a statement, so two disjoint patterns exclude that both statements apply.
+        // A tool must match all patterns of a statement. So if a pattern of the declaration and one of the query have
+        // no tool in common, they never apply to the same call.
         let may_apply = |role: &&DeclaredRole| {
             let pairs = role.tools.iter().flat_map(|one| query.tools.iter().map(move |other| (one, other)));
             let mut pairs = pairs.filter_map(|(one, other)| pattern(one).zip(pattern(other)));
             !pairs.any(|(one, other)| one.is_disjoint(other))
         };
-        // Whether each pattern of the declaration is also one of the query, or matches the only tool that one of the
-        // query names.
+        // Whether the declaration applies to every tool of the query: each of its patterns is also one of the query, or
+        // matches the tool that a pattern of the query names.
         let covers_all_calls = |role: &DeclaredRole| {
             role.tools.iter().all(|one| {
                 query.tools.iter().any(|other| {

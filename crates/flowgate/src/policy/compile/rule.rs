@@ -1,6 +1,6 @@
 //! Compiles rules (`raise`, `ask`, `log`): their messages, their conditions, and one search for each variable over
-//! events. When an event arrives, the module `rules` binds it to each variable in turn and runs the search of that
-//! variable, which looks only for the rest of a match. The compiler calls [`Compiler::rule`] for each rule.
+//! events. When an event arrives, the module `rules` binds it to each variable in turn, and runs the search of that
+//! variable for the other events of a match. The compiler calls [`Compiler::rule`] for each rule.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ impl Compiler<'_> {
         let message = self.message(message, &mut scope);
         body?;
         let (args, kwargs) = message?;
-        // An analysis identifies a match by the values of these names, in alphabetical order.
+        // An analysis identifies a match by the values of the rule's variables and definitions, in the alphabetical
+        // order of their names.
         let mut named: Vec<(String, VariableSlot)> =
             scope.names_with_slots().map(|(name, slot)| (name.to_owned(), slot)).collect();
         named.sort();
@@ -76,9 +77,9 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Compiles the message of a rule to arguments by position and by name. A message `Violation(...)` has the arguments
-    /// in its parentheses, except `ranges`, since the evaluator computes the locations itself. For the name `Violation`
-    /// alone, the only argument is this name as a text. Any other message is itself the only argument.
+    /// Compiles the message of a rule to arguments by position and by name. A message `Violation(...)` has the
+    /// arguments in its parentheses, except `ranges`, since the evaluator computes the locations itself. For the name
+    /// `Violation` alone, the only argument is this name as a text. Any other message is itself the only argument.
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> CompileResult<CompiledArguments> {
         let is_violation = |expr: &Expr| match &*expr.kind {
             ExprKind::Name(name) => matches!(name.as_str(), "Violation" | "PolicyViolation"),
@@ -86,6 +87,7 @@ impl Compiler<'_> {
         };
         match &*message.kind {
             ExprKind::Call(function, arguments, named) if is_violation(function) => {
+                // All arguments are compiled before the first error is returned, so that every error is reported.
                 let args: Vec<_> = arguments.iter().map(|expr| self.expression(expr, scope)).collect();
                 let named = named.iter().filter(|(name, _)| name.text != "ranges");
                 let kwargs: Vec<_> = named
@@ -105,9 +107,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Appends the event variables that the rule itself binds. Each has the search that finds the rest of a match once
-    /// an event is bound to it (`anchor`), so that a new event is matched without a search over all assignments.
-    /// [`Self::push_inner_events`] appends those of quantified blocks.
+    /// Appends the event variables that the rule itself binds; [`Self::push_inner_events`] appends those of quantified
+    /// blocks. Each variable gets an `anchor`: the search for the other events of a match once a new event is bound to
+    /// this variable. So a new event is matched without a search over all assignments.
     fn push_outer_events(&self, query: &CompiledQuery, events: &mut Vec<EventVariable>) {
         for variable in query.variables.iter().filter(|variable| variable.domain.is_none()) {
             let slot = variable.slot;
@@ -120,7 +122,7 @@ impl Compiler<'_> {
                 anchor: query.order(CompiledExpr::Slot(slot).required_slots()),
                 can_be_last: !comes_before_another(&query.items, slot, &query.variables),
                 is_outer: true,
-                // These two concern only variables of blocks.
+                // The next two concern only variables of blocks.
                 is_universal: false,
                 matters_later: false,
                 right_before: right_before(&query.items, slot),
@@ -166,9 +168,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns the kinds of events that a rule reads in addition to its variables, so that it is evaluated again when
-    /// one arrives. These are all kinds (`Type::Event`) if it calls a predicate that reads the trace, and calls if it
-    /// reads the calls that a message proposes.
+    /// Returns the kinds of events that a rule reads in addition to the events of its variables. The rule is evaluated
+    /// again when an event of such a kind arrives. These are all kinds (`Type::Event`) if the rule calls a predicate
+    /// that reads the trace, and calls if it reads the calls that a message proposes.
     fn other_event_kinds(&self, query: &CompiledQuery) -> Vec<Type> {
         let mut kinds = Vec::new();
         let mut reads_calls = ranges_over_calls(&query.variables);
@@ -189,9 +191,9 @@ impl Compiler<'_> {
         kinds
     }
 
-    /// Returns the only name that the event of a variable can have, so that other events need not be tested: the name
-    /// of the tool of a call or an output, or the role of a message. `None` if there may be several. `alone` are the
-    /// conditions on the variable in `slot` alone, and `ty` is its type.
+    /// Returns the only name that the event of a variable can have, so that events with other names need not be tested.
+    /// The name of a message is its role, and that of a call or an output is the name of its tool. `None` if several
+    /// names are possible. `alone` are the conditions on the variable in `slot` alone, and `ty` is its type.
     fn required_name(&self, alone: &[SearchOp], slot: VariableSlot, ty: Type) -> Option<Arc<str>> {
         let is_variable = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Slot(s) if *s == slot);
         // The first condition that requires a name decides. An inner `None` only means that a condition requires none.
@@ -215,8 +217,9 @@ impl Compiler<'_> {
         })
     }
 
-    /// Warns about a rule whose cost for one new event can grow faster than the trace: one that binds more than two
-    /// events, or searches all events of a block for each match. Also warns about one without a condition or an event.
+    /// Warns about a rule whose cost for one new event can grow faster than the trace: a rule that binds more than two
+    /// events, or has a block whose events are searched for each match. Also warns about a rule without a condition or
+    /// an event.
     fn warn_of_cost(&mut self, span: &Span, events: &[EventVariable], query: &CompiledQuery) {
         let outer = events.iter().filter(|event| event.is_outer).count();
         let inner = events.len() - outer;
@@ -242,7 +245,7 @@ impl Compiler<'_> {
                 "declare a variable, such as `(call: ToolCall)`",
             )
         } else if events.is_empty() {
-            let message = "the rule declares no event, so it holds always or never".to_owned();
+            let message = "the rule declares no event, so it always holds or never does".to_owned();
             ("no-event", message, "declare a variable, such as `(call: ToolCall)`")
         } else {
             return;
@@ -251,9 +254,9 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether a variable may range over the calls of a message, `(call: ToolCall) in LIST`, which are events that
-/// the rule reads in addition to its variables. A variable over the parts of an event (`Parts`) reads no other event:
-/// the event whose parts it takes is itself a variable of the rule.
+/// Returns whether a variable may range over the calls of a message, `(call: ToolCall) in LIST`. Such calls are events
+/// that the rule reads in addition to the events of its variables. A variable over the parts of an event (`Parts`)
+/// reads no further event, since the event with these parts is itself a variable of the rule.
 fn ranges_over_calls(variables: &[Variable]) -> bool {
     variables.iter().any(|variable| {
         // A `Function` is a part of a call.
@@ -269,8 +272,8 @@ fn contains_quantifier(query: &CompiledQuery) -> bool {
     found
 }
 
-/// Returns whether a condition requires that the event in `slot` precedes the event of another of the `variables`, so
-/// that it cannot be the event that completes a match.
+/// Returns whether a condition such as `a -> b` requires that the event of `slot` precedes the event of another one of
+/// `variables`. The event of `slot` then cannot be the last one of a match.
 fn comes_before_another(items: &[QueryItem], slot: VariableSlot, variables: &[Variable]) -> bool {
     // A variable with a domain ranges over the values of a list.
     let is_event = |other: VariableSlot| variables.iter().any(|v| v.slot == other && v.domain.is_none());
@@ -286,8 +289,8 @@ fn comes_before_another(items: &[QueryItem], slot: VariableSlot, variables: &[Va
     })
 }
 
-/// Returns the variable `b` if a condition `a ~> b` requires that its event directly follows the event of `a`, the
-/// variable in `slot`; `None` otherwise.
+/// Returns the variable whose event must directly follow the event of the variable in `slot`: `b`, if `slot` is `a` in
+/// a condition `a ~> b`. `None` if there is no such condition.
 fn right_before(items: &[QueryItem], slot: VariableSlot) -> Option<VariableSlot> {
     items.iter().find_map(|item| match item {
         QueryItem::Test(CompiledExpr::Compare(Comparison::RightBefore, a, b)) => match (&**a, &**b) {

@@ -1,5 +1,6 @@
-//! Compiles the targets of labels, requirements, payloads, consents and endorsements: paths to a region of an event,
-//! such as `out.content[*].note`. The compilation of these statements calls it.
+//! Compiles the targets of statements: paths to a region of an event, such as `out.content[*].note`, which a `label`,
+//! `require`, `payload`, `consent`, `endorse` or `role` statement is about. The compiler calls [`Compiler::target`] for
+//! a region of any event, and [`Compiler::argument`] for an argument of a call.
 
 use super::super::argument_role::ArgumentRole;
 use super::super::diagnostic::{Diagnostic, Span};
@@ -59,9 +60,12 @@ impl Compiler<'_> {
         Ok(target)
     }
 
-    /// Compiles the arguments of a `label ... independent of arguments` statement, which states that a part of an
-    /// output, such as a status line, does not depend on what the call passed, or on what it passed in some arguments.
-    /// Fails unless the target is a region of an output, and the only conditions are those on the tool: others could
+    /// Compiles the clause `independent of arguments` of a `label` statement: the labelled part of an output, such as a
+    /// status line, does not depend on the arguments of the call, or on some of them. Returns the set of these
+    /// arguments; it is empty if the statement has no such clause. `query` are the conditions of the statement, and
+    /// `span` is its target, where errors are reported.
+    ///
+    /// Fails unless the target is a region of an output, and all conditions are about the tool: other conditions could
     /// depend on the arguments.
     pub(super) fn independence(
         &mut self,
@@ -75,14 +79,14 @@ impl Compiler<'_> {
         }
         let is_output = query.variables.first().is_some_and(|variable| variable.ty == Type::ToolOutput);
         if !(is_output && target.root == 0 && !query.tools.is_empty() && query.is_about_tool_only()) {
-            let message =
-                "`independent of arguments` needs a region of a tool's output, and no condition but the tool";
+            let message = "`independent of arguments` needs a region of a tool's output, and no condition except one on the tool";
             let help = "write `(out: ToolOutput) is tool:NAME` as the only condition, and a path from `out`";
             return self.fail("independence", span, message, help);
         }
         let Independence::OfNamed(names) = independence else { return Ok(ArgumentSet::ALL) };
         let mut arguments = ArgumentSet::NONE;
         for name in names {
+            // The plan numbers the names of arguments in the order in which such clauses mention them.
             let known = &mut self.plan.independent_arguments;
             let number = known.iter().position(|other| *other == name.text).unwrap_or_else(|| {
                 known.push(name.text.clone());
@@ -150,8 +154,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles an argument of the call in slot 0, the only event of the statement: `call.arguments.NAME`, or a part of
-    /// the argument. Fails for another path.
+    /// Compiles an argument of the statement's call (the variable in slot 0), or a part of one: `call.arguments.NAME`,
+    /// `call.arguments.NAME.FIELD`. Fails for any other expression.
     pub(super) fn argument(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let target = self.path(expr, scope)?;
         let is_argument = matches!(target.steps.as_slice(), [TargetStep::Key(key), TargetStep::Key(_), ..] if **key == *"arguments");
@@ -191,7 +195,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns the name of an argument, with the keys within it: `mail.to`. Indices of lists are left out.
+/// Returns the name of an argument, followed by the keys of the path within it: `mail.to` for `call.arguments.mail.to`.
+/// Indices and `[*]` are left out.
 pub(super) fn argument_name(target: &TargetPath) -> String {
     // The first step is `arguments`.
     let names = target.steps.iter().skip(1).filter_map(|step| match step {

@@ -36,7 +36,7 @@ impl Compiler<'_> {
         self.merge_group(group).map(Some)
     }
 
-    /// Checks the members of a group where it is defined.
+    /// Checks a group where it is defined, so that an error in it is reported there, even if no statement uses it.
     pub(super) fn check_group(&mut self, value: &Expr) -> CompileResult<()> {
         let merged = self.merge_group(value)?;
         self.pattern(&merged.name, &value.span).map(|_| ())
@@ -45,9 +45,9 @@ impl Compiler<'_> {
     /// Merges the patterns of a group into one pattern, which matches the same tools.
     ///
     /// # Errors
-    /// If the group is empty, or if one of several patterns is a quoted name with a `/`. Also if only some of the
-    /// patterns name a server: such a pattern is compared with `server/name`, and the others with the name alone, and
-    /// one pattern cannot do both.
+    /// If the group is empty. In a group of several patterns, also if one is a quoted name with a `/`, or if some name
+    /// a server and others do not: the former are compared with `server/name`, the latter with the name alone, and one
+    /// merged pattern cannot do both.
     fn merge_group(&mut self, value: &Expr) -> CompileResult<ToolRef> {
         let names = self.group_members(value)?;
         let [first, others @ ..] = names.as_slice() else {
@@ -81,8 +81,8 @@ impl Compiler<'_> {
         Ok(ToolRef { name: ToolName::Regex(alternatives.join("|")), arguments: None })
     }
 
-    /// Returns the tool patterns in a group, a list of `tool:NAME` or one alone; fails if an item is not a tool, or
-    /// tests arguments.
+    /// Returns the tool patterns in the value of a group: a list of `tool:NAME`, or a single one. Fails if an item is
+    /// not a tool pattern, or tests arguments (`tool:NAME({...})`).
     fn group_members(&mut self, value: &Expr) -> CompileResult<Vec<ToolName>> {
         let items = match &*value.kind {
             ExprKind::List(items) => items.as_slice(),
@@ -105,8 +105,8 @@ impl Compiler<'_> {
         Ok(names)
     }
 
-    /// Compiles the tools of a `store` statement, which may be written without `tool:`. If a group has the same name,
-    /// the name denotes the group.
+    /// Compiles the tools that a `store` statement lists. A name there may be that of a tool, without `tool:`, or that
+    /// of a group; if both exist, it denotes the group.
     pub(super) fn tools(&mut self, tools: &[Expr]) -> CompileResult<Vec<PatternId>> {
         let mut patterns = Vec::new();
         for tool in tools {

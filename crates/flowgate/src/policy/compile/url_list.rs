@@ -1,8 +1,10 @@
-//! Compiles the calls of `is_url_on` and `is_url_on_domain` in `endorse` and `consent` statements that take the
-//! permitted hosts from trusted text: from the answers of a tool, as in `is_url_on(url, tool:NAME)`, or from messages,
-//! as in `is_url_on(url, Message)`. In all statements, it also checks that each domain that a policy lists for
-//! `is_url_on_domain` is registrable, that is, belongs to one owner: below `co.uk`, anybody can register. The compiler
-//! of calls passes each call of a built-in function to [`listed_url`](Compiler::listed_url).
+//! Compiles calls of `is_url_on` and `is_url_on_domain` that take the permitted hosts from trusted text: from the
+//! answers of a tool, as in `is_url_on(url, tool:NAME)`, or from messages, as in `is_url_on(url, Message)`. Only
+//! `endorse` and `consent` statements may contain such calls. The compiler of calls passes each call of a built-in
+//! function to [`listed_url`](Compiler::listed_url).
+//!
+//! Also checks the domains that a policy itself lists for `is_url_on_domain`, in any statement. Each must be
+//! registrable, that is, belong to one owner: below `co.uk`, for example, anybody can register a name.
 
 use super::super::plan::{CompiledExpr, ListSource, ListedForm};
 use super::super::syntax::{Expr, ExprKind};
@@ -68,8 +70,8 @@ impl Compiler<'_> {
             _ => vec![list],
         };
         for item in items {
-            // Only a domain that is written here is checked. One that is computed matches no URL if it is not
-            // registrable.
+            // Only a domain that the policy spells out is checked. A computed one needs no check: if it is not
+            // registrable, it matches no URL.
             let ExprKind::Str(domain) = &*item.kind else { continue };
             let help = match registrable_domain(&domain.to_ascii_lowercase()) {
                 Some(found) if found.eq_ignore_ascii_case(domain) => continue,

@@ -1,5 +1,5 @@
-//! Decides which endorsements describe a class of values that a person's approval may cover as a whole (`grant
-//! conversation by class`), and describes the class in words for the question. The compiler calls
+//! Decides which `endorse` statements describe a class of values that one approval of a person may cover (`grant
+//! conversation by class`), and describes the class in words for the question to the person. The compiler calls
 //! [`Compiler::value_class`] for each `endorse` statement.
 //!
 //! Under such a grant, an attacker who can influence a call chooses any value of the class, each time the tool is
@@ -8,10 +8,10 @@
 //! * an argument that names a recipient, an account, a URL, a path, code, a credential or an object: only the values
 //!   that trusted answers of a tool list (`in tool:NAME`);
 //! * an amount: only listed values;
-//! * any other argument: listed values, dates, times, and yes or no. Numbers and patterns are no such class, since a
+//! * any other argument: listed values, dates, times, and yes or no. Numbers and patterns do not form a class, since a
 //!   number can be a sum of money or select an object although the name of the argument does not say so.
 //!
-//! The class must be one of a whole argument, not of the items of a list.
+//! The endorsed value must be a whole argument. The items of a list do not form a class.
 
 use super::super::argument_role::ArgumentRole;
 use super::super::plan::{
@@ -22,12 +22,13 @@ use super::Compiler;
 use super::endorsement::{Restriction, restriction};
 use super::target::argument_name;
 
-/// The most bits of a class of values that only their form describes: a date with its time.
+/// The most bits of choice that a class may leave if only the form of its values is fixed: as many as a date with its
+/// time has.
 const MAX_CLASS_BITS: u32 = 39;
 
 impl Compiler<'_> {
-    /// Returns the name of the argument that an `endorse` statement is about, and the class of values that it
-    /// describes, in words; `None` if a grant must not leave the argument open.
+    /// Returns the class of values that the conditions `query` of an `endorse` statement describe: the name of the
+    /// argument, and the class in words. `None` if a grant must not cover a class of this argument's values.
     pub(super) fn value_class(&self, target: &TargetPath, query: &CompiledQuery) -> Option<(String, String)> {
         let [TargetStep::Key(_), TargetStep::Key(name)] = target.steps.as_slice() else { return None };
         if target.root != 0 || target.capture.is_some() {
@@ -57,7 +58,7 @@ impl Compiler<'_> {
         Some((name.to_string(), self.description(test)))
     }
 
-    /// Returns the words for the values that satisfy a condition.
+    /// Returns the class of values that satisfy a condition in words, for the question to a person.
     fn description(&self, test: &CompiledExpr) -> String {
         match test {
             CompiledExpr::Call(function, _) => format!("a value for which `{}` holds", function.name),

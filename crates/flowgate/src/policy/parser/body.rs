@@ -1,5 +1,5 @@
 //! Parses the body of a statement: the lines of its conditions, definitions of names, and blocks such as `forall:`.
-//! [`super::statement`] calls it after the head of a statement.
+//! [`super::statement`] calls [`Parser::body`] after the head of a statement.
 
 use super::super::diagnostic::Diagnostic;
 use super::super::lexer::Token;
@@ -16,9 +16,9 @@ impl Parser<'_> {
         self.block_or_line()
     }
 
-    /// Parses conditions: one on the rest of the line, or an indented block with one on each line. A line that is
-    /// indented more without beginning a block is reported, and counts as a condition. After an error, parsing
-    /// continues with the next line.
+    /// Parses conditions: one on the rest of the line, or an indented block with one on each line. A line of the block
+    /// that is indented more than the one above causes a warning, and counts as a further condition. After an error in
+    /// a line, parsing continues with the next line.
     pub(super) fn block_or_line(&mut self) -> ParseResult<ConditionBody> {
         let mut body = ConditionBody::default();
         if self.peek() != Token::Newline {
@@ -32,7 +32,7 @@ impl Parser<'_> {
                     .help("write the conditions on the following lines, indented more than the statement");
             return Err(self.report(diagnostic));
         }
-        // The number of open indents that begin no block.
+        // The number of indents that begin no block and have not ended. Their dedents do not end the block.
         let mut deeper = 0;
         loop {
             match self.peek() {
@@ -59,7 +59,7 @@ impl Parser<'_> {
             match line {
                 Ok(line) => body.lines.push(line),
                 Err(ReportedParseError) => {
-                    // The rest of the line, and the first line of a block that it may begin.
+                    // Skips the rest of the line, and the first line of a block that it may begin.
                     self.skip_line();
                     while self.eat(Token::Indent) {
                         self.skip_line();
@@ -91,7 +91,7 @@ impl Parser<'_> {
             return Ok(BodyLine::Let(name, value));
         }
         if self.peek_word() == "not" && self.peek_at(1) == Token::Colon {
-            // `not:` with a block means that no assignment satisfies the block, the same as `count(max=0):`.
+            // `not:` means that no assignment of the block's variables satisfies the block, as `count(max=0):` does.
             let start = self.advance().start;
             self.advance();
             let body = self.with_depth(Self::block_or_line)?;
@@ -107,11 +107,11 @@ impl Parser<'_> {
         Ok(BodyLine::Condition(condition))
     }
 
-    /// Parses the block after `head`, which is `forall`, `count(min=1)` or one of these after `not`; fails if it is
-    /// another expression.
+    /// Parses the block that follows `head` and a colon. `head` is `forall`, `count`, `count(...)` with bounds, or one
+    /// of these after `not`; any other expression is an error.
     fn quantified(&mut self, head: Expr) -> ParseResult<Expr> {
         let start = head.span.start;
-        // An empty text for an expression that is not a name.
+        // The text of an expression that is a name; an empty text for any other expression.
         let name_of = |expr: &Expr| match &*expr.kind {
             ExprKind::Name(name) => name.clone(),
             _ => String::new(),

@@ -1,5 +1,6 @@
-//! Parses what statements say about the answers of people: the limits of a `consent`, which is given in advance, and
-//! the `grant` of a `require` or an `ask`. [`super::statement`] parses the statements.
+//! Parses two clauses about the approval of people: the limits of a `consent` (`up to 3 calls`), which approves calls
+//! in advance, and the `grant` of a `require` or an `ask`, which says for how long an approval holds.
+//! [`super::statement`] calls it for the statements that have these clauses.
 
 use super::super::diagnostic::Diagnostic;
 use super::super::exact_amount::ExactAmount;
@@ -8,7 +9,7 @@ use super::super::lexer::Token;
 use super::super::syntax::ConsentLimit;
 use super::{ParseResult, Parser};
 
-/// The most days of `grant N days`.
+/// The most days of `grant N days`: ten years.
 const MAX_GRANT_DAYS: u32 = 3_650;
 
 impl Parser<'_> {
@@ -22,7 +23,7 @@ impl Parser<'_> {
         }
         self.expect_word("to", HELP)?;
         loop {
-            // A number, and what it limits: the calls (`amount` is `None`) or the sum of an argument.
+            // Each limit is a number and what it limits: the calls (`amount` is `None`), or the sum of an argument.
             let start = self.next_span().start;
             if !matches!(self.peek(), Token::Int | Token::Float) {
                 return Err(self.expected("a number", Some(HELP)));
@@ -73,7 +74,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `grant conversation`, `grant 30 days` or `grant always`, with an optional `by class`. Without `grant`, an
+    /// Parses the optional clause `grant conversation`, `grant 30 days` or `grant always`, with an optional `by class`:
+    /// the approval may then also cover other values of the class that an endorsement describes. Without `grant`, an
     /// approval covers one call only.
     pub(super) fn grant(&mut self) -> ParseResult<GrantClause> {
         if !self.eat_word("grant") {

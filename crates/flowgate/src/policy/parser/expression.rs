@@ -1,8 +1,9 @@
 //! Parses expressions, with Python's precedence.
 //!
 //! From loose to tight: choice (`a if c else b`), `or`, `and`, `not`, comparisons (with the flow operators `->`, `~>`
-//! and `=>`), sums, products, sign, power, postfix (`x.y`, `x[i]`, `f(x)`). Each has a function, which calls the next
-//! tighter one. The parsers of statements and of bodies call [`Parser::expression`].
+//! and `=>`), sums, products, sign, power, postfix (`x.y`, `x[i]`, `f(x)`). Each level has a function, which calls the
+//! function of the next tighter level for its operands. The parsers of statements and of bodies call
+//! [`Parser::expression`].
 
 use super::super::diagnostic::Diagnostic;
 use super::super::lexer::Token;
@@ -106,8 +107,8 @@ impl Parser<'_> {
         if rest.is_empty() { Ok(first) } else { self.node(start, ExprKind::Compare(first, rest)) }
     }
 
-    /// Reads a comparison operator, such as `<` or `not in`; `None` if no operator is next. A `not` that `in` does not
-    /// follow is reported and counts as `not in`, so that parsing continues.
+    /// Reads a comparison operator, such as `<` or `not in`; `None` if the next token is not one. A `not` without `in`
+    /// after it is reported and counts as `not in`, so that parsing continues.
     fn comparison_operator(&mut self) -> Option<Comparison> {
         let operator = match self.peek() {
             Token::Equal => Comparison::Equal,
@@ -189,7 +190,8 @@ impl Parser<'_> {
         self.power()
     }
 
-    /// Parses `base ** exponent`, which binds tighter than a sign before it and looser than one in the exponent.
+    /// Parses `base ** exponent`. It binds tighter than a sign before the base (`-a ** b` is `-(a ** b)`) and looser
+    /// than a sign of the exponent (`a ** -b` is `a ** (-b)`).
     fn power(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let base = self.postfix()?;
@@ -335,8 +337,8 @@ impl Parser<'_> {
     }
 
     /// Parses the rest of parentheses after `(`, which is at `start`: an expression, or a tuple such as `(a, b)`, which
-    /// becomes a list. All but `()` is marked as grouped, since invariant-ai reads some expressions differently only
-    /// without parentheses.
+    /// becomes a list. The result is marked as grouped (except for `()`): the warnings about invariant-ai need to know
+    /// it, since invariant-ai reads some expressions differently only without parentheses.
     fn group(&mut self, start: usize) -> ParseResult<Expr> {
         if self.eat(Token::ParenClose) {
             return self.node(start, ExprKind::List(Vec::new()));
@@ -403,7 +405,7 @@ impl Parser<'_> {
         Ok(ExprKind::List(items))
     }
 
-    /// Parses the rest of a map after the brace. Its keys are names or texts.
+    /// Parses the rest of a map after the opening brace. Its keys are names, which count as texts, or text literals.
     fn dict(&mut self) -> ParseResult<ExprKind> {
         let mut entries = Vec::new();
         while self.peek() != Token::BraceClose {

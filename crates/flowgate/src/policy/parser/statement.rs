@@ -1,6 +1,6 @@
-//! Parses the statements of a file, each up to its body, which [`super::body`] parses. A statement about several regions
-//! becomes one statement for each, so that the compiler handles one region at a time. [`super::parse_range`] calls
-//! [`Parser::file`].
+//! Parses the statements of a file. [`super::body`] parses the conditions at the end of a statement, and
+//! [`super::consent`] the clauses about approvals. A statement about several regions becomes one statement for each, so
+//! that the compiler handles one region at a time. [`super::parse_range`] calls [`Parser::file`].
 
 use super::super::diagnostic::Diagnostic;
 use super::super::grant_scope::GrantClause;
@@ -21,9 +21,9 @@ fn for_each(targets: Vec<Expr>, statement: impl FnMut(Expr) -> StatementKind) ->
 }
 
 impl Parser<'_> {
-    /// Parses a file: a list of statements. The error in a statement is reported and the whole statement omitted, even
-    /// if the parser could continue within it. A statement that names several regions becomes one for each. The span of
-    /// a statement is its first line, which messages show.
+    /// Parses a file: a list of statements. A statement with an error is omitted as a whole, even if the parser could
+    /// continue after the error: without one of its conditions, it would apply too widely. The span of a statement is
+    /// its first line, which messages show.
     pub(super) fn file(&mut self) -> PolicyFile {
         let mut file = PolicyFile::default();
         while self.peek() != Token::End {
@@ -47,7 +47,7 @@ impl Parser<'_> {
                     file.statements
                         .extend(kinds.into_iter().map(|kind| Statement { kind, span: start..end }));
                 }
-                // The parser has continued after an error within the statement.
+                // The statement has an error after which the parser could continue.
                 Ok(_) => {}
                 Err(ReportedParseError) => self.skip_statement(),
             }
@@ -60,7 +60,7 @@ impl Parser<'_> {
     fn statement(&mut self) -> ParseResult<Vec<StatementKind>> {
         let word = self.peek_word().to_owned();
         match word.as_str() {
-            // First, since a constant or a predicate may be called `label`.
+            // Definitions are tested first, since a constant or a predicate may be called `label`.
             _ if self.is_definition() => self.definition().map(|kind| vec![kind]),
             "label" => {
                 self.advance();
@@ -172,9 +172,9 @@ impl Parser<'_> {
     }
 
     /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant SCOPE [by class]] [else deny] if:`. Returns
-    /// one requirement for each argument, or one on the whole call. `decided by everything` makes it strict: the
-    /// decision counts as one that depends on everything that the agent has seen. With `else deny`, a call that
-    /// violates it is denied, not presented to a person for approval.
+    /// one requirement for each argument, or one on the whole call. `decided by everything` makes a requirement strict:
+    /// the decision to call counts as one that depends on everything that the agent has seen. With `else deny`, a call
+    /// that exceeds the requirement is denied, and no person is asked for an approval.
     fn require(&mut self) -> ParseResult<Vec<StatementKind>> {
         self.advance();
         let label = self.label_expression()?;
@@ -233,8 +233,10 @@ impl Parser<'_> {
         Ok(StatementKind::Extern { name, parameters, result })
     }
 
-    /// Parses the rest of `import a.b as c` or, with `has_names`, of `from a.b import c as d, e` after the module.
+    /// Parses the rest of an import after the name of the module: of `import a.b as c` or, with `has_names`, of
+    /// `from a.b import c as d, e`.
     fn import(&mut self, has_names: bool, module: Name) -> ParseResult<StatementKind> {
+        // Parses `as NAME`, if it is next.
         let alias = |parser: &mut Self| {
             if parser.eat_word("as") { parser.name("a name").map(Some) } else { Ok(None) }
         };
@@ -260,8 +262,8 @@ impl Parser<'_> {
         Ok(StatementKind::Import { module, alias: None, names: Some(names) })
     }
 
-    /// Returns whether the line defines a constant (`NAME :=`) or a predicate (`NAME(...) :=`). It is tested before the
-    /// words that begin statements, since the name may be any word, even `label`.
+    /// Returns whether the line defines a constant (`NAME :=`) or a predicate (`NAME(...) :=`). The name may be any
+    /// word, even one that begins statements, such as `label`.
     fn is_definition(&self) -> bool {
         if self.peek() != Token::Name {
             return false;
@@ -269,6 +271,7 @@ impl Parser<'_> {
         match self.peek_at(1) {
             Token::Define => true,
             Token::ParenOpen => {
+                // A predicate: `:=` follows the closing parenthesis. Parameters contain no parentheses.
                 let mut ahead = 2;
                 while !matches!(self.peek_at(ahead), Token::ParenClose | Token::Newline | Token::End) {
                     ahead += 1;
@@ -279,16 +282,15 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the definition of a constant, `NAME := VALUE`, or of a predicate, `NAME(PARAMETERS) := CONDITIONS`. The
-    /// value of a constant can be on the next line, indented more (a `block`).
+    /// Parses the definition of a constant, `NAME := VALUE`, or of a predicate, `NAME(PARAMETERS) := CONDITIONS`.
     fn definition(&mut self) -> ParseResult<StatementKind> {
         let name = self.name("a name")?;
-        // A constant.
+        // A constant. Its value can be on the next line, indented more.
         if self.eat(Token::Define) {
-            let block = self.eat(Token::Newline) && self.eat(Token::Indent);
+            let is_indented = self.eat(Token::Newline) && self.eat(Token::Indent);
             let value = self.expression()?;
             self.end_of_line()?;
-            if block && !self.eat(Token::Dedent) {
+            if is_indented && !self.eat(Token::Dedent) {
                 return Err(
                     self.expected("the end of the block", Some("write the constant as one expression"))
                 );
@@ -425,7 +427,8 @@ impl Parser<'_> {
         }
         let start = self.next_span().start;
         let mut end = start;
-        // `bank/get_*` is several tokens here, which must be adjacent.
+        // Without the prefix, `bank/get_*` is several tokens. They belong to one name as long as no space separates
+        // them.
         while matches!(
             self.peek(),
             Token::Name | Token::Star | Token::Slash | Token::Minus | Token::Dot | Token::Int
@@ -441,18 +444,18 @@ impl Parser<'_> {
         self.node(start, ExprKind::Tool(tool))
     }
 
-    /// Parses the rest of a rule after its action: the message, for `ask` a grant, and the body.
+    /// Parses a rule: the word for its action, which was recognized, the message, for `ask` a grant, and the body.
     fn rule(&mut self, action: Action) -> ParseResult<StatementKind> {
         self.advance();
-        // `if` starts the conditions here, not a choice between two messages.
+        // Not `expression`, which would read the `if` before the conditions as that of a choice between two messages.
         let message = self.disjunction()?;
         let grant = if action == Action::Ask { self.grant()? } else { GrantClause::default() };
         Ok(StatementKind::Rule { action, message, grant, body: self.body()? })
     }
 
-    /// Parses the optional words `independent of arguments`, by which a `label` statement says that a region of an
-    /// output depends on no argument of the call, or `independent of arguments.NAME`, separated by commas: it does not
-    /// depend on these arguments.
+    /// Parses the optional clause by which a `label` statement says that a region of an output does not depend on what
+    /// the call passed: `independent of arguments`, or, for some of the arguments,
+    /// `independent of arguments.NAME, arguments.NAME`.
     fn independence(&mut self) -> ParseResult<Independence> {
         const HELP: &str = "write `label REGION as LABEL independent of arguments if:`";
         if !self.eat_word("independent") {
@@ -490,14 +493,15 @@ impl Parser<'_> {
         if self.peek() != Token::Str {
             return Err(self.expected(what, Some(help)));
         }
-        // An f-string is no constant text.
+        // An f-string is a text literal, too, but not a constant.
         let ExprKind::Str(text) = *self.atom()?.kind else { return Err(self.expected(what, Some(help))) };
         self.expect(Token::BracketClose, "`]`")?;
         Ok(Name { text, span })
     }
 
-    /// Parses a region: a postfix expression that begins with a name. Fails at a word that continues the statement,
-    /// such as `as`, since the region before it is missing. `what` names the region in an error message.
+    /// Parses a region: a path such as `out.content`, or a call such as `capture(...)`. A word that continues the
+    /// statement, such as `as`, is an error, since the region before it is missing. `what` names the region in an error
+    /// message.
     pub(super) fn target(&mut self, what: &str) -> ParseResult<Expr> {
         if self.peek() != Token::Name || matches!(self.peek_word(), "as" | "if" | "for") {
             let help = "write a path from a variable, such as `out.content[*].subject`";

@@ -1,5 +1,5 @@
-//! Parses the text literals in expressions of a policy: quotes, escapes, and f-strings with embedded expressions. The
-//! parser of expressions calls it for each text literal.
+//! Parses the text literals in a policy: quotes, escapes, and f-strings with embedded expressions. The parser of
+//! expressions calls [`Parser::literal`] for each text literal, and [`unquote`] for the quoted name in a tool pattern.
 
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::dialect::Dialect;
@@ -9,7 +9,7 @@ use super::{ParseResult, Parser};
 
 impl Parser<'_> {
     /// Parses the text literal at `span`. An f-string (`f"to {call.arguments.to}"`) becomes a list of texts and
-    /// embedded expressions; `{{` and `}}` in it denote braces.
+    /// embedded expressions. In it, `{{` and `}}` denote braces, and a single brace without a partner is an error.
     pub(super) fn literal(&mut self, span: &Span) -> ParseResult<ExprKind> {
         let literal = self.text(span);
         // In the dialect of invariant-ai the prefix `f` has no effect: invariant-ai accepts and ignores it.
@@ -28,6 +28,7 @@ impl Parser<'_> {
         while let Some(brace) = rest.find(['{', '}']) {
             text.push_str(rest.get(..brace).unwrap_or_default());
             let after = rest.get(brace + 1..).unwrap_or_default().to_owned();
+            // The position of the brace in the source.
             let here = at + brace;
             let opens = rest.get(brace..).is_some_and(|tail| tail.starts_with('{'));
             let doubled = if opens { '{' } else { '}' };
@@ -91,10 +92,11 @@ fn literal_body(literal: &str) -> &str {
     body.get(quotes..body.len().saturating_sub(quotes)).unwrap_or("")
 }
 
-/// Returns the value of a text literal. An unknown escape remains unchanged, so `"\d"` has its literal meaning.
+/// Returns the value of a text literal: the text between its quotation marks, with escapes such as `\n` replaced. An
+/// unknown escape remains unchanged, so `"\d"` is a backslash and a `d`. A literal with the prefix `r` has no escapes.
 ///
-/// In the dialect of invariant-ai only quotation marks are unescaped; multi-line texts are not unescaped, but lose
-/// their common indentation.
+/// In the dialect of invariant-ai, only `\"` and `\'` are replaced. In a text in three quotation marks nothing is
+/// replaced, but the indentation that its lines have in common is removed.
 pub(super) fn unquote(literal: &str, dialect: Dialect) -> String {
     let body = literal_body(literal);
     match dialect {
@@ -128,8 +130,8 @@ fn unescape(body: &str) -> String {
     value
 }
 
-/// Removes the white space that all lines of a text begin with. A blank line does not count as such a line, and loses at
-/// most its own white space.
+/// Removes the indentation that all lines of a text have in common. Blank lines do not count for it, and lose at most
+/// their own white space.
 fn dedent(text: &str) -> String {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let common = text.lines().filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);

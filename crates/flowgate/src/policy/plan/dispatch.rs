@@ -1,6 +1,6 @@
-//! Maps an event to the rule variables that it could be bound to, by its kind and by the name of its tool or its role.
-//! `rules` asks it for each new event, so that the cost of a call does not grow with the number of rules about other
-//! tools.
+//! Defines [`Dispatch`], an index of the variables of all rules. It maps an event to the variables that the event could
+//! be bound to, by the kind of the event and by the name of its tool (for a message, its role). `rules` asks it for
+//! each new event, so that the cost of a call does not grow with the number of rules about other tools.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -65,9 +65,8 @@ impl Dispatch {
         dispatch
     }
 
-    /// Returns the variables that the event could be bound to, by its kind and by the name of its tool (for a message,
-    /// its role): those that require this name, then those that require none. Each is the index of the rule, and the
-    /// position among the event variables of the rule.
+    /// Returns the variables that the event `id` of this `kind` could be bound to. First come those whose conditions
+    /// require the name of the event's tool (for a message, its role), then those whose conditions require no name.
     pub(crate) fn rule_variables<'a>(
         &'a self,
         trace: &'a Trace,

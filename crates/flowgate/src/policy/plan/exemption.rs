@@ -7,13 +7,14 @@
 use super::{CompiledExpr, CompiledQuery, ListSource, PatternId, Plan, QuantifierKind, QueryItem};
 
 impl Plan {
-    /// Returns the patterns by which a rule can exempt a tool: if such a pattern matched one more tool, a condition of
-    /// the rule might become false. Every pattern counts, except where a match can only make a condition true. If such
-    /// a pattern is ambiguous, that is, matches tools of two servers, the monitor denies the calls of these tools.
+    /// Returns the patterns by which a rule can exempt a tool. Such a pattern is one whose match might make a condition
+    /// of the rule false, as in `not (call is tool:NAME)`. Every pattern in the rule counts, except where a match can
+    /// only make a condition true.
     pub(crate) fn exempting_patterns(&self, query: &CompiledQuery) -> Vec<PatternId> {
         let mut exempting = Vec::new();
         let mut seen = vec![false; self.predicates.len()];
-        // How a match changes the values that a variable ranges over is not analysed: it might also remove some.
+        // Every pattern in the list that a variable ranges over counts, since a match might remove values from the
+        // list.
         let domains = query.variables.iter().filter_map(|variable| variable.domain.as_ref());
         domains.for_each(|domain| exempting.extend(self.patterns_of([domain])));
         query.items.iter().for_each(|item| self.collect_from_item(item, &mut seen, &mut exempting));
@@ -25,14 +26,14 @@ impl Plan {
     fn collect_from_item(&self, item: &QueryItem, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
         match item {
             QueryItem::Test(ex) => self.collect_from_condition(ex, seen, exempting),
-            // `NAME := VALUE`: if a pattern in the value matched one more tool, the value might change, and with it the
-            // result of any condition that uses the name. So all patterns in the value count.
+            // `NAME := VALUE`: a match of a pattern in the value might change the value, and so make any condition
+            // false that uses the name. So all patterns in the value count.
             QueryItem::Let(_, ex) => exempting.extend(self.patterns_of([ex])),
         }
     }
 
-    /// Adds to `exempting` the patterns that, if they matched more tools, could make a condition false. `seen` marks
-    /// the predicates whose conditions were searched already.
+    /// Adds to `exempting` the patterns whose match might make the condition `ex` false. `seen` marks the predicates
+    /// whose conditions were searched already.
     fn collect_from_condition(&self, ex: &CompiledExpr, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
         match ex {
             // The pattern of `call is tool:NAME` itself does not count: if it matches, the condition holds.
@@ -62,8 +63,9 @@ impl Plan {
                         .for_each(|item| self.collect_from_item(item, seen, exempting));
                 }
             }
-            // Further assignments that satisfy the block can only make a count without a maximum true. So a pattern can
-            // exempt only if it may make a condition of the block false, or if it is in the bound or in a domain.
+            // `count` without a maximum: each further assignment that satisfies the block can only make it true. So a
+            // pattern in a condition of the block counts only if its match might make that condition false. All
+            // patterns in the bound and in the lists of the block's variables count.
             CompiledExpr::Quantified(block)
                 if matches!(block.how, QuantifierKind::Count { max: None, .. }) =>
             {
@@ -73,7 +75,7 @@ impl Plan {
                 exempting.extend(self.patterns_of(min.iter().chain(domains)));
                 block.items.iter().for_each(|item| self.collect_from_item(item, seen, exempting));
             }
-            // A match may make any other expression false, such as one with `not`.
+            // In any other expression, such as one with `not`, all patterns count.
             ex => exempting.extend(self.patterns_of([ex])),
         }
     }

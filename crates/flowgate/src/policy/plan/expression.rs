@@ -156,8 +156,8 @@ pub(crate) enum ListedForm {
 }
 
 impl CompiledExpr {
-    /// Returns the direct subexpressions, including the bounds, lists and conditions of a block such as `forall:`, but
-    /// not the body of a predicate that the expression calls.
+    /// Returns the direct subexpressions. Those of a block such as `forall:` are its bounds, the lists of its variables
+    /// and its conditions. The body of a predicate that the expression calls is not among them.
     fn children(&self) -> Vec<&Self> {
         match self {
             Self::Constant(_) | Self::Slot(_) | Self::Parameter(_) | Self::Parameters => vec![],

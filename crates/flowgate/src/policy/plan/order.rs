@@ -1,13 +1,15 @@
-//! Orders the variables and conditions of a query for its evaluation: a condition is tested as soon as its variables
-//! have values, so that the search ends early. Also selects the conditions on one variable alone whose result never
-//! changes, so that `rules` evaluates them only once for each event. The compiler calls both functions.
+//! Orders the variables and conditions of a query for its evaluation ([`order_conditions`]): a condition is tested as
+//! soon as its variables have values, so that the search ends early. Also selects the conditions on one variable alone
+//! whose result never changes ([`single_variable_conditions`]), so that `rules` evaluates them only once for each
+//! event. The compiler calls both functions.
 
 use super::{CompiledExpr, QueryItem, SearchOp, Variable, VariableSlot};
 use crate::value::Value;
 
-/// Returns the steps of a search for assignments that satisfy all conditions. Each condition and definition comes as
-/// soon as its variables have values. Otherwise the next variable follows, in order of declaration, whose domain (the
-/// list that it ranges over) can be evaluated. `bound` is the set of variables that already have a value, as bits.
+/// Returns the steps of a search for assignments that satisfy all conditions. The next step is always a condition or
+/// definition whose variables have values. If there is none, the next step gives a value to a variable: to the first
+/// one, in order of declaration, whose domain (the list that it ranges over) can be evaluated. `bound` is the set of
+/// variables that have a value before the search, as bits.
 pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], bound: u64) -> Vec<SearchOp> {
     let mut bound = bound;
     let bit = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
@@ -33,8 +35,8 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
             .position(|v| v.domain.as_ref().is_none_or(|domain| can_evaluate(domain.required_slots())));
         let Some(index) = next else {
             if !items.is_empty() || !variables.is_empty() {
-                // Unreachable, since names are resolved in order. A false condition would make sure that nothing
-                // matches without the conditions that are left.
+                // Unreachable, since names are resolved in order. If it happened, a false condition would ensure that
+                // nothing matches without the conditions that are left.
                 ops.push(SearchOp::Test(CompiledExpr::Constant(Value::Bool(false))));
             }
             return ops;
@@ -60,6 +62,7 @@ pub(crate) fn single_variable_conditions(
     looks_around: &[bool],
 ) -> Vec<SearchOp> {
     let only = CompiledExpr::Slot(slot).required_slots();
+    // Whether the result of an expression for an event never changes.
     let is_settled = |ex: &CompiledExpr| {
         let mut settled = true;
         ex.walk(&mut |ex| match ex {

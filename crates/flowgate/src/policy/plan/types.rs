@@ -53,13 +53,13 @@ impl Type {
         matches!(self, Self::Str | Self::Int | Self::Float | Self::Bool | Self::Dict | Self::List | Self::Any)
     }
 
-    /// Returns whether values of the type are events; then a variable of the type ranges over the trace.
+    /// Returns whether the values of the type are events. A variable of such a type ranges over the trace.
     pub(crate) fn is_event(self) -> bool {
         matches!(self, Self::Message | Self::ToolCall | Self::ToolOutput | Self::Tool | Self::Event)
     }
 
-    /// Returns the kind of event in which a search looks for parts of this type: [`Self::Event`], any event, unless
-    /// only one kind of event has such parts.
+    /// Returns the kind of events that have parts of this type, in which a search looks for such parts; [`Self::Event`]
+    /// if several kinds have them.
     pub(crate) fn event_type(self) -> Self {
         match self {
             Self::Function => Self::ToolCall,

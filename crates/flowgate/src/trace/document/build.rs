@@ -302,11 +302,12 @@ impl Document {
     }
 }
 
-/// Returns the text of an output that is not divided into fields: the text itself, followed by the structured form if
-/// the text does not spell the structured form, as in a tree of full size.
+/// Returns the text that replaces an output which is too large for a tree: the text of the output, followed by its
+/// structured form if the text does not spell that form.
 fn undivided_text(output: &Output) -> String {
     let content = sole_text(&output.content).unwrap_or(&output.content);
     let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
+    // Whether the text says the same as `twin`, the structured form: equal, or JSON that spells an equal value.
     let is_spelled = |twin: &Value| {
         content == twin || serde_json::from_str::<Value>(&text).is_ok_and(|spelled| spelled == *twin)
     };

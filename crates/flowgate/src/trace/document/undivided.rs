@@ -1,6 +1,7 @@
-//! Makes a content that was decomposed into fields one region again. The monitor calls it before it labels an event,
-//! if a label statement captures a part of the whole content by a pattern. The author of the content could otherwise
-//! choose whether the statement applies, by a text that parses or does not.
+//! Makes the content of an event that was decomposed into fields one region again. The monitor calls
+//! [`Document::keep_content_undivided`] before it labels an event, if a `label` statement captures a part of the whole
+//! content by a pattern. Otherwise, the author of the content could choose whether the statement applies, by writing a
+//! text that can or cannot be parsed as data.
 
 use serde_json::Value;
 
@@ -34,7 +35,8 @@ impl Document {
         }
     }
 
-    /// Returns the text that spells a list or a map; `None` if the text only joins the texts of several blocks.
+    /// Returns the text of a node that spells a list or a map. `None` if the node has no text, or if its text only joins
+    /// the texts of several blocks.
     fn spelled_text(&self, id: NodeId) -> Option<String> {
         let text = self.nodes.get(id)?.text.as_ref()?;
         // A node has a span if it is a part of a text; a block of text has none.

@@ -24,7 +24,7 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
             tree.close(c.offset())?;
             continue;
         }
-        // Not before the first item of the innermost open array or object.
+        // A comma precedes each item of the innermost open array or object, except the first one.
         if tree.len() > 0 {
             c.expect(b',')?;
             space(&mut c);

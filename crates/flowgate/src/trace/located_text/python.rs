@@ -124,7 +124,7 @@ fn key(c: &mut Cursor<'_>) -> Result<String, LocateError> {
 /// does a byte string. Any other name is an error.
 fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let start = c.offset();
-    // What begins with another character than a name.
+    // The values whose first character cannot begin a name.
     match c.peek() {
         Some(b'<') => {
             skip_angles(c)?;

@@ -1,6 +1,6 @@
-//! Reads a message in Anthropic's format into trace entries: its text, its calls (`tool_use`) and the outputs
-//! (`tool_result`) are blocks of one list `content`. The reader of messages ([`super`]) calls it for each message with
-//! such blocks of calls or outputs; it reads all other messages as OpenAI's.
+//! Reads a message in Anthropic's format into trace entries. In this format, texts, calls (`tool_use`) and outputs
+//! (`tool_result`) are blocks of the list `content`. The reader of messages ([`super`]) calls [`read`] for each message
+//! that contains a call or an output. Any other message has the same form in OpenAI's format, so `openai` reads it.
 
 use serde_json::{Map, Value};
 

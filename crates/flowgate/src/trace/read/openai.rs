@@ -117,7 +117,7 @@ fn read_tool_description(
     let input_schema = fields.get(key).cloned().unwrap_or_default().into();
     let output_schema = fields.get("outputSchema").filter(|_| format == ToolDescriptionFormat::Mcp).cloned();
     let server = server(object).or(server(message));
-    // The fields that this function does not read are unknown fields of the event, not other fields of the description.
+    // The description has no other fields: those that this function does not read become `extra` fields of the event.
     let (tool, other) = (tool(server, name), Map::new());
     let body = EventBody::Tool(ToolDescription { tool, description, input_schema, output_schema, other });
     let origin = Some(Origin { message: 0, part: OriginPart::Tool(index, format) });

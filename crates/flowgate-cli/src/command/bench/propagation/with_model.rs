@@ -51,8 +51,9 @@ const INSTRUCTIONS: &str = "Answer the question from the documents, in one short
 #[cfg(feature = "run")]
 const ESTIMATED_ANSWER: u32 = 64;
 
-/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`. A dry run only counts
-/// its steps. `processor` evaluates the model.
+/// Runs the suites, which have the size `size`, with the model at `path`, or with the one that ships if `path` is
+/// `embedded`. `processor` evaluates the model, and `batch` is the number of subcontexts that it scores at once. A dry
+/// run only counts the steps. The results are printed in `format`.
 #[cfg(feature = "local")]
 pub(super) fn run_local(
     (suites, size): (&mut [PropagationSuite], Size),
@@ -102,8 +103,8 @@ pub(in super::super) fn with_local_model<T>(
     Ok(run(suites, models))
 }
 
-/// Runs the suite with a model on a server. The server scores texts, and the model answers questions and cites documents;
-/// no server returns hidden states, so no kNN-LM runs.
+/// Runs `suites` (the suites, and their size) with a model on a server. The server scores texts, and the model answers
+/// questions and cites documents; no server returns hidden states, so no kNN-LM runs.
 #[cfg(feature = "run")]
 pub(super) fn run_server(
     suites: (&[PropagationSuite], Size),
@@ -122,8 +123,8 @@ pub(super) fn run_server(
     measure(suites, models, remote.name(), options.format, output)
 }
 
-/// Prints how many requests a run with a model on a server would send. Doubles take the place of the model, and their
-/// requests are counted.
+/// Prints how many requests a run with a model on a server would send, if it scores `batch` subcontexts at once. Doubles
+/// take the place of the model, and their requests are counted.
 #[cfg(feature = "run")]
 pub(super) fn count_requests(
     suites: &[PropagationSuite],
@@ -147,7 +148,7 @@ pub(super) fn count_requests(
         return Ok(INTERRUPTED);
     }
     print_cost(&counter, ESTIMATED_ANSWER, output);
-    output.line("Most requests score a text and write no answer. With `--scores llama-cpp`, such a request is one for each token of the text.");
+    output.line("Most requests score a text and write no answer. With `--scores llama-cpp`, scoring a text takes one request for each token of the text.");
     Ok(0)
 }
 
@@ -168,6 +169,8 @@ fn run_models(
         progress.step();
         progress.is_interrupted()
     };
+    // `run_model` returns `Ok(None)` after an interrupt, which ends the iteration: then there are fewer results than
+    // suites.
     let runs = suites.iter().map_while(|suite| suite.run_model(models, name, step).transpose());
     let results: Result<Vec<ModelResults>, _> = runs.collect();
     progress.finish(output);

@@ -165,8 +165,9 @@ fn ask(
     parts.push(("\n".to_owned(), CONTENT));
 }
 
-/// Draws a name that none of `others` has: the noun `numbered` with a number, or two words if there is no such noun.
-/// The loop ends soon, since an example has far fewer persons or things than there are names.
+/// Draws a name that none of `others` has: the noun `numbered` with a number, such as `patient 12`, or the two names of
+/// a person if `numbered` is `None`. The loop ends soon, since an example has far fewer persons or things than there
+/// are names.
 fn subject_name(draw: &mut Draw, numbered: Option<&str>, others: &[Subject]) -> String {
     loop {
         let name = match numbered {

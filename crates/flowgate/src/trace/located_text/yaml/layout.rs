@@ -79,8 +79,9 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// Returns the end of the quoted scalar that starts at an offset, after its closing quote; `None` if it has none.
-    /// In single quotes, two quotes are an escaped one, and a backslash is an ordinary character.
+    /// Returns the offset after the closing quote of the scalar that starts at an offset with `quote`; `None` if the
+    /// scalar has no closing quote. In single quotes, two quotes are an escaped one, and a backslash is an ordinary
+    /// character. In double quotes, a backslash escapes the next character.
     pub(super) fn quoted_end(&self, start: usize, quote: u8) -> Option<usize> {
         let mut at = start + 1;
         loop {

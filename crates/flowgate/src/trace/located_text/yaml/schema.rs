@@ -17,7 +17,8 @@ pub(super) fn resolve(text: String) -> LocatedNodeKind {
     }
 }
 
-/// Returns whether a plain scalar is a number in YAML 1.2, except `.nan`, which the caller recognises.
+/// Returns whether a plain scalar is a number by the core schema of YAML 1.2: a decimal, hexadecimal (`0x`) or octal
+/// (`0o`) number, or an infinity. The caller recognises `.nan`.
 fn is_number(spelled: &str) -> bool {
     if let Some(digits) = spelled.strip_prefix("0x") {
         return is_all(digits, |b| b.is_ascii_hexdigit());
