@@ -140,9 +140,17 @@ fn the_trace_has_the_parameters_of_the_hook() {
         suggest.arg("suggest").arg(session.folder.join("policy.flow")).arg(&traces).args(more);
         String::from_utf8_lossy(&suggest.output().unwrap().stdout).into_owned()
     };
-    assert!(suggest(&[]).contains("1 useful run, of which not permitted without a question: 0"), "{}", suggest(&[]));
+    assert!(
+        suggest(&[]).contains("1 useful run, of which not permitted without a question: 0"),
+        "{}",
+        suggest(&[])
+    );
     let other = ["--param", "project=/other"];
-    assert!(suggest(&other).contains("1 useful run, of which not permitted without a question: 1"), "{}", suggest(&other));
+    assert!(
+        suggest(&other).contains("1 useful run, of which not permitted without a question: 1"),
+        "{}",
+        suggest(&other)
+    );
 }
 
 /// A trace that cannot be written stops nothing, and the verdict is recorded all the same.
