@@ -213,8 +213,8 @@ def test_settings_that_cannot_be_used_are_named():
     for settings, expected in [
         ({"gateway": "http://127.0.0.1:8000"}, "`gateway` and `key` belong together"),
         ({"key": KEY}, "`gateway` and `key` belong together"),
-        ({"gateway": "gateway.example", "key": KEY}, "'gateway.example' is no address of a gateway"),
-        ({"gateway": "file:///etc/passwd", "key": KEY}, "is no address of a gateway"),
+        ({"gateway": "gateway.example", "key": KEY}, "'gateway.example' is not the address of a gateway"),
+        ({"gateway": "file:///etc/passwd", "key": KEY}, "is not the address of a gateway"),
         ({"gateway": "http://127.0.0.1:8000", "key": ""}, "the key of the agent is empty"),
         ({"gateway": "http://127.0.0.1:8000", "key": "a b"}, "the key of the agent is empty, or has white space"),
     ]:

@@ -212,7 +212,7 @@ fn watched_sessions_lead_to_the_change_of_the_policy() {
     let output = suggest.output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in [
-        "2 useful runs: 2 need a question or have a denied call (2 calls); with the changes below, 0 do (0 calls)",
+        "2 useful runs, of which not permitted without a question: 2 (2 calls); with the changes below, 0 (0 calls)",
         "endorse call.arguments.day as trusted if:",
     ] {
         assert!(printed.contains(part), "{printed}{output:?}");

@@ -96,7 +96,7 @@ pub(super) struct RoundContinuation {
 }
 
 /// The refusal of a call whose responses to the server the policy does not permit.
-const UNPERMITTED_RESPONSES: &str = "the policy does not permit sending these `inputResponses` to the server, so the call has ended: to start it again, call without `requestState` and `inputResponses`";
+const UNPERMITTED_RESPONSES: &str = "the policy does not permit sending these `inputResponses` to the server: call again without `requestState` and `inputResponses`";
 
 impl SentCall {
     /// Describes a call that is about to be sent for the first time, so that a repetition of it by the client can be

@@ -53,7 +53,8 @@ an address is not changed: put it behind `flowgate serve`.
 Exit codes:
   0    the servers run behind `flowgate mcp`
   1    at least one server was not changed; the message says why
-  2    the command line, the policy or the file cannot be used; nothing was changed";
+  2    the command line, the policy or a file cannot be used; the message names the file, which
+       was not changed";
 
 pub(super) const UNWRAP_HELP: &str = "\
 Examples:
@@ -65,7 +66,8 @@ If the file has not changed otherwise since `flowgate wrap`, it is byte for byte
 
 Exit codes:
   0    no server runs behind `flowgate mcp`
-  2    the command line or the file cannot be used; nothing was changed";
+  2    the command line or a file cannot be used; the message names the file, which was not
+       changed";
 
 /// How `scan` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -99,7 +99,7 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
 fn print(changes: &SuggestedChanges, runs: &RecordedRuns, output: &mut Console) {
     let SuggestedChanges { runs_before, runs_after, calls_before, calls_after, .. } = *changes;
     output.line(&format!(
-        "{}: {runs_before} need a question or have a denied call ({}); with the changes below, {runs_after} do ({})",
+        "{}, of which not permitted without a question: {runs_before} ({}); with the changes below, {runs_after} ({})",
         plural(runs.useful.len(), "useful run"),
         plural(calls_before, "call"),
         plural(calls_after, "call"),

@@ -68,7 +68,7 @@ fn the_least_change_lets_useful_calls_pass() {
             None,
             1,
             &[
-                "2 useful runs: 2 need a question or have a denied call (2 calls); with the changes below, 0 do (0 calls)",
+                "2 useful runs, of which not permitted without a question: 2 (2 calls); with the changes below, 0 (0 calls)",
                 "1. typed `endorse`; what an attacker gains: the choice of the date in `day`, and nothing else",
                 "endorse call.arguments.day as trusted if:",
                 "lets 2 further calls pass",

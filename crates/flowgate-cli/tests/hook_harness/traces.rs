@@ -29,7 +29,7 @@ fn check_suggestion(session: &Session, folder: &Path, runs: &str, name: &str) {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in [
         format!(
-            "{runs} 1 need a question or have a denied call (1 call); with the changes below, 0 do (0 calls)"
+            "{runs}, of which not permitted without a question: 1 (1 call); with the changes below, 0 (0 calls)"
         ),
         format!("endorse call.arguments.{name} as trusted if:"),
     ] {
@@ -72,7 +72,7 @@ fn the_session_of_every_agent_leads_to_the_change_of_the_policy() {
         }
         let file = traces.join(format!("{harness}-s-2f1-3.jsonl"));
         assert!(file.exists(), "{:?}", std::fs::read_dir(&traces).unwrap().collect::<Vec<_>>());
-        check_suggestion(&session, &traces, "1 useful run:", "argument");
+        check_suggestion(&session, &traces, "1 useful run", "argument");
     }
 }
 
@@ -112,7 +112,7 @@ fn a_session_of_claude_code_leads_to_the_change_of_the_policy() {
     // A second event of the same session writes the same file.
     for _ in 0..2 {
         assert_eq!(watch(&session, &traces, &event).status.code(), Some(0));
-        check_suggestion(&session, &traces, "1 useful run:", "day");
+        check_suggestion(&session, &traces, "1 useful run", "day");
     }
 }
 
@@ -140,9 +140,17 @@ fn the_trace_has_the_parameters_of_the_hook() {
         suggest.arg("suggest").arg(session.folder.join("policy.flow")).arg(&traces).args(more);
         String::from_utf8_lossy(&suggest.output().unwrap().stdout).into_owned()
     };
-    assert!(suggest(&[]).contains("1 useful run: 0 need a question"), "{}", suggest(&[]));
+    assert!(
+        suggest(&[]).contains("1 useful run, of which not permitted without a question: 0"),
+        "{}",
+        suggest(&[])
+    );
     let other = ["--param", "project=/other"];
-    assert!(suggest(&other).contains("1 useful run: 1 need a question"), "{}", suggest(&other));
+    assert!(
+        suggest(&other).contains("1 useful run, of which not permitted without a question: 1"),
+        "{}",
+        suggest(&other)
+    );
 }
 
 /// A trace that cannot be written stops nothing, and the verdict is recorded all the same.

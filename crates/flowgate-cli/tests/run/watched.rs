@@ -71,7 +71,7 @@ fn a_watched_gateway_leads_to_the_change_of_its_policy() {
             &run(&gateway, &words),
             1,
             &[
-                "2 useful runs: 2 need a question or have a denied call (2 calls); with the changes below, 0 do (0 calls)",
+                "2 useful runs, of which not permitted without a question: 2 (2 calls); with the changes below, 0 (0 calls)",
                 "endorse call.arguments.day as trusted if:",
             ],
         );

@@ -41,7 +41,7 @@ class HandedCalls:
     def __init__(self, address: str, key: str, policy: Policy) -> None:
         """Create a client of the gateway at `address`, with the key of the agent. Raises `ValueError` if one of them cannot be used."""
         if urllib.parse.urlsplit(address).scheme not in ("http", "https"):
-            message = f"{address!r} is no address of a gateway: write it as http://127.0.0.1:8000"
+            message = f"{address!r} is not the address of a gateway; write it as http://127.0.0.1:8000"
             raise ValueError(message)
         if not key or not all("!" <= character <= "~" for character in key):
             message = "the key of the agent is empty, or has white space or characters other than ASCII: copy it again"
