@@ -211,7 +211,12 @@ mod tests {
         let one = r#"{"words": "Ann", "A": "Ann built it", "B": null}"#;
         refused(asked, "Ann did.", one, "article B has the words `Ann`, but no sentence of it is quoted");
         let invented = r#"{"words": "Bob", "A": "Bob built it", "B": null}"#;
-        refused(asked, "Bob did.", invented, "the model quotes a sentence that article A does not have: `Bob built it`");
+        refused(
+            asked,
+            "Bob did.",
+            invented,
+            "the model quotes a sentence that article A does not have: `Bob built it`",
+        );
         let other = r#"{"words": "Ann", "A": "It cost 12 million", "B": "Ann built it"}"#;
         refused(asked, "Ann did.", other, "the quoted sentence lacks the words `Ann`");
         let nowhere = r#"{"words": "Bob", "A": null, "B": null}"#;

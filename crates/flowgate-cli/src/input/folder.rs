@@ -45,7 +45,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
         |error: &std::io::Error| InputError(format!("{}: {}", folder.display(), describe_io_error(error)));
     if depth > MAX_DEPTH {
         return Err(InputError(format!(
-            "{}: the folder is more than {MAX_DEPTH} levels below the folder that was named; name a folder nearer to the files",
+            "{}: the folder is nested too deep (more than {MAX_DEPTH}) below the folder that was named; name a folder nearer to the files",
             folder.display()
         )));
     }

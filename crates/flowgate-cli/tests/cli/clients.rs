@@ -94,7 +94,7 @@ fn a_scan_becomes_a_policy() {
         "odd\\u{1b}[2J`: policies cannot use this name",
         "the server `files`: another file configures a different server of this name; rename one of them",
         // Its address contains a password.
-        "the server `notion`: its `url` is not a URL",
+        "the server `notion`: its `url` is not an HTTP address, or has a user name",
         "nothing was started",
     ] {
         assert!(said.contains(part), "{part}\n{said}");

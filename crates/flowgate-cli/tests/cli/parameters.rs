@@ -45,7 +45,7 @@ fn parameters_decide_in_every_command_that_judges_runs() {
     for (words, without, with, part) in [
         (&["check", policy, trace][..], 1, 0, "2 calls permitted, 0 to be confirmed"),
         (&["explain", policy, trace], 1, 0, "send"),
-        (&["suggest", policy, trace], 1, 0, "0 need a question"),
+        (&["suggest", policy, trace], 1, 0, "not permitted without a question: 0"),
         (&["replay", "--policy", policy, trace], 0, 0, "parameters"),
         (&["labels", policy, trace], 0, 0, "a step at the base label is shown:\n      a text"),
         // What is trusted lets attacks escape, so the grade without the parameter is too good.

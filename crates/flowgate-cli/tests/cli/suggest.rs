@@ -76,7 +76,13 @@ fn the_least_change_lets_useful_calls_pass() {
             ],
             &["payload", "Left as they are"],
         ),
-        (run(&day, "read_mail", &json!({}), None), None, 0, &["0 need a question"], &["endorse"]),
+        (
+            run(&day, "read_mail", &json!({}), None),
+            None,
+            0,
+            &["not permitted without a question: 0"],
+            &["endorse"],
+        ),
         // An account is never left to the author of a mail.
         (
             run(&json!({"iban": "DE89"}), "pay", &json!({"iban": "DE89"}), None),
@@ -132,7 +138,11 @@ fn the_printed_statements_are_those_that_were_tried() {
     assert!(statements.starts_with("endorse"), "{said}");
     let changed = file("suggest-changed.flow", format!("{POLICY}{statements}").as_bytes());
     let traces = file("suggest-tried.jsonl", run(&day, "book", &day, None).as_bytes());
-    check(&["suggest", name(&changed), name(&traces), "--influence", "provenance"], 0, "0 need a question");
+    check(
+        &["suggest", name(&changed), name(&traces), "--influence", "provenance"],
+        0,
+        "not permitted without a question: 0",
+    );
 }
 
 #[test]

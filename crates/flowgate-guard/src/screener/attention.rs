@@ -119,10 +119,10 @@ impl AttentionReader {
     /// If the message is empty or has too many values, the chat is too long for the model, or the classifier fails.
     fn needed_regions(&self, chat: &PlainChat, draft: &Completion) -> Result<Vec<String>, Error> {
         if draft.calls.is_empty() && draft.text.trim().is_empty() {
-            return Err(Error::Unsupported("the drafted message is empty; use another model to write it"));
+            return Err(Error::Unsupported("the drafted message is empty"));
         }
-        let values = DraftValues::of(draft)
-            .ok_or(Error::Unsupported("the drafted message has more than 2000 values"))?;
+        let values =
+            DraftValues::of(draft).ok_or(Error::Unsupported("the drafted message has too many values"))?;
         let values = values.without(&chat.untagged());
         let DraftText { prompt, continuation } = chat.with_draft(draft);
         let attention = self.model.attention(&AttentionRequest {
@@ -295,8 +295,7 @@ mod tests {
         let named = |text: &str| {
             reader.needed_regions(&chat, &Completion { text: text.to_owned(), ..Completion::default() })
         };
-        let empty = Error::Unsupported("the drafted message is empty; use another model to write it");
-        assert_eq!(named(" \n"), Err(empty));
+        assert_eq!(named(" \n"), Err(Error::Unsupported("the drafted message is empty")));
         assert_eq!(named("It is 77."), Ok(vec!["h1".to_owned()]));
     }
 }

@@ -35,7 +35,7 @@ impl HiddenStateModel for LocalModel {
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
             return Err(Error::Unsupported(
-                "the number of the requested layer exceeds the number of layers; choose a lower one",
+                "it has fewer layers than the number of the requested layer; name a lower layer",
             ));
         }
         let text = self.tokenizer.encode(text)?;

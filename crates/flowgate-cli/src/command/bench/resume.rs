@@ -84,7 +84,7 @@ mod tests {
             let error = read(text).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         };
-        check(&format!("{first}{{\"a\"\n{{}}\n"), "--resume FILE: line 2: ");
+        check(&format!("{first}{{\"a\"\n{{}}\n"), "--resume FILE: line 2 is not valid JSON: ");
         check("", "--resume FILE: the file has no line: if the output is written to the file that is read");
         check(
             "{\"type\":\"manifest\",\"seed\":2}\n",

@@ -178,7 +178,7 @@ fn hidden_states_have_a_layer() {
     let error = model.hidden_states("ab", 3).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the model cannot answer this request: the number of the requested layer exceeds the number of layers; choose a lower one"
+        "the model cannot answer this request: it has fewer layers than the number of the requested layer; name a lower layer"
     );
 }
 
