@@ -389,7 +389,7 @@ mod tests {
         check(
             "FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__INPUT__N",
             "1",
-            "`clients.mail-agent.input` has no parts that variables can set: write \
+            "`clients.mail-agent.input` is one value, without fields: set it with \
             FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__INPUT",
         );
         check(
