@@ -501,14 +501,14 @@ mod tests {
             (r#"{"command": "${X"}"#, "its `command` has a `${` without `}`; close it".to_owned()),
             (
                 r#"{"url": "x.org"}"#,
-                "its `url` is not an address of HTTP, or has a user name; write http:// or https:// with a host, and keys \
-                in `headers`"
+                "its `url` is not an HTTP address, or has a user name before the host; write http://HOST or https://HOST, and \
+                put keys in `headers`"
                     .to_owned(),
             ),
             (
                 r#"{"url": "https://me:pw@x.org"}"#,
-                "its `url` is not an address of HTTP, or has a user name; write http:// or https:// with a host, and keys \
-                in `headers`"
+                "its `url` is not an HTTP address, or has a user name before the host; write http://HOST or https://HOST, and \
+                put keys in `headers`"
                     .to_owned(),
             ),
             (
