@@ -236,7 +236,7 @@ fn an_unusable_server_is_reported_in_one_line() {
         "the server's command `no-such-program` cannot be started: no program of this name was found; try to \
         run it by hand",
     );
-    check(&["true"], &["--name", "flow gate"], "a policy cannot name a server like this");
+    check(&["true"], &["--name", "flow gate"], "no policy can refer to a server of this name");
     check(&["true"], &["--pins", "no-such-file"], "run once with `--accept-new`");
     check(&["true"], &["--accept-new"], "--pins");
 }

@@ -160,7 +160,7 @@ pub(crate) struct McpGuardArgs {
 fn server_name(name: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
-        return Err("a policy cannot name a server like this; use 1 to 64 letters, digits, `-`, `_` and `.`"
+        return Err("no policy can refer to a server of this name; use 1 to 64 ASCII letters, digits, `-`, `_` and `.`"
             .to_owned());
     }
     if name == flowgate::trace::Tool::FLOWGATE_SERVER {

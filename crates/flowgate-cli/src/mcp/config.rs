@@ -288,7 +288,9 @@ impl ServerFields<'_> {
             return Ok(Some(OAuthSpec::Login { issuer, client, scopes, port }));
         }
         if entry.contains_key("callbackPort") {
-            return Err("its `oauth` has a `callbackPort`, which is for logins only; leave it out".to_owned());
+            return Err("its `oauth` has a `callbackPort`, which only logins use, but its grant is `client_credentials` (the \
+                default with a `clientSecret`); leave the port out, or write `\"grant\": \"authorization_code\"` for a login"
+                .to_owned());
         }
         Ok(Some(OAuthSpec::ClientCredentials(ClientCredentials {
             issuer: issuer.ok_or_else(|| missing("issuer"))?,

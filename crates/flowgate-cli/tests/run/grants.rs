@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
+use crate::FETCH;
 use crate::program::{EXAMPLE, ModelServerDouble, file, folder, outbox};
-use crate::{FETCH, at_terminal_under};
+use crate::terminal::at_terminal_under;
 
 const LOOK: &str = r#"look {"regions": ["h1"]}"#;
 

@@ -207,7 +207,8 @@ impl<'t> CallCollector<'t> {
             IpyEscapeKind::Shell | IpyEscapeKind::ShCap => MagicContent::Shell(command),
             IpyEscapeKind::Magic => line_magic(command),
             IpyEscapeKind::Help | IpyEscapeKind::Help2 => return,
-            // A cell magic inside of a cell, and calls whose arguments are not in parentheses.
+            // A cell magic inside a cell, or a call whose arguments are not in parentheses (`/f x`): what it runs is not
+            // read.
             _ => MagicContent::Unread,
         };
         match content {
@@ -220,6 +221,8 @@ impl<'t> CallCollector<'t> {
                 }
             }
         }
+        // IPython evaluates the text between braces in a shell command, and in the arguments of a magic, as Python, even if
+        // the command or the magic itself is harmless.
         for expression in expansions(command) {
             self.read_code(expression, location);
         }

@@ -1,5 +1,6 @@
-//! Recognises programs of `sed` and `awk` that certainly run no commands. [`foreign_launches`](super::foreign_launches)
-//! calls this module, and reports all other programs as not read.
+//! Recognises `sed` scripts that certainly run no commands and write no files, and `awk` programs that certainly run no
+//! commands. [`foreign_launches`](super::foreign_launches) calls this module, and reports every other script of `sed` or
+//! `awk` as not read.
 
 /// Returns whether a script of `sed` certainly consists of commands that neither run programs nor write files.
 pub(super) fn sed_is_plain(script: &str) -> bool {

@@ -140,7 +140,7 @@ impl ConfigReader<'_> {
                     .to_owned())
             }
             (Some(url), ..) if !is_web_address(&url) => Err(
-                "the address in `webhook` does not begin with https:// or http://: write the whole address"
+                "the address of the webhook, in `webhook` or the variable that `webhook-from` names, does not begin with https:// or http://: write the whole address"
                     .to_owned(),
             ),
             // The other formats are those of chat programs, which check no signatures.

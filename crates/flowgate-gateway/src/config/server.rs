@@ -54,7 +54,7 @@ impl ConfigReader<'_> {
             );
         }
         if name.is_empty() || !name.chars().all(is_name) {
-            return Err("the name of the server is empty, or has characters other than letters, digits, `-`, `_` and `.`: rename the server"
+            return Err("the name of the server is empty, or has characters other than ASCII letters, digits, `-`, `_` and `.`: rename the server"
                 .to_owned());
         }
         if !spec.url.starts_with("https://") && !spec.url.starts_with("http://") {

@@ -13,7 +13,7 @@ use super::transaction::{Access, SqlRow};
 /// The error of a freeze whose kind is unknown. Whether it stops a request cannot be told then, so all requests are
 /// rejected.
 const UNKNOWN_KIND: DatabaseError = DatabaseError::Damaged(
-    "a row of the table `freezes` has a `kind` that this version of Flowgate does not know",
+    "a row of the table `freezes` has an invalid `kind`, so it is unknown what it stops, and all requests are rejected",
 );
 
 impl Database {
@@ -112,8 +112,8 @@ mod tests {
             let error = database.freezes().await.unwrap_err().to_string();
             assert_eq!(
                 error,
-                "the stored data is damaged: a row of the table `freezes` has a `kind` that this version of Flowgate \
-                does not know; restore a backup of the database",
+                "the stored data is damaged: a row of the table `freezes` has an invalid `kind`, so it is unknown what it \
+                stops, and all requests are rejected; restore a backup of the database",
             );
             let sql = format!("UPDATE freezes SET kind = 'tool' WHERE kind = '{unknown}'");
             database.execute_for_test(&sql).await.unwrap();

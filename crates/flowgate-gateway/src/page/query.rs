@@ -25,7 +25,7 @@ impl Query {
             let Some(name) = known.iter().find(|known| **known == name) else {
                 let name: String = name.escape_debug().take(MAX_SHOWN_NAME).collect();
                 return Err(refuse(format!(
-                    "the query has the unknown name `{name}`: leave it out, or use {}",
+                    "the query has the unknown parameter `{name}`: leave it out; the known ones are {}",
                     known.join(", ")
                 )));
             };

@@ -167,14 +167,15 @@ impl Conversation {
         if !has_selected_tools {
             self.items.cache_view(view.clone(), summary);
         }
-        if let Some((least_before, least_now)) = self.labels.record_step(&bound, &view.label)
+        if let Some((raised_to, raise_to)) = self.labels.record_step(&bound, &view.label)
             && self.settings.step_labels == StepLabelling::Floating
             && !self.settings.method.shows_everything()
         {
-            // If labels float, an observer can see that no step was labelled higher so far. A store must not show this
-            // observer what a step with a higher label wrote, so the stores are raised to the new label. Fixed labels
-            // do not show that, and a method that shows everything does not promise to hide it (`docs/guard.md`).
-            self.monitor.raise_stores_for_view(&least_before, &least_now);
+            // With floating labels, the label of a step depends on what the step is shown. Whether a store carries a
+            // higher label must not tell an observer whether such a step wrote to it, so all stores that the step could
+            // write to are raised first. With fixed labels, the label tells nothing; a method that shows everything does
+            // not promise to hide it (`docs/guard.md`).
+            self.monitor.raise_stores_for_view(&raised_to, &raise_to);
         }
         self.turn.outcome.spent.hidden += view.names.len();
         self.step.show(view.clone());

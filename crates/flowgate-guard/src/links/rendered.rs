@@ -72,8 +72,8 @@ pub(super) fn is_mark(c: char) -> bool {
     matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::EnclosingMark)
 }
 
-/// Returns whether no address and no markup construct reaches across the character: white space, controls, and
-/// punctuation beyond ASCII that no renderer takes for a sign of an address.
+/// Returns whether an address or a markup construct certainly ends at the character: white space, a control character,
+/// or a punctuation character outside ASCII that no renderer treats as part of an address.
 pub(super) fn is_boundary(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_whitespace() || c.is_ascii_control();
@@ -81,12 +81,13 @@ pub(super) fn is_boundary(c: char) -> bool {
     if c.is_whitespace() || c.is_control() {
         return true;
     }
-    // Some renderers take other signs for letters.
+    // A character outside ASCII that is not punctuation is no boundary, since some renderers treat it as a letter of an
+    // address.
     if c.general_category_group() != GeneralCategoryGroup::Punctuation {
         return false;
     }
-    // A punctuation character whose compatibility form is or contains a sign of an address, such as a full-width dot,
-    // is no boundary.
+    // A punctuation character whose compatibility form contains a character that has a meaning in addresses or markup,
+    // such as a full-width dot, is no boundary either.
     let (mut count, mut is_plain) = (0, true);
     for_each_normalized(c, |folded| {
         count += 1;

@@ -1,5 +1,6 @@
-//! Appends messages, outputs of tools and tool descriptions to the trace of a session, in the order in which the agent
-//! saw them. Calls are judged instead: see `permits`.
+//! Appends messages, outputs of tools and tool descriptions to the trace of a session, labels them, and returns the
+//! findings of the policy about them. The program that drives an agent pushes them in the order in which the agent saw
+//! them. A call is not pushed but judged: see `permits`.
 
 use super::input_record::{MonitorInput, PushedInput};
 use super::{EventFinding, Floors, Monitor, PushError};

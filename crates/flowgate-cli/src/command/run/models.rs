@@ -1,5 +1,6 @@
 //! Creates the models of `flowgate run` from its options: the model that writes the steps, the one that fills slots,
-//! and the one that screens. A model is remote; it can record its answers, or recorded answers can replace it.
+//! and the one that screens. The models run on a server; their answers can be recorded in a file, or be taken from such
+//! a file in place of the model. Only the screener that reads attention also uses a local model (feature `local`).
 
 use std::path::Path;
 use std::sync::Arc;

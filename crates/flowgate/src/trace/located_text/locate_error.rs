@@ -1,5 +1,6 @@
-//! Defines the reasons why [`locate`](super::locate) finds no structure in a text. The caller that builds the document
-//! of an event decides by the reason whether the text is prose, or data that parsers could read differently.
+//! Defines [`LocateError`]: why [`locate`](super::locate) cannot read a text as JSON, a Python literal or YAML. The code
+//! that builds the document of an event uses the reason: prose is kept as plain text, but data with a repeated key, an
+//! alias or too much nesting could be read differently by two parsers.
 
 use std::fmt;
 use std::ops::Range;
