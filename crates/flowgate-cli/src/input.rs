@@ -280,14 +280,18 @@ mod tests {
     #[test]
     fn a_long_configuration_is_an_error_and_not_cut() {
         let path = std::env::temp_dir().join(format!("flowgate-short-text-{}", std::process::id()));
-        let check = |bytes: usize, expected: Result<usize, &str>| {
+        type Reader = fn(&Path) -> Result<String, InputError>;
+        let check = |read: Reader, bytes: usize, expected: Result<usize, &str>| {
             std::fs::write(&path, "#".repeat(bytes)).unwrap();
-            let read = read_short_text(&path).map(|text| text.len()).map_err(|error| error.0);
+            let read = read(&path).map(|text| text.len()).map_err(|error| error.0);
             let expected = expected.map_err(|why| format!("{}: {why}", path.display()));
             assert_eq!(read, expected, "{bytes}");
         };
-        check(1 << 20, Ok(1 << 20));
-        check((1 << 20) + 1, Err("the file is longer than 1 MiB; give a shorter one"));
+        check(read_short_text, 1 << 20, Ok(1 << 20));
+        check(read_short_text, (1 << 20) + 1, Err("the file is longer than 1 MiB; give a shorter one"));
+        let of_64_kib: Reader = |path| bounded_text(path, 64 << 10);
+        check(of_64_kib, 64 << 10, Ok(64 << 10));
+        check(of_64_kib, (64 << 10) + 1, Err("the file is longer than 64 KiB; give a shorter one"));
         std::fs::remove_file(&path).unwrap();
     }
 

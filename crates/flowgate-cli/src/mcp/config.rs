@@ -540,7 +540,9 @@ mod tests {
             ),
             (
                 r#"{"url": "https://x.org", "oauth": {"issuer": "https://id.example", "clientId": "c", "clientSecret": "s", "callbackPort": 1}}"#,
-                "its `oauth` has a `callbackPort`, which is for logins only; leave it out".to_owned(),
+                "its `oauth` has a `callbackPort`, which only logins use, but its grant is `client_credentials` (the default \
+                with a `clientSecret`); leave the port out, or write `\"grant\": \"authorization_code\"` for a login"
+                    .to_owned(),
             ),
             (
                 r#"{"url": "https://x.org", "oauth": {"secret": 1}}"#,
