@@ -189,7 +189,7 @@ def test_detectors() -> None:
         ({"a": [1, {2}]}, '`arguments["a"][1]` is `set`, which JSON has no value for'),
         ({"a": float("inf")}, '`arguments["a"]` is not a finite number'),
         ({"a": 2**64}, '`arguments["a"]` is an integer of more than 64 bits: pass it as a string'),
-        ({1: 2}, "`arguments` has a key that is `int`, not a string: convert it to one"),
+        ({1: 2}, "`arguments` has a key that is `int`, not a string: convert the key to a string"),
         ([1], "`arguments` is not a dict but `list`"),
     ],
 )

@@ -113,7 +113,7 @@ fn servers_that_list_nothing_are_guessed() {
     for (server, why) in [
         (
             odd("mute"),
-            "cannot be used: the server ended or closed the connection before it answered `initialize` (no such\\u{1b}[2J licence)",
+            "cannot be used: the server ended or closed the connection before it answered `initialize` (its last output: no such\\u{1b}[2J licence)",
         ),
         (odd("listless"), "does not list its tools: the server answered: no list today"),
         (

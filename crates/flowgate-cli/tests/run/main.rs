@@ -280,7 +280,7 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         &python("mute"),
         &[],
-        "the server `odd` cannot be used: the server ended or closed the connection before it answered `initialize` (no such\\u{1b}[2J \
+        "the server `odd` cannot be used: the server ended or closed the connection before it answered `initialize` (its last output: no such\\u{1b}[2J \
         licence); try to run `python3` by hand",
     );
     check(

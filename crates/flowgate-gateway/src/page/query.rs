@@ -120,7 +120,7 @@ mod tests {
         check("from=-1", Err("`from` in the query is not a whole number"));
         check("from=99999999999", Err("`from` in the query is not a whole number"));
         check("name=a&name=b", Err("`name` twice"));
-        check("other=a", Err("unknown name `other`: leave it out, or use name, from"));
+        check("other=a", Err("unknown parameter `other`: leave it out; the known ones are name, from"));
         check("name=%f", Err("not percent-encoded"));
         check("name=%+f", Err("not percent-encoded"));
         check("name=%ff", Err("not percent-encoded"));
