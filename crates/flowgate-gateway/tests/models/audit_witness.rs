@@ -312,7 +312,7 @@ fn a_required_file_is_there_at_the_start() {
     home.edit("elsewhere/heads.jsonl", "nowhere/heads.jsonl");
     let error = home.try_start().err().unwrap_or_default();
     assert!(
-        error.contains("nowhere/heads.jsonl cannot be written") && error.contains("[audit.witness]"),
+        error.contains("nowhere/heads.jsonl cannot be read or written") && error.contains("[audit.witness]"),
         "{error}"
     );
     home.edit("required = true\n", "");

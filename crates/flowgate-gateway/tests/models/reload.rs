@@ -446,7 +446,7 @@ fn keys_are_reloaded() {
     let expected =
         json!({"added": ["third"], "removed": ["other"], "changed": [], "needs_restart": ["approvals"]});
     assert_eq!((status, summary), (200, expected));
-    assert!(remark(&mut lines, "need a restart").contains("[approvals]"));
+    assert!(remark(&mut lines, "restart the gateway").contains("[approvals]"));
     assert_eq!((may(KEY), may(OTHER_KEY), may("key-of-the-person-third")), (200, 401, 200));
     let [vic, max] =
         ["vic", "max"].map(|name| gateway.get("/api/v1/approvals", &PersonClient(&gateway, name).key()).0);
