@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::ODD;
 use crate::elsewhere::http_server;
-use crate::program::{ModelServerDouble, err, file, flowgate, folder, out};
+use crate::program::{ModelServerDouble, err, file, folder, out};
 
 /// Starts a login at the server `odd` of a configuration; a browser opens the address if `opens` is set. Returns the exit
 /// code and all that was printed.

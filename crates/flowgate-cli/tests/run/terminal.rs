@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::FETCH;
-use crate::program::{DOUBLES, EXAMPLE, ModelServerDouble, err, example, file, folder, out, outbox};
+use crate::program::{DOUBLES, EXAMPLE, ModelServerDouble, err, example, folder, out, outbox};
 
 /// Runs the example at a terminal; `steps` lists the expected outputs and the lines to type after them.
 fn at_terminal(folder: &Path, model: &ModelServerDouble, steps: &Value) -> (Option<i32>, String) {
