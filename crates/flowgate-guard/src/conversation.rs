@@ -6,7 +6,7 @@
 //! code therefore decides what the model is shown and which calls run, wherever models and tools are hosted.
 //!
 //! **Files.** `inputs` defines the inputs, and `apply` executes them. `generation`, `draft` and `step_labels` choose
-//! the label of a step and show the model a view. `calls`, `slot_filling`, `slot_copy`, `approval` and `upcoming`
+//! the label of a step and show the model a view; `cited_passages` judges the citations of a reply. `calls`, `slot_filling`, `slot_copy`, `approval` and `upcoming`
 //! process the calls of a step. `hand_over`, `handed_over_calls` and `outside_chat` serve a caller that runs calls
 //! itself. `merge`, `redeclared`, `respelled_calls` and `postpone` compare the chat that a caller sends with the
 //! conversation. `replay` and `carry_over` rebuild a conversation from its recorded inputs.
@@ -22,6 +22,7 @@ mod apply;
 mod approval;
 mod calls;
 mod carry_over;
+mod cited_passages;
 mod draft;
 mod embedded_texts;
 mod generation;

@@ -80,7 +80,8 @@ impl ResponseWriter {
 
     /// Ends the stream with the answer `completion`, and returns the events that were not written yet. If the text of
     /// `completion` does not begin with the text that was written, the text that was written becomes the text of the
-    /// answer, because a stream cannot take text back.
+    /// answer, because a stream cannot take text back. If some text was written, the citations are dropped, since the
+    /// text was written as one piece.
     #[must_use]
     pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
         let written: String = self.text_pieces.concat();
@@ -92,7 +93,10 @@ impl ResponseWriter {
             Stop::Refused if !self.text_pieces.is_empty() && separates_refusals => Stop::End,
             stop => stop,
         };
-        let completion = Completion { text, stop, ..completion.clone() };
+        let mut completion = Completion { text, stop, ..completion.clone() };
+        if !self.text_pieces.is_empty() {
+            completion.citations.clear();
+        }
         let written_pieces = self.text_pieces.iter().map(String::as_str);
         // Encode the whole answer with the same pieces of text, and drop the events that were written already.
         let all: Vec<&str> = written_pieces.chain(pieces(rest.unwrap_or_default())).collect();
@@ -154,6 +158,7 @@ mod tests {
             calls,
             usage: Usage { input: 7, output: 3, cached: 0 },
             thoughts: vec![ReasoningPart { texts: vec!["I see.".to_owned()], ..ReasoningPart::default() }],
+            citations: Vec::new(),
         };
         for api in Api::ALL {
             for (parts, rest, calls) in [
