@@ -293,9 +293,9 @@ proptest! {
     fn blocks_are_the_text(text in "[aü]{0,12}", places in prop::collection::vec((0_usize..16, 0_usize..16), 0..4)) {
         let piece = |(start, end): (usize, usize)| CitedPiece { start, end, citations: vec![citation()] };
         let citations: Vec<CitedPiece> = places.into_iter().map(piece).collect();
-        let pieces = text_pieces(&text, &citations);
-        prop_assert_eq!(pieces.iter().map(|(piece, _)| *piece).collect::<String>(), text.clone());
         let completion = Completion { text: text.clone(), citations, ..Completion::default() };
+        let pieces = text_pieces(&completion.text, &completion.citations);
+        prop_assert_eq!(pieces.iter().map(|(piece, _)| *piece).collect::<String>(), text.clone());
         let head = ResponseHead {
             id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS, storage: AnswerStorage::NotStored,
         };
