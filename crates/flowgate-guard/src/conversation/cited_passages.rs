@@ -46,10 +46,9 @@ impl Conversation {
         }
         let texts = pieces.iter().flat_map(|piece| &piece.citations).flat_map(Citation::shown_texts);
         let message = Message::new("assistant", texts.collect::<Vec<_>>().join("\n"));
-        match self.monitor.push_generated(TraceEntry::from(message), label) {
-            Ok((_, findings)) if blocking_messages(findings).is_empty() => pieces,
-            // A rule stops the texts, or the session has no room for them, so no rule could examine them.
-            _ => Vec::new(),
-        }
+        let examined = self.monitor.push_generated(TraceEntry::from(message), label);
+        // If the session has no room for the texts, no rule could examine them.
+        let is_permitted = examined.is_ok_and(|(_, findings)| blocking_messages(findings).is_empty());
+        if is_permitted { pieces } else { Vec::new() }
     }
 }
