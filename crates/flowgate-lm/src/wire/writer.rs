@@ -142,7 +142,7 @@ fn renumber(event: &mut SseEvent, number: usize) {
 mod tests {
     use super::super::ONLY_FUNCTIONS;
     use super::*;
-    use crate::chat::{ReasoningPart, ToolCall, Usage};
+    use crate::chat::{Citation, CitedPiece, DocumentKind, ReasoningPart, ToolCall, Usage};
 
     /// However the text is divided, the events equal those of the whole answer in these pieces.
     #[test]
@@ -229,6 +229,33 @@ mod tests {
             }
             let read = decoder.finish().unwrap();
             assert_eq!((read.text.as_str(), read.stop), ("I cannot.", expected), "{api:?}");
+        }
+    }
+
+    /// A text that was written as one piece can no longer be divided by its citations; one that was not can be.
+    #[test]
+    fn written_text_has_no_citations() {
+        let (kind, text) = (DocumentKind::Text, "a".to_owned());
+        let citation = Citation { kind, index: 0, title: None, source: None, text, start: 0, end: 1 };
+        let citations = vec![CitedPiece { start: 0, end: 3, citations: vec![citation] }];
+        let completion = Completion { text: "one two".to_owned(), citations, ..Completion::default() };
+        for written in ["", "one"] {
+            let head = ResponseHead {
+                id: "r",
+                model: "m",
+                created: 1,
+                tools: &ONLY_FUNCTIONS,
+                storage: AnswerStorage::NotStored,
+            };
+            let mut writer = ResponseWriter::new(Api::Messages, head, false);
+            let mut events = writer.text(written);
+            events.extend(writer.finish(&completion));
+            let mut decoder = Api::Messages.decoder();
+            for event in &events {
+                decoder.feed(event, &mut crate::ignore_deltas).unwrap();
+            }
+            assert_eq!(decoder.take_citations().is_empty(), !written.is_empty(), "{events:?}");
+            assert_eq!(decoder.finish().unwrap().text, "one two", "{events:?}");
         }
     }
 
