@@ -322,7 +322,7 @@ impl StreamDecoder {
         self.done
     }
 
-    /// Returns the answer, without its citations: see [`take_citations`](Self::take_citations).
+    /// Returns the answer, without its citations, which the server counts in the documents that it was sent.
     ///
     /// # Errors
     /// If the stream ended before the answer was complete.

@@ -165,7 +165,7 @@ fn only_whole_documents_are_sent_as_documents() {
     assert_eq!(body, before);
 }
 
-fn answer(citation: Value) -> Value {
+fn answer(citation: &Value) -> Value {
     let blocks = json!([{"type": "text", "text": "It is "}, {"type": "text", "text": "green", "citations": [citation]}, {"type": "text", "text": "."}]);
     json!({"content": blocks, "stop_reason": "end_turn"})
 }
@@ -193,7 +193,7 @@ fn citations_refer_to_the_documents_of_the_client() {
     ]);
     let check = |citation: Value, expected: Value| {
         let (_, sent, received) = marked(&request, |body| body.replace("secret", "[hidden h1]"));
-        let body = answer(citation);
+        let body = answer(&citation);
         let completion = super::super::decode_response(&body).unwrap();
         let pieces = sent.verified(&received.citable, &completion.text, &reported_citations(&body));
         let cited: Vec<(&str, Vec<Value>)> = pieces
@@ -295,7 +295,7 @@ proptest! {
         let citations: Vec<CitedPiece> = places.into_iter().map(piece).collect();
         let completion = Completion { text: text.clone(), citations, ..Completion::default() };
         let pieces = text_pieces(&completion.text, &completion.citations);
-        prop_assert_eq!(pieces.iter().map(|(piece, _)| *piece).collect::<String>(), text.clone());
+        prop_assert_eq!(pieces.iter().map(|(piece, _)| *piece).collect::<String>(), text.as_str());
         let head = ResponseHead {
             id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS, storage: AnswerStorage::NotStored,
         };
