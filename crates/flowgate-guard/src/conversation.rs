@@ -7,12 +7,12 @@
 //!
 //! **Files.** `inputs` defines the inputs, `apply` executes them, and `messages`, `output_format` and `embedded_texts`
 //! add texts to the trace. `generation`, `draft` and `step_labels` choose the label of a step and show the model a
-//! view. `calls`, `slot_filling`, `slot_copy`, `approval` and `upcoming` process the calls of a step. `hand_over`,
-//! `handed_over_calls` and `outside_chat` serve a caller that runs calls itself. `merge`, `redeclared`,
-//! `respelled_calls` and `postpone` compare the chat that a caller sends with the conversation. `replay` and
-//! `carry_over` rebuild a conversation from its recorded inputs, and `hidden_items` reports what is hidden. The other
-//! files define the settings, the state (`phase`, `pending_step`, `running_turn`, `tool_offer`, `unique_numbers`), and
-//! what a driver receives (`need`, `turn`).
+//! view; `cited_passages` judges the citations of a reply. `calls`, `slot_filling`, `slot_copy`, `approval` and
+//! `upcoming` process the calls of a step. `hand_over`, `handed_over_calls` and `outside_chat` serve a caller that runs
+//! calls itself. `merge`, `redeclared`, `respelled_calls` and `postpone` compare the chat that a caller sends with the
+//! conversation. `replay` and `carry_over` rebuild a conversation from its recorded inputs, and `hidden_items` reports
+//! what is hidden. The other files define the settings, the state (`phase`, `pending_step`, `running_turn`,
+//! `tool_offer`, `unique_numbers`), and what a driver receives (`need`, `turn`).
 //!
 //! **Levels.** Under the method [lowest first](crate::method::lowest_first), a step is shown what flows to the
 //! strictest requirement of the tools on offer. The model requests more with [`look`](crate::slot::LOOK). A look pushes
@@ -25,6 +25,7 @@ mod apply;
 mod approval;
 mod calls;
 mod carry_over;
+mod cited_passages;
 mod draft;
 mod embedded_texts;
 mod generation;

@@ -100,7 +100,7 @@ pub(crate) fn disarm_json(
 }
 
 /// A reply that is being disarmed, in one or several texts.
-struct DisarmedReply<'a> {
+pub(crate) struct DisarmedReply<'a> {
     policy: LinkPolicy,
     /// The name of the method that the attribution records.
     method: &'static str,
@@ -115,8 +115,15 @@ impl<'a> DisarmedReply<'a> {
     /// Prepares to disarm a reply whose text carries `label`: asks the policy what it decides about addresses there.
     /// `method` is the name of the method that the attribution records, and `next_id` the number of the last judged
     /// call.
-    fn new(monitor: &Monitor, method: &'static str, label: Label, next_id: &'a mut usize) -> Self {
+    pub(crate) fn new(monitor: &Monitor, method: &'static str, label: Label, next_id: &'a mut usize) -> Self {
         Self { policy: LinkPolicy::of(monitor, &label), method, label, next_id, judged: 0 }
+    }
+
+    /// Returns whether a text beside the reply, which is shown on its own, would be left as it is: it has no address that
+    /// the policy refuses, and no permitted one in another than the canonical form.
+    pub(crate) fn leaves_unchanged(&mut self, monitor: &mut Monitor, text: &str) -> bool {
+        // White space after an address only keeps it apart from further text of a reply.
+        self.clean(monitor, text).text.trim() == text.trim()
     }
 
     /// Cleans a text of the reply. Addresses beyond the limit of the reply are refused without being judged.

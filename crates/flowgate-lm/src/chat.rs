@@ -2,9 +2,10 @@
 //! Callers use these types for every model; [`wire`](crate::wire) translates them to the format of each provider.
 //!
 //! The submodules define the parts of a request: [`Messages`] (the chat so far), [`OutputFormat`] (the form of the
-//! model's text), [`ProviderTool`] (the tools that a provider runs), [`Reasoning`] with [`ReasoningPart`], and
-//! [`Source`] (where a part of a user's message comes from).
+//! model's text), [`ProviderTool`] (the tools that a provider runs), [`Reasoning`] with [`ReasoningPart`],
+//! [`CitableDocument`] with [`Citation`], and [`Source`] (where a part of a user's message comes from).
 
+mod citations;
 mod messages;
 mod output_format;
 mod provider_tool;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(crate) use citations::ReportedCitation;
+pub use citations::{CitableDocument, Citation, CitedPiece, DocumentKind, carried_over};
 pub use messages::Messages;
 pub(crate) use messages::SerializedPrefix;
 pub use output_format::{OutputFormat, OutputSchema};
@@ -163,6 +166,10 @@ pub struct Completion {
     /// The reasoning before the text and the calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thoughts: Vec<ReasoningPart>,
+    /// The pieces of the text that cite documents of the request, in order and without overlaps. Only a model that was
+    /// given the client's documents has them, so every citation is one of the client's own copy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub citations: Vec<CitedPiece>,
     /// Why generation stopped.
     pub stop: Stop,
     /// The cost of the answer; 0 if the server does not report it.

@@ -300,7 +300,7 @@ mod tests {
             calls: vec![call],
             stop: Stop::Calls,
             usage,
-            thoughts: Vec::new(),
+            ..Completion::default()
         }
     }
 

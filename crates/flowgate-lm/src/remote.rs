@@ -46,11 +46,11 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use serde_json::Value;
 
-use crate::chat::{Completion, ProviderToolUse, Request, Sampling, SerializedPrefix, Usage};
+use crate::chat::{CitableDocument, Completion, ProviderToolUse, Request, Sampling, SerializedPrefix, Usage};
 use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, SentRequest};
 use crate::wire::embeddings::{EmbeddingsRequest, EmbeddingsResponse};
-use crate::wire::messages::mark_cache_breakpoints;
-use crate::wire::{Api, MAX_ANSWER};
+use crate::wire::messages::{SentDocuments, mark_cache_breakpoints, mark_citable};
+use crate::wire::{Api, MAX_ANSWER, ReportedPiece};
 use crate::{BoxFuture, ChatModel, Delta, Error, Listener, estimate, send_completion, sse};
 
 pub use authorities::{Authorities, AuthoritiesError};
@@ -106,6 +106,8 @@ pub struct RemoteModel {
     prompt_caching: bool,
     /// The tool of the provider that all requests declare instead of functions; `None` for ordinary requests.
     provider_tool: Option<ProviderToolUse>,
+    /// The documents of a client's request that answers may cite.
+    citable: Arc<[CitableDocument]>,
 }
 
 impl fmt::Debug for RemoteModel {
@@ -137,6 +139,7 @@ impl RemoteModel {
             old_max_tokens,
             prompt_caching: false,
             provider_tool: None,
+            citable: Arc::default(),
         })
     }
 
@@ -205,6 +208,15 @@ impl RemoteModel {
     #[must_use]
     pub fn for_provider_tool(mut self, tool: ProviderToolUse) -> Self {
         self.provider_tool = Some(tool);
+        self
+    }
+
+    /// Lets answers cite these documents of a client's request. A request sends those that its chat shows as a whole as
+    /// documents, and the citations of the answer are those that the client's copies confirm. Affects only the Messages
+    /// API: the other formats have no citations.
+    #[must_use]
+    pub fn citing(mut self, citable: Arc<[CitableDocument]>) -> Self {
+        self.citable = citable;
         self
     }
 
@@ -297,11 +309,11 @@ impl RemoteModel {
         EmbeddingsResponse::decode(&answer, request.texts.len())
     }
 
-    /// Returns the JSON body of a request, and the offset at which the messages end in this body. The caller stores the
-    /// body up to the offset with the chat, so that the next request need not serialise these messages again. The
-    /// offset is `None` for formats that do not write the messages first, and if the body cannot be serialised and is
-    /// empty.
-    fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
+    /// Returns the JSON body of a request, the offset at which the messages end in this body, and the documents in it
+    /// that the answer may cite. The caller stores the body up to the offset with the chat, so that the next request
+    /// need not serialise these messages again. The offset is `None` for formats that do not write the messages first,
+    /// and if the body cannot be serialised and is empty.
+    fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>, SentDocuments) {
         let (model, stream) = (self.model.as_str(), self.is_streaming());
         if self.api == Api::ChatCompletions {
             // The field that limits the tokens of the answer has two names; see `new`.
@@ -309,9 +321,14 @@ impl RemoteModel {
             let body = SentRequest { request, model, stream, limit }.body();
             // Serialisation does not fail, since all keys are strings. If it did, the server would reject the empty
             // body.
-            return body.map_or_else(|_| (Vec::new(), None), |(body, end)| (body, Some(end)));
+            let (body, end) = body.map_or_else(|_| (Vec::new(), None), |(body, end)| (body, Some(end)));
+            return (body, end, SentDocuments::default());
         }
         let mut body = self.api.encode_request(request, model, stream);
+        let sent = match self.api {
+            Api::Messages if !self.citable.is_empty() => mark_citable(&mut body, &self.citable),
+            _ => SentDocuments::default(),
+        };
         // A request that runs a tool of the provider repeats nothing of an earlier request, so it has nothing to cache.
         if self.prompt_caching && self.api == Api::Messages && self.provider_tool.is_none() {
             mark_cache_breakpoints(&mut body);
@@ -320,7 +337,7 @@ impl RemoteModel {
             // `complete_with_retries` has checked that the format can express it.
             self.api.declare_provider_tool(tool, &mut body);
         }
-        (body.to_string().into_bytes(), None)
+        (body.to_string().into_bytes(), None, sent)
     }
 
     /// Returns whether streamed answers are requested. The output of a tool of the provider is not streamed.
@@ -394,13 +411,20 @@ impl RemoteModel {
                  tool; leave out the restrictions, or use another provider",
             ));
         }
-        let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };
+        let mut chat = RetriedCompletion {
+            remote: self,
+            request: &request,
+            listener,
+            received_bytes: 0,
+            reported: Vec::new(),
+        };
         // `messages_end` is the offset at which the messages end in the body; `None` if nothing is stored with the
         // chat.
-        let (body, messages_end) = self.body(&request);
+        let (body, messages_end, sent) = self.body(&request);
         let body = Bytes::from(body);
         let path = self.api.path(&self.model, self.is_streaming());
         let answered = self.client.ask(&path, &body, &mut chat).await;
+        let reported = chat.reported;
         // The messages are stored after a failure as well, since they were serialised in any case.
         if let Some(messages_end) = messages_end {
             let mut text = Vec::from(body);
@@ -410,6 +434,7 @@ impl RemoteModel {
         }
         answered.map(|mut completion| {
             completion.thoughts.iter_mut().for_each(|thought| thought.author.clone_from(&self.model));
+            completion.citations = sent.verified(&self.citable, &completion.text, &reported);
             completion
         })
     }
@@ -422,6 +447,8 @@ struct RetriedCompletion<'a> {
     listener: &'a mut dyn Listener,
     /// The number of bytes that the listener received in the current attempt.
     received_bytes: usize,
+    /// The citations that the server reports, of the last answer that was read.
+    reported: Vec<ReportedPiece>,
 }
 
 impl RetriedCompletion<'_> {
@@ -469,6 +496,7 @@ impl RetriedCompletion<'_> {
                 answer.wait_for(self.listener.ready()).await?;
             }
         }
+        self.reported = decoder.take_citations();
         Ok(decoder.finish()?)
     }
 
@@ -493,7 +521,9 @@ impl ResponseHandler for RetriedCompletion<'_> {
         } else if self.remote.provider_tool.is_some() {
             self.remote.api.decode_provider_answer(answer.json().await?)?
         } else {
-            self.remote.api.decode_response(&answer.json().await?)?
+            let body = answer.json().await?;
+            self.reported = self.remote.api.reported_citations(&body);
+            self.remote.api.decode_response(&body)?
         };
         if let Some(cost) = &mut cost {
             // A usage of 0 means that the server reports none: the cost is then the estimate for the whole answer.

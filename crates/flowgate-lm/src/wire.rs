@@ -47,10 +47,13 @@ mod writer;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::chat::{Completion, Message, Part, ProviderTool, ProviderToolUse, Request, Sources, Stop};
+use crate::chat::{
+    CitableDocument, Completion, Message, Part, ProviderTool, ProviderToolUse, Request, Sources, Stop,
+};
 use crate::json::Json;
 use crate::{Error, sse};
 use generate_content::{Target, TargetMethod};
@@ -58,6 +61,7 @@ use generate_content::{Target, TargetMethod};
 pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
 pub use form::{Decoder, Form, FormRoute, KeyHeader, TokenCountRequest};
 pub use known_fields::{DecodeOptions, FieldOutcome, ListedField, listed};
+pub(crate) use messages::ReportedPiece;
 pub use safeguards::SafeguardAnswer;
 pub(crate) use status::{error_for_status, reported_error};
 pub use tool_forms::{ONLY_FUNCTIONS, ToolForms};
@@ -138,6 +142,9 @@ pub struct ReceivedRequest {
     pub provider_tools: Vec<ProviderToolUse>,
     /// The most calls of all tools of the provider together that the client permits in this turn.
     pub max_provider_calls: Option<u64>,
+    /// The documents that the answer may cite. Each is the text of a part of a message in [`Self::request`]. Only the
+    /// Messages API has them.
+    pub citable: Arc<[CitableDocument]>,
 }
 
 /// A reference to an item of an earlier answer, in place of the item itself.
@@ -307,6 +314,11 @@ impl Api {
         (usage, order): (bool, ReasoningOrder),
     ) -> Vec<sse::SseEvent> {
         (self.form().encode_stream)(completion, pieces, head, (usage, order))
+    }
+
+    /// Returns the citations that the body of an answer reports; none in formats without citations.
+    pub(crate) fn reported_citations(self, body: &Value) -> Vec<ReportedPiece> {
+        if self == Self::Messages { messages::reported_citations(body) } else { Vec::new() }
     }
 
     /// Creates a decoder of streams.

@@ -54,7 +54,7 @@ impl PyTurn {
             (true, _) if self.turn.stop == Stop::Calls => Stop::End,
             (true, _) => self.turn.stop,
         };
-        Completion { text, calls, stop, usage: self.turn.spent.tokens, thoughts: Vec::new() }
+        Completion { text, calls, stop, usage: self.turn.spent.tokens, ..Completion::default() }
     }
 }
 

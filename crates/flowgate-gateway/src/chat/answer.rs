@@ -280,8 +280,13 @@ impl ModelRoutes {
             tools: &tool_forms,
             storage: AnswerStorage::Stored(request.previous_response.as_deref()),
         };
-        let stream =
+        let mut stream =
             OutgoingReply::new(received.api, head, request.usage, name_for_client(handle.name()), parts);
+        if !request.citable.is_empty()
+            && client.spec.upstreams().any(|upstream| upstream.api == Api::Messages)
+        {
+            stream.hold_text();
+        }
         let mut stream = request.stream.then_some(stream);
         let reply = (&mut stream, &mut *report);
         let outcome =

@@ -58,6 +58,8 @@ pub(crate) struct OutgoingReply {
     pending: VecDeque<ReplyPart>,
     /// Whether anything was sent or is pending.
     begun: bool,
+    /// Whether no text is sent before the end of the answer.
+    holds_text: bool,
     /// The text that was sent, or is pending.
     sent: String,
     /// Whether the client has disconnected.
@@ -85,9 +87,16 @@ impl OutgoingReply {
             parts,
             pending: VecDeque::new(),
             begun: false,
+            holds_text: false,
             sent: String::new(),
             is_lost: false,
         }
+    }
+
+    /// Holds all text back until the end of the answer: an answer with citations is divided into blocks by them, and
+    /// they are judged with the whole text.
+    pub(crate) fn hold_text(&mut self) {
+        self.holds_text = true;
     }
 
     /// Adds a header to the answer; has no effect after the answer has begun.
@@ -105,9 +114,12 @@ impl OutgoingReply {
         &self.sent
     }
 
-    /// Sends a further piece of the answer's text without waiting. Parts that do not fit into the channel remain
-    /// pending until [`flush`](Self::flush).
+    /// Sends a further piece of the answer's text without waiting, unless the text is [held back](Self::hold_text).
+    /// Parts that do not fit into the channel remain pending until [`flush`](Self::flush).
     pub(crate) fn text(&mut self, piece: &str) {
+        if self.holds_text {
+            return;
+        }
         self.sent.push_str(piece);
         let events = self.writer.as_mut().map(|writer| writer.text(piece)).unwrap_or_default();
         self.send(&events);

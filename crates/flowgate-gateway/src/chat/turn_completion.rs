@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use flowgate::trace::Tool;
 use flowgate_guard::conversation::{CONTINUE, ModelReply, Turn, TurnEnd};
-use flowgate_lm::chat::{Completion, Message, ReasoningPart, Stop, ToolCall};
+use flowgate_lm::chat::{CitedPiece, Completion, Message, ReasoningPart, Stop, ToolCall};
 use flowgate_lm::wire::generate_content;
 
 use crate::approvals::ApprovalReference;
@@ -29,7 +29,7 @@ pub(super) fn waiting_completion(
     );
     let mut so_far = completion(turn, &|tool| client.name_of(tool), is_formatted);
     if is_formatted {
-        return Completion { text: note, stop: Stop::Refused, ..so_far };
+        return Completion { text: note, stop: Stop::Refused, citations: Vec::new(), ..so_far };
     }
     // Writing to a string cannot fail.
     let _ = write!(so_far.text, "{}{note}", if so_far.text.is_empty() { "" } else { REPLY_SEPARATOR });
@@ -39,13 +39,24 @@ pub(super) fn waiting_completion(
 /// Joins the model's replies into one text for the client; a withheld reply is replaced by a note that names the
 /// rules that withheld it.
 pub(super) fn joined_text(replies: &[ModelReply]) -> String {
-    let mut text = String::new();
+    joined_replies(replies).0
+}
+
+/// Joins the model's replies as [`joined_text`] does. Also returns the cited pieces of the text.
+fn joined_replies(replies: &[ModelReply]) -> (String, Vec<CitedPiece>) {
+    let (mut text, mut cited) = (String::new(), Vec::new());
     for reply in replies {
         let part = shown_text(reply);
         // Writing to a `String` cannot fail.
         let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
+        let before = text.len() - part.len();
+        cited.extend(reply.citations.iter().map(|piece| CitedPiece {
+            start: before + piece.start,
+            end: before + piece.end,
+            citations: piece.citations.clone(),
+        }));
     }
-    text
+    (text, cited)
 }
 
 /// Returns a text of the model as the client receives it: the text itself, or a note that names the rules that withhold
@@ -75,13 +86,14 @@ pub(super) fn completion(
         Some((last, _)) if is_formatted => std::slice::from_ref(last),
         _ => turn.replies.as_slice(),
     };
-    let mut text = joined_text(replies);
+    let (mut text, mut citations) = joined_replies(replies);
     // A rule that withholds a reply puts a note in its place, which does not have the form.
     let mut is_note = is_formatted && replies.iter().any(|reply| !reply.withheld.is_empty());
     if turn.ended == Some(TurnEnd::Clearance) {
         let note = "[the policy does not let the model's server see what the next step needs]";
         if is_formatted {
             (text, is_note) = (String::new(), true);
+            citations.clear();
         }
         // Writing to a string cannot fail.
         let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
@@ -104,7 +116,7 @@ pub(super) fn completion(
     let to_thought =
         |thought: &ModelReply| ReasoningPart { texts: vec![shown_text(thought)], ..ReasoningPart::default() };
     let thoughts = turn.thoughts.iter().map(to_thought).collect();
-    Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
+    Completion { text, calls, thoughts, citations, stop, usage: turn.spent.tokens }
 }
 
 /// Gives the calls of an answer in Gemini's form ids with consecutive numbers. A client of this form may leave out the
@@ -156,6 +168,7 @@ mod tests {
             label: Vec::new(),
             withheld: withheld.iter().map(|rule| (*rule).to_owned()).collect(),
             disarmed: Vec::new(),
+            citations: Vec::new(),
         };
         let check = |turn: Turn, [any, formatted]: [(&str, Stop); 2]| {
             for (is_formatted, expected) in [(false, any), (true, formatted)] {
@@ -175,6 +188,15 @@ mod tests {
             [(withheld, Stop::End), (withheld, Stop::Refused)],
         );
         check(Turn { ended: Some(TurnEnd::Steps), ..Turn::default() }, [("", Stop::Length); 2]);
+        // The positions of citations are those in the one message.
+        let citing = |text: &str, start, end| ModelReply {
+            citations: vec![CitedPiece { start, end, citations: Vec::new() }],
+            ..reply(text, &[])
+        };
+        let replies = vec![citing("one", 0, 3), reply("", &["no secrets"]), citing("and two", 4, 7)];
+        let (text, cited) = joined_replies(&replies);
+        let cited: Vec<&str> = cited.iter().map(|piece| text.get(piece.start..piece.end).unwrap()).collect();
+        assert_eq!(cited, ["one", "two"]);
         let (ended, replies) = (Some(TurnEnd::Clearance), vec![reply("{}", &[])]);
         let note = "[the policy does not let the model's server see what the next step needs]";
         check(

@@ -2,8 +2,9 @@
 //! and the models whose servers run tools of the provider. Each of them has the client's fallbacks. `turn` creates
 //! [`TurnModels`].
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
-use flowgate_lm::chat::ProviderToolUse;
 use flowgate_lm::{Error, RemoteModel};
 
 use super::fallback_model::{FallbackModel, UpstreamChoice};
@@ -43,39 +44,41 @@ impl<'t> TurnModels<'t> {
         Ok(Self { turn, upstream, remote, on_failure })
     }
 
-    /// Returns the requested model. `calls` records each request to it.
+    /// Returns the requested model, whose answers may cite the documents of the request. `calls` records each request to
+    /// it.
     pub(super) fn requested(&self, calls: &'t ModelCalls<'t>) -> FallbackModel<'t> {
-        self.with_fallbacks(self.remote.clone(), &self.turn.decoded.model, None, calls)
+        let decoded = self.turn.decoded;
+        let citing = |remote: RemoteModel| remote.citing(Arc::clone(&decoded.citable));
+        self.with_fallbacks(self.remote.clone(), &decoded.model, &citing, calls)
     }
 
     /// Returns the client's small model, or the requested one if it has none. `calls` records each request to it.
     pub(super) fn small(&self, calls: &'t ModelCalls<'t>) -> FallbackModel<'t> {
         let name = self.turn.client.spec.small_model.as_deref().unwrap_or(&self.turn.decoded.model);
-        self.with_fallbacks(self.remote.with_model(name), name, None, calls)
+        self.with_fallbacks(self.remote.with_model(name), name, &|remote| remote, calls)
     }
 
     /// Returns a model for each tool of the provider that the request declares, in the same order. `calls` records each
     /// request to them.
     pub(super) fn provider_tools(&self, calls: &'t ModelCalls<'t>) -> Vec<FallbackModel<'t>> {
         let decoded = self.turn.decoded;
-        let of_tool = |tool| self.with_fallbacks(self.remote.clone(), &decoded.model, Some(tool), calls);
-        decoded.provider_tools.iter().map(of_tool).collect()
+        let models = decoded.provider_tools.iter().map(|tool| {
+            let running = |remote: RemoteModel| remote.for_provider_tool(tool.clone());
+            self.with_fallbacks(self.remote.clone(), &decoded.model, &running, calls)
+        });
+        models.collect()
     }
 
     /// Returns the model `first`, with the models of the client's fallbacks. A fallback's model has the name `model`
     /// unless the configuration names another one; a fallback whose upstream does not have it is left out.
-    /// `provider_tool` is the tool that the servers of all these models run, if they are for one.
+    /// `adapt` adds to each of these models what it is for.
     fn with_fallbacks(
         &self,
         first: RemoteModel,
         model: &str,
-        provider_tool: Option<&ProviderToolUse>,
+        adapt: &dyn Fn(RemoteModel) -> RemoteModel,
         calls: &'t ModelCalls<'t>,
     ) -> FallbackModel<'t> {
-        let adapt = |remote: RemoteModel| match provider_tool {
-            Some(tool) => remote.for_provider_tool(tool.clone()),
-            None => remote,
-        };
         let others = self.turn.client.spec.fallback.iter().filter_map(|further| {
             let remote = further.upstream.remote.with_model(further.model_for(model)?);
             Some(UpstreamChoice { remote: adapt(remote.betas(self.turn.betas)), upstream: &further.upstream })

@@ -111,6 +111,12 @@ impl ClientSettings {
             .ok_or("this client has no model: its operator can give it one with `upstream` in [clients.NAME]")
     }
 
+    /// Returns the upstreams that may answer the client's requests for a model, in the order in which they are asked.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &UpstreamConfig> {
+        let others = self.fallback.iter().map(|further| &*further.upstream);
+        self.upstream.as_deref().into_iter().chain(others)
+    }
+
     /// Returns the MCP server of this name, if the client may use it.
     pub(crate) fn server(&self, name: &str) -> Option<&Arc<McpServer>> {
         self.servers.iter().find(|server| server.name == name)

@@ -9,7 +9,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flowgate_lm::chat::{Completion, Message, ReasoningPart, Request, Seal};
+use flowgate_lm::chat::{
+    Citation, CitedPiece, Completion, DocumentKind, Message, ReasoningPart, Request, Seal,
+};
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
 
@@ -30,6 +32,7 @@ const SEARCH: &str = "label out.content as untrusted if:\n    (out: ToolOutput) 
 const CODE: &str = "label out.content as untrusted if:\n    (out: ToolOutput) is tool:code_execution\n\
                     require trusted if:\n    (call: ToolCall) is tool:code_execution\n";
 const RESPONSES: &[Api] = &[Api::Responses];
+const MESSAGES: &[Api] = &[Api::Messages];
 const ALL: &[Api] = &[Api::ChatCompletions, Api::Responses, Api::Messages, Api::GenerateContent];
 /// The forms whose servers return reasoning with a seal, or run tools.
 const WITH_REASONING: &[Api] = &[Api::Responses, Api::Messages, Api::GenerateContent];
@@ -71,7 +74,7 @@ fn add_tool(body: &mut Value, tool: Value) {
 
 fn unchanged(_: Api, _: &mut Value) {}
 
-const ROWS: [BypassRow; 11] = [
+const ROWS: [BypassRow; 12] = [
     BypassRow {
         name: "reasoning",
         clients: ALL,
@@ -215,6 +218,30 @@ const ROWS: [BypassRow; 11] = [
             let offered = request.tools.iter().find(|tool| tool.name.starts_with("functions__exec"));
             let name = offered.map_or("functions__exec", |tool| tool.name.as_str());
             pays(name, &json!({"input": "tools.send({to: 'mallory'})"}), request)
+        },
+    },
+    BypassRow {
+        name: "citations of a document",
+        clients: MESSAGES,
+        upstreams: MESSAGES,
+        statements: "",
+        change: |_, body| {
+            let source =
+                json!({"type": "text", "media_type": "text/plain", "data": "The password is hunter2."});
+            let document = json!({"type": "document", "source": source, "citations": {"enabled": true}});
+            let text = body["messages"][0]["content"].take();
+            body["messages"][0]["content"] = json!([document, {"type": "text", "text": text}]);
+        },
+        // A passage that a rule stops, and one that the client's document does not have.
+        model: |_, _| {
+            let cited = |start, end, text: &str| {
+                let (kind, text) = (DocumentKind::Text, text.to_owned());
+                let (title, source) = (Some("hunter2".to_owned()), Some("mallory".to_owned()));
+                let citation = Citation { kind, index: 0, title, source, text, start: 0, end: 24 };
+                CitedPiece { start, end, citations: vec![citation] }
+            };
+            let citations = vec![cited(0, 4, "The password is hunter2."), cited(4, 5, "mallory")];
+            Completion { citations, ..says("Done.") }
         },
     },
 ];

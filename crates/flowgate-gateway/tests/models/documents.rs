@@ -150,11 +150,6 @@ fn nothing_is_fetched() {
             "`messages[0].content[0].source.url` would be fetched",
         ),
         (
-            Api::Messages,
-            json!({"type": "document", "source": {"type": "text", "data": "a"}, "citations": {"enabled": true}}),
-            "`messages[0].content[0].citations` is supported only when disabled",
-        ),
-        (
             Api::GenerateContent,
             json!({"fileData": {"fileUri": url, "mimeType": "image/png"}}),
             "`contents[0].parts[0].fileData` would be fetched",

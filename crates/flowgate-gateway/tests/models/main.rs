@@ -14,6 +14,7 @@ mod budgets;
 mod bypass;
 mod certificates;
 mod chats;
+mod citations;
 mod client_certificates;
 mod client_isolation;
 mod collector;

@@ -202,7 +202,7 @@ impl Conversation {
         self.turn.outcome.spent.messages += 1;
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
         let (view, completion) = self.settle_draft(view, completion)?;
-        let Completion { text, calls, thoughts, stop, .. } = completion;
+        let Completion { text, calls, thoughts, citations, stop, .. } = completion;
         self.turn.outcome.stop = stop;
         // Recorded for a step without a text, too: the absence of a text depends on what the step was shown.
         self.labels.add_output(&view.label);
@@ -216,7 +216,8 @@ impl Conversation {
         if !text.is_empty() {
             // The client expects JSON even if the view did not show the model the form.
             let is_json = self.format.is_some();
-            let judged = self.judge_text(&text, view.label, view.names.len(), is_json);
+            let mut judged = self.judge_text(&text, view.label, view.names.len(), is_json);
+            judged.citations = self.judge_citations(citations, &text, &judged, view.label);
             self.turn.outcome.replies.push(judged);
         }
         let (has_calls, bound) = (!calls.is_empty(), view.bound);
@@ -276,7 +277,8 @@ impl Conversation {
         if !withheld.is_empty() {
             self.turn.outcome.withheld.push(std::mem::take(&mut text));
         }
-        ModelReply { text, label: self.monitor.describe(&label), withheld, disarmed }
+        let label = self.monitor.describe(&label);
+        ModelReply { text, label, withheld, disarmed, citations: Vec::new() }
     }
 
     /// Ends the current level (the steps that the model writes at one view label), and resumes the lower level that the

@@ -4,7 +4,7 @@
 use flowgate::label::Label;
 use flowgate::monitor::{AuthorizedCall, Outcome, Reason};
 use flowgate::trace::Tool;
-use flowgate_lm::chat::{Stop, Usage};
+use flowgate_lm::chat::{CitedPiece, Stop, Usage};
 use serde_json::{Map, Value};
 
 /// The outcome of a turn.
@@ -82,6 +82,8 @@ pub struct ModelReply {
     pub withheld: Vec<String>,
     /// The URLs in the text that were disarmed, so that they do not work as links.
     pub disarmed: Vec<String>,
+    /// The pieces of the text that cite documents of the client; none of reasoning, or of a reply that is withheld.
+    pub citations: Vec<CitedPiece>,
 }
 
 /// Why a turn ended before the model's last message.

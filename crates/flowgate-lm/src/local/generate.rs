@@ -137,7 +137,7 @@ impl LocalModel {
             calls,
             stop,
             usage: Usage { input: tokens(prompt.len()), output: tokens(count), cached: 0 },
-            thoughts: Vec::new(),
+            ..Completion::default()
         })
     }
 

@@ -158,6 +158,7 @@ fn completion(answer: &Value) -> Option<Completion> {
         stop: STOPS.iter().find(|(_, name)| *name == stop).map(|(stop, _)| *stop)?,
         usage: Usage { input: count("input")?, output: count("output")?, cached: 0 },
         thoughts: Vec::new(),
+        citations: Vec::new(),
     })
 }
 
@@ -178,7 +179,7 @@ mod tests {
             let [text, id, name, arguments, key] = <[String; 5]>::try_from(texts).unwrap();
             let stop = STOPS[stop].0;
             let usage = Usage { input, output: 1, cached: 0 };
-            let completion = Completion { text, calls: vec![ToolCall { id, name, arguments }], stop, usage, thoughts: Vec::new() };
+            let completion = Completion { text, calls: vec![ToolCall { id, name, arguments }], stop, usage, ..Completion::default() };
             let line = write(&key, "m", &completion);
             prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
             prop_assert_eq!(read(line.trim_end()), Ok((key, completion)));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::test_server::{ScriptedReply, serve};
 use super::*;
-use crate::chat::{Message, Part, Stop};
+use crate::chat::{CitableDocument, Citation, CitedPiece, DocumentKind, Message, Part, Stop};
 use crate::wire::{AnswerStorage, ONLY_FUNCTIONS, ResponseHead};
 
 const SECRET: &str = "sk-very-secret";
@@ -28,34 +28,20 @@ fn said(text: &str) -> Completion {
     }
 }
 
+/// The identity of the answers of these tests.
+fn head() -> ResponseHead<'static> {
+    let storage = AnswerStorage::NotStored;
+    ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS, storage }
+}
+
 /// The body of an answer with this text that is not streamed, in the format `api`.
 fn body(api: Api, text: &str) -> String {
-    api.encode_response(
-        &said(text),
-        ResponseHead {
-            id: "r",
-            model: "m",
-            created: 1,
-            tools: &ONLY_FUNCTIONS,
-            storage: AnswerStorage::NotStored,
-        },
-    )
-    .to_string()
+    api.encode_response(&said(text), head()).to_string()
 }
 
 /// The event stream of an answer with this text, in the format `api`.
 fn stream(api: Api, text: &str) -> String {
-    let events = api.encode_stream(
-        &said(text),
-        ResponseHead {
-            id: "r",
-            model: "m",
-            created: 1,
-            tools: &ONLY_FUNCTIONS,
-            storage: AnswerStorage::NotStored,
-        },
-        true,
-    );
+    let events = api.encode_stream(&said(text), head(), true);
     events.iter().map(sse::SseEvent::encode).collect()
 }
 
@@ -159,6 +145,42 @@ async fn the_beginning_of_a_request_is_marked_for_the_cache() {
         let (_, sent) = hears.recv().unwrap();
         assert!(sent.contains(QUESTION), "{api:?}: {sent}");
         assert_eq!(sent.contains(r#""cache_control":{"type":"ephemeral"}"#), expected, "{api:?}: {sent}");
+    }
+}
+
+/// Only a model that was given the documents of a client cites them, in the one form that has citations. Without them,
+/// what a server reports is dropped.
+#[tokio::test]
+async fn only_a_model_with_documents_cites() {
+    let (kind, text) = (DocumentKind::Text, QUESTION.to_owned());
+    let citable =
+        || CitableDocument { kind, index: 3, title: None, context: None, texts: vec![text.clone()] };
+    let citing = |index| {
+        let (text, end) = (text.clone(), text.len());
+        let citation = Citation { kind, index, title: None, source: None, text, start: 0, end };
+        vec![CitedPiece { start: 0, end: 5, citations: vec![citation] }]
+    };
+    for (api, cites, expected) in [
+        (Api::Messages, true, citing(3)),
+        (Api::Messages, false, Vec::new()),
+        (Api::ChatCompletions, true, Vec::new()),
+        (Api::Responses, true, Vec::new()),
+        (Api::GenerateContent, true, Vec::new()),
+    ] {
+        let reported = Completion { citations: citing(0), ..said("hello") };
+        let events = api.encode_stream(&reported, head(), true);
+        let events: String = events.iter().map(sse::SseEvent::encode).collect();
+        for reply in [
+            ScriptedReply::json(OK, "", &api.encode_response(&reported, head()).to_string()),
+            ScriptedReply::stream(&events),
+        ] {
+            let (base, hears) = serve(vec![ScriptedReply::json("500 Oops", "", "{}"), reply]);
+            let remote = remote(api, &base).citing(cites.then(citable).into_iter().collect());
+            let answer = remote.complete(&request(), &mut crate::ignore_deltas).await.unwrap();
+            assert_eq!((answer.text.as_str(), &answer.citations), ("hello", &expected), "{api:?} {cites}");
+            let (_, sent) = hears.recv().unwrap();
+            assert_eq!(sent.contains("citations"), !expected.is_empty(), "{api:?} {cites}: {sent}");
+        }
     }
 }
 

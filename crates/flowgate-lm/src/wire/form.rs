@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::known_fields::KnownFields;
 use super::provider_tools::{ProviderItems, ProviderToolForm};
-use super::{DecodeOptions, ReasoningOrder, ReceivedRequest, ResponseHead, WireError};
+use super::{DecodeOptions, ReasoningOrder, ReceivedRequest, ReportedPiece, ResponseHead, WireError};
 use crate::Error;
 use crate::chat::{Completion, Request};
 use crate::json::Json;
@@ -159,12 +159,17 @@ pub(super) trait DecodeStream: fmt::Debug + Send + Sync {
 
     /// Returns the answer; fails if the stream ended before the answer was complete.
     fn finish(self: Box<Self>) -> Result<Completion, Error>;
+
+    /// Takes the citations that the stream has reported; none in formats without citations.
+    fn take_citations(&mut self) -> Vec<ReportedPiece> {
+        Vec::new()
+    }
 }
 
 /// Implements [`DecodeStream`] for a decoder that has functions with the names of the trait's methods: each method
-/// calls the function of its name.
+/// calls the function of its name. Further methods of the trait can be given in braces.
 macro_rules! decode_stream {
-    ($decoder:ty) => {
+    ($decoder:ty $(, { $($further:tt)* })?) => {
         impl crate::wire::form::DecodeStream for $decoder {
             fn feed(
                 &mut self,
@@ -181,6 +186,8 @@ macro_rules! decode_stream {
             fn finish(self: Box<Self>) -> Result<crate::chat::Completion, crate::Error> {
                 <$decoder>::finish(*self)
             }
+
+            $($($further)*)?
         }
     };
 }
@@ -211,6 +218,11 @@ impl Decoder {
     /// If the stream ended before the answer was complete.
     pub fn finish(self) -> Result<Completion, Error> {
         self.0.finish()
+    }
+
+    /// Takes the citations that the stream has reported.
+    pub(crate) fn take_citations(&mut self) -> Vec<ReportedPiece> {
+        self.0.take_citations()
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
 //! decode requests (`request`, and `request_decoder` with `content` and `tools`), answers (`response`), streamed
-//! answers (`stream`) and the tools of the provider (`provider_tools`). `cache_breakpoints` marks what the server is to
-//! cache.
+//! answers (`stream`), citations of documents (`citations`) and the tools of the provider (`provider_tools`).
+//! `cache_breakpoints` marks what the server is to cache.
 //!
 //! Differences from the other formats:
 //!
@@ -22,6 +22,7 @@
 //!   The reasoning in a client's request is dropped, since the gateway has its own copy.
 
 mod cache_breakpoints;
+mod citations;
 mod content;
 mod provider_tools;
 mod request;
@@ -43,13 +44,18 @@ use crate::chat::{OutputFormat, Request};
 use crate::sse::SseEvent;
 
 pub(crate) use cache_breakpoints::mark_cache_breakpoints;
+pub(crate) use citations::{ReportedPiece, SentDocuments, mark_citable, reported_citations};
 use provider_tools::{PROVIDER_TOOLS, remove_provider_items};
 pub use request::{MAX_TOKENS, encode_request};
 pub use request_decoder::{decode_count_request, decode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};
 
-decode_stream!(StreamDecoder);
+decode_stream!(StreamDecoder, {
+    fn take_citations(&mut self) -> Vec<ReportedPiece> {
+        <StreamDecoder>::take_citations(self)
+    }
+});
 
 /// The descriptor of the format.
 pub(super) static FORM: Form = Form {
@@ -121,7 +127,8 @@ fn encode_model_list(names: &[&str], _owner: &str) -> Value {
 // The fields of requests, for the decoder (`request_decoder`) and for `docs/wire-forms.md`.
 
 // Reasons that several fields share.
-const CITATIONS: &str = "is supported only when disabled: it would count positions in what the model was shown, not in what the client has";
+const CITED: &str = "whether the answer may cite the document";
+const OF_ANSWER: &str = "repeats passages of documents for the reader of an answer; no model is shown it";
 const CACHING: &str = "affects only caching and cost";
 const OWN_COPY: &str = "the gateway keeps the reasoning and returns it to the model itself";
 const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
@@ -230,14 +237,14 @@ known_fields! {
         "type": Read("`text`"),
         "text": Read("labelled with its message"),
         "cache_control": Dropped(CACHING),
-        "citations": Only(&["[]", r#"{"enabled":false}"#], "is supported only when empty: it counts positions in what the model was shown when it wrote the text"),
+        "citations": Dropped(OF_ANSWER),
     }
     TEXT_OF_USER = "text block of the user" {
         "type": Read("`text`"),
         "text": Read("labelled by its provenance"),
         "flowgate": Read("the provenance of the block"),
         "cache_control": Dropped(CACHING),
-        "citations": Only(&["[]", r#"{"enabled":false}"#], "is supported only when empty: it counts positions in what the model was shown when it wrote the text"),
+        "citations": Dropped(OF_ANSWER),
     }
     IMAGE = "image block" {
         "type": Read("`image`"),
@@ -258,7 +265,7 @@ known_fields! {
         "title": Read("the first line of the text"),
         "context": Read("the next line of the text"),
         "cache_control": Dropped(CACHING),
-        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+        "citations": Read(CITED),
     }
     DOCUMENT_OF_USER = "document block of the user" {
         "type": Read("`document`"),
@@ -267,7 +274,7 @@ known_fields! {
         "context": Read("the next line of the text"),
         "flowgate": Read("the provenance of the block; without it, a file"),
         "cache_control": Dropped(CACHING),
-        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+        "citations": Read(CITED),
     }
     SEARCH_RESULT = "search result block" {
         "type": Read("`search_result`"),
@@ -275,7 +282,7 @@ known_fields! {
         "title": Read("the first line of the text"),
         "content": Read("texts"),
         "cache_control": Dropped(CACHING),
-        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+        "citations": Read(CITED),
     }
     SEARCH_RESULT_OF_USER = "search result block of the user" {
         "type": Read("`search_result`"),
@@ -284,7 +291,10 @@ known_fields! {
         "content": Read("texts"),
         "flowgate": Read("the provenance of the block; without it, a file"),
         "cache_control": Dropped(CACHING),
-        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+        "citations": Read(CITED),
+    }
+    CITATIONS = "citations of a document or a search result" {
+        "enabled": Read("the same for all documents of the request, and for all of its search results"),
     }
     URL = "source of an image or a document, by URL" {
         "type": Read("`url`"),

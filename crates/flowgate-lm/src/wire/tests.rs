@@ -206,7 +206,8 @@ fn completion() -> impl Strategy<Value = Completion> {
     let usage = (0_u64..9999, 0_u64..9999);
     (text(), calls(), thoughts(), stop, usage).prop_map(|(text, calls, thoughts, stop, (input, output))| {
         let stop = if stop == Stop::End && !calls.is_empty() { Stop::Calls } else { stop };
-        Completion { text, calls, stop, usage: Usage { input, output, cached: 0 }, thoughts }
+        let usage = Usage { input, output, cached: 0 };
+        Completion { text, calls, stop, usage, thoughts, ..Completion::default() }
     })
 }
 

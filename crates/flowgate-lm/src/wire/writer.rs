@@ -80,7 +80,8 @@ impl ResponseWriter {
 
     /// Ends the stream with the answer `completion`, and returns the events that were not written yet. If the text of
     /// `completion` does not begin with the text that was written, the text that was written becomes the text of the
-    /// answer, because a stream cannot take text back.
+    /// answer, because a stream cannot take text back. If some text was written, the citations are dropped, since the
+    /// text was written as one piece.
     #[must_use]
     pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
         let written: String = self.text_pieces.concat();
@@ -92,7 +93,10 @@ impl ResponseWriter {
             Stop::Refused if !self.text_pieces.is_empty() && separates_refusals => Stop::End,
             stop => stop,
         };
-        let completion = Completion { text, stop, ..completion.clone() };
+        let mut completion = Completion { text, stop, ..completion.clone() };
+        if !self.text_pieces.is_empty() {
+            completion.citations.clear();
+        }
         let written_pieces = self.text_pieces.iter().map(String::as_str);
         // Encode the whole answer with the same pieces of text, and drop the events that were written already.
         let all: Vec<&str> = written_pieces.chain(pieces(rest.unwrap_or_default())).collect();
@@ -138,7 +142,7 @@ fn renumber(event: &mut SseEvent, number: usize) {
 mod tests {
     use super::super::ONLY_FUNCTIONS;
     use super::*;
-    use crate::chat::{ReasoningPart, ToolCall, Usage};
+    use crate::chat::{Citation, CitedPiece, DocumentKind, ReasoningPart, ToolCall, Usage};
 
     /// However the text is divided, the events equal those of the whole answer in these pieces.
     #[test]
@@ -154,6 +158,7 @@ mod tests {
             calls,
             usage: Usage { input: 7, output: 3, cached: 0 },
             thoughts: vec![ReasoningPart { texts: vec!["I see.".to_owned()], ..ReasoningPart::default() }],
+            citations: Vec::new(),
         };
         for api in Api::ALL {
             for (parts, rest, calls) in [
@@ -224,6 +229,33 @@ mod tests {
             }
             let read = decoder.finish().unwrap();
             assert_eq!((read.text.as_str(), read.stop), ("I cannot.", expected), "{api:?}");
+        }
+    }
+
+    /// A text that was written as one piece can no longer be divided by its citations; one that was not can be.
+    #[test]
+    fn written_text_has_no_citations() {
+        let (kind, text) = (DocumentKind::Text, "a".to_owned());
+        let citation = Citation { kind, index: 0, title: None, source: None, text, start: 0, end: 1 };
+        let citations = vec![CitedPiece { start: 0, end: 3, citations: vec![citation] }];
+        let completion = Completion { text: "one two".to_owned(), citations, ..Completion::default() };
+        for written in ["", "one"] {
+            let head = ResponseHead {
+                id: "r",
+                model: "m",
+                created: 1,
+                tools: &ONLY_FUNCTIONS,
+                storage: AnswerStorage::NotStored,
+            };
+            let mut writer = ResponseWriter::new(Api::Messages, head, false);
+            let mut events = writer.text(written);
+            events.extend(writer.finish(&completion));
+            let mut decoder = Api::Messages.decoder();
+            for event in &events {
+                decoder.feed(event, &mut crate::ignore_deltas).unwrap();
+            }
+            assert_eq!(decoder.take_citations().is_empty(), !written.is_empty(), "{events:?}");
+            assert_eq!(decoder.finish().unwrap().text, "one two", "{events:?}");
         }
     }
 

@@ -48,7 +48,7 @@ fn scenario(name: &'static str, request: Request, said: &str, calls: Vec<ToolCal
     Scenario {
         name,
         request,
-        completion: Completion { text: said.to_owned(), calls, stop, usage, thoughts: Vec::new() },
+        completion: Completion { text: said.to_owned(), calls, stop, usage, ..Completion::default() },
     }
 }
 

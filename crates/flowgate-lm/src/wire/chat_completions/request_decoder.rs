@@ -1,6 +1,8 @@
 //! Decodes requests of OpenAI's chat completions, as the gateway receives them from its clients: the messages, the
 //! tools and the settings.
 
+use std::sync::Arc;
+
 use super::super::documents;
 use super::super::fields::{
     ALLOWED_TOOLS, CUSTOM_TOOL, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_PART, UNKNOWN_TOOL,
@@ -78,6 +80,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         item_references: Vec::new(),
         provider_tools: Vec::new(),
         max_provider_calls: None,
+        citable: Arc::default(),
     })
 }
 

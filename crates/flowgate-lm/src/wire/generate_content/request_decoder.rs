@@ -1,6 +1,8 @@
 //! Decodes requests of Gemini's API, as the gateway receives them from its clients: the chat and the settings. The
 //! modules [`super::content`] and [`super::tools`] decode the contents of the chat and the tools.
 
+use std::sync::Arc;
+
 use super::super::fields::ObjectFields;
 use super::super::known_fields::DecodeOptions;
 use super::super::output_format::{checked_schema, read_schema};
@@ -77,6 +79,7 @@ fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
         item_references: Vec::new(),
         provider_tools,
         max_provider_calls: None,
+        citable: Arc::default(),
     })
 }
 

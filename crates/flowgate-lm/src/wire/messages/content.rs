@@ -5,8 +5,9 @@ use super::super::documents;
 use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_PART};
 use super::super::known_fields::KnownFields;
 use super::super::{NO_IMAGE, WireError, is_image, is_plain};
+use super::citations::RequestDocuments;
 use super::{BASE64, DOCUMENT, FILE, IMAGE, PLAIN_TEXT, REFERENCE, SEARCH_RESULT, TEXT, TEXT_BLOCKS, URL};
-use crate::chat::Part;
+use crate::chat::{DocumentKind, Part};
 use crate::json::Json;
 
 /// Returns the blocks of the list under `key`; an empty list if the field is absent. A block is an object with a
@@ -31,8 +32,13 @@ pub(super) fn read_texts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Par
 }
 
 /// Decodes the output of a tool under `key`: a text, or a list of texts, images, documents and references to tools. A
-/// reference, which is the result of a search for tools, becomes a text with the tool's name.
-pub(super) fn read_parts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+/// reference, which is the result of a search for tools, becomes a text with the tool's name. The documents are counted
+/// in `documents`.
+pub(super) fn read_parts(
+    object: &ObjectFields<'_>,
+    key: &str,
+    documents: &mut RequestDocuments,
+) -> Result<Vec<Part>, WireError> {
     if let Some(Json::Text(text)) = object.get(key) {
         return Ok(vec![Part::Text(text.clone().into_owned())]);
     }
@@ -43,59 +49,65 @@ pub(super) fn read_parts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Par
                 block.reject_unsupported(&REFERENCE)?;
                 parts.push(Part::Text(format!("[tool {}]", block.text("tool_name")?)));
             }
-            "document" => parts.extend(read_document(&block, &DOCUMENT)?),
-            "search_result" => parts.push(read_search_result(&block, &SEARCH_RESULT)?),
+            "document" => parts.extend(read_document(&block, &DOCUMENT, documents)?),
+            "search_result" => parts.push(read_search_result(&block, &SEARCH_RESULT, documents)?),
             _ => parts.push(read_part(&block)?),
         }
     }
     Ok(parts)
 }
 
-/// Decodes a document, whose fields `known` declares. Returns one text part for a document in text. For a PDF, returns
-/// the PDF, preceded by a text part with its title and context if it has any.
-pub(super) fn read_document(block: &ObjectFields<'_>, known: &KnownFields) -> Result<Vec<Part>, WireError> {
+/// Decodes a document, whose fields `known` declares, and counts it in `documents`. Returns one text part for a document
+/// in text. For a PDF, returns the PDF, preceded by a text part with its title and context if it has any.
+pub(super) fn read_document(
+    block: &ObjectFields<'_>,
+    known: &KnownFields,
+    documents: &mut RequestDocuments,
+) -> Result<Vec<Part>, WireError> {
     block.reject_unsupported(known)?;
-    let (title, context) = (block.optional_text("title")?, block.optional_text("context")?);
-    let text = |text: &str| Part::Text(documents::titled_text(title, context, text));
+    let head = (block.optional_text("title")?, block.optional_text("context")?);
+    let index = documents.count(block)?;
     let source = block.object("source")?;
     match source.text("type")? {
         "text" => {
             source.reject_unsupported(&PLAIN_TEXT)?;
-            Ok(vec![text(source.text("data")?)])
+            let texts = vec![source.text("data")?.to_owned()];
+            Ok(vec![documents.text_part(DocumentKind::Text, index, head, texts)])
         }
         "content" => {
             source.reject_unsupported(&TEXT_BLOCKS)?;
-            Ok(vec![text(&joined_texts(&source)?)])
+            Ok(vec![documents.text_part(DocumentKind::Blocks, index, head, content_texts(&source)?)])
         }
         "base64" => {
             source.reject_unsupported(&BASE64)?;
             let Some(pdf) = documents::pdf(source.text("media_type")?, source.text("data")?) else {
                 return source.field_error("media_type", documents::ONLY_PDF);
             };
-            let head = text("");
+            let (title, context) = head;
             // A PDF without a title and a context has no text part.
-            let head = Some(head).filter(|head| !matches!(head, Part::Text(text) if text.is_empty()));
-            Ok(head.into_iter().chain([pdf]).collect())
+            let head = Some(documents::titled_text(title, context, "")).filter(|head| !head.is_empty());
+            Ok(head.map(Part::Text).into_iter().chain([pdf]).collect())
         }
         _ => refuse_elsewhere(&source),
     }
 }
 
-/// Decodes the result of a search, whose fields `known` declares, as one text part.
-pub(super) fn read_search_result(block: &ObjectFields<'_>, known: &KnownFields) -> Result<Part, WireError> {
+/// Decodes the result of a search, whose fields `known` declares, as one text part, and counts it in `documents`.
+pub(super) fn read_search_result(
+    block: &ObjectFields<'_>,
+    known: &KnownFields,
+    documents: &mut RequestDocuments,
+) -> Result<Part, WireError> {
     block.reject_unsupported(known)?;
-    let (title, source) = (block.optional_text("title")?, block.optional_text("source")?);
-    Ok(Part::Text(documents::titled_text(title, source, &joined_texts(block)?)))
+    let head = (block.optional_text("title")?, block.optional_text("source")?);
+    let index = documents.count(block)?;
+    Ok(documents.text_part(DocumentKind::SearchResult, index, head, content_texts(block)?))
 }
 
-/// Returns the field `content`, a text or text blocks, as one text, with an empty line between two blocks.
-fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
-    let texts = read_texts(object, "content")?;
-    let texts: Vec<&str> = texts
-        .iter()
-        .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
-        .collect();
-    Ok(texts.join("\n\n"))
+/// Returns the texts of the field `content`, a text or text blocks.
+fn content_texts(object: &ObjectFields<'_>) -> Result<Vec<String>, WireError> {
+    let text = |part| if let Part::Text(text) = part { Some(text) } else { None };
+    Ok(read_texts(object, "content")?.into_iter().filter_map(text).collect())
 }
 
 /// Returns the error for `source`, the source of an image or a document: its content is not in the request, or its type
@@ -270,12 +282,6 @@ mod tests {
         ] {
             block("user", &format!(r#"{{"type":"document","title":"t","source":{document}}}"#), expected);
         }
-        block(
-            "user",
-            r#"{"type":"document","source":{"type":"text","data":"a"},"citations":{"enabled":true}}"#,
-            "`messages[0].content[0].citations` is supported only when disabled: it would count positions in what the \
-            model was shown, not in what the client has",
-        );
         block("user", r#"{"type":"search_result","source":"s","title":"t","content":[]}"#, "fine");
     }
 }

@@ -1,5 +1,6 @@
 //! Decodes requests of Anthropic's Messages API, as the gateway receives them from its clients: the messages and the
-//! settings. The modules [`super::content`] and [`super::tools`] decode the contents of messages and the tools.
+//! settings. The modules [`super::content`] and [`super::tools`] decode the contents of messages and the tools, and
+//! [`super::citations`] counts the documents.
 
 use super::super::documents;
 use super::super::fields::{ObjectFields, UNKNOWN_EFFORT};
@@ -8,6 +9,7 @@ use super::super::output_format::{read_format, read_schema};
 use super::super::provider_tools::add_provider_tools;
 use super::super::safeguards::DANGEROUS_TOOL_USE;
 use super::super::{ReceivedRequest, ToolForms, WireError};
+use super::citations::RequestDocuments;
 use super::content::{
     blocks, read_document, read_part, read_part_with, read_parts, read_search_result, read_texts,
 };
@@ -62,9 +64,9 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
     if body.get("system").is_some() {
         messages.push(Message::System(read_texts(&body, "system")?));
     }
-    let mut sources = Sources::default();
+    let (mut sources, mut documents) = (Sources::default(), RequestDocuments::default());
     for message in body.objects("messages")? {
-        read_message(&message?, &mut messages, &mut sources)?;
+        read_message(&message?, &mut messages, &mut sources, &mut documents)?;
     }
     let max_tokens = body.tokens("max_tokens")?;
     if max_tokens.is_none() && limit == Limit::Required {
@@ -81,6 +83,10 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
     add_provider_tools(&body, &mut tools, &provider_tools)?;
     let (choice, single_call) = read_choice(&body)?;
     let (reasoning, format) = (read_reasoning(&body)?, read_output_format(&body)?);
+    if format.is_some() && documents.are_cited() {
+        let key = if body.get("output_format").is_some() { "output_format" } else { "output_config" };
+        return body.field_error(key, CITED_FORMAT);
+    }
     let request = Request {
         messages: messages.into(),
         tools,
@@ -114,8 +120,13 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
         item_references: Vec::new(),
         provider_tools,
         max_provider_calls: None,
+        citable: documents.into_citable().into(),
     })
 }
+
+/// The problem of a request that demands a form of the text and enables citations.
+const CITED_FORMAT: &str = "demands a form of the text, and an answer with citations divides its text into blocks; disable `citations` of \
+    the documents, or leave this out";
 
 /// Returns whether the request asks, in the field `safeguards`, for verdicts on the calls of the answer; false if the
 /// operator's configuration drops this field.
@@ -189,17 +200,19 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
 }
 
 /// Decodes a message and appends it to `messages`; a message of the user may become several messages. Adds the declared
-/// provenance of the user's parts to `sources`.
+/// provenance of the user's parts to `sources`, and counts its documents in `documents`.
 fn read_message(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
     sources: &mut Sources,
+    documents: &mut RequestDocuments,
 ) -> Result<(), WireError> {
     let is_user = message.text("role")? == "user";
     message.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
     match message.text("role")? {
-        "user" => read_user(message, messages, sources),
-        // The text blocks of a message of the model are joined, and the order of text and calls is not kept.
+        "user" => read_user(message, messages, sources, documents),
+        // The text blocks of a message of the model are joined, and the order of text and calls is not kept. So a message
+        // whose text was divided by citations is the message that the model wrote, with and without its citations.
         "assistant" => {
             let (mut text, mut calls) = (String::new(), Vec::new());
             if let Some(Json::Text(content)) = message.get("content") {
@@ -234,11 +247,13 @@ fn read_message(
 
 /// Decodes a message of the user and appends the result to `messages`. In this format, a message of the user can also
 /// contain tool outputs: each output becomes a separate message, and the parts between two outputs become one message
-/// of the user. The declared provenance of the user's parts is added to `sources`.
+/// of the user. The declared provenance of the user's parts is added to `sources`, and the documents are counted in
+/// `documents`.
 fn read_user(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
     sources: &mut Sources,
+    documents: &mut RequestDocuments,
 ) -> Result<(), WireError> {
     let message_source = message.source()?;
     // Appends a message of the user with these parts and their sources.
@@ -258,8 +273,8 @@ fn read_user(
         let kind = block.text("type")?;
         if matches!(kind, "document" | "search_result") {
             let parts = match kind {
-                "document" => read_document(block, &DOCUMENT_OF_USER)?,
-                _ => vec![read_search_result(block, &SEARCH_RESULT_OF_USER)?],
+                "document" => read_document(block, &DOCUMENT_OF_USER, documents)?,
+                _ => vec![read_search_result(block, &SEARCH_RESULT_OF_USER, documents)?],
             };
             let source = documents::source_of(block, message_source)?;
             pending.extend(parts.into_iter().map(|part| (part, source)));
@@ -276,7 +291,7 @@ fn read_user(
         block.reject_unsupported(&RESULT)?;
         messages.push(Message::Tool {
             call_id: block.text("tool_use_id")?.to_owned(),
-            content: read_parts(block, "content")?,
+            content: read_parts(block, "content", documents)?,
             is_error: Some(block.flag("is_error")?),
         });
     }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::super::assembly::{MAX_THOUGHTS, TOO_MANY_CALLS, TOO_MANY_THOUGHTS, call_id_or_index};
 use super::super::fields::{self, called_tool_name};
 use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, put, reported_error};
+use super::citations::{encode_citation, text_pieces};
 use super::request::{shown_block, tool_use};
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
@@ -13,10 +14,17 @@ use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 /// The field of an answer that contains the verdicts on its calls.
 pub(super) const SAFEGUARD_RESULTS: &str = "safeguard_results";
 
-/// Encodes the body of an answer. The reasoning, the text and the calls are blocks of the list `content`.
+/// Encodes the body of an answer. The reasoning, the text and the calls are blocks of the list `content`. A text with
+/// citations is divided into several blocks, one for each cited piece and for each text between them.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
-    let text = (!completion.text.is_empty()).then(|| json!({"type": "text", "text": completion.text}));
+    let text = text_pieces(&completion.text, &completion.citations).into_iter().map(|(text, citations)| {
+        let mut block = json!({"type": "text", "text": text});
+        if !citations.is_empty() {
+            put(&mut block, "citations", citations.iter().map(encode_citation).collect::<Vec<_>>());
+        }
+        block
+    });
     let thoughts = completion.thoughts.iter().map(shown_block);
     let content: Vec<Value> = thoughts.chain(text).chain(completion.calls.iter().map(tool_use)).collect();
     let mut body = json!({
@@ -46,7 +54,8 @@ pub(super) fn stop_reason(stop: Stop) -> &'static str {
     }
 }
 
-/// Decodes the body of an answer.
+/// Decodes the body of an answer. Its citations are left out: they refer to the documents of the request as the server
+/// received it, and `reported_citations` reads them for a caller that knows these.
 ///
 /// # Errors
 /// If the body describes an error, or violates the format.

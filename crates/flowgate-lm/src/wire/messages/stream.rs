@@ -6,27 +6,29 @@ use serde_json::{Value, json};
 use super::super::assembly::Assembly;
 use super::super::fields;
 use super::super::{
-    EARLY, ReasoningOrder, ResponseHead, arguments_object, correct_stop_reason, data, pieces, put,
-    reported_error,
+    EARLY, ReasoningOrder, ReportedPiece, ResponseHead, arguments_object, correct_stop_reason, data, pieces,
+    put, reported_error,
 };
+use super::citations::{CitationReader, encode_citation, text_pieces};
 use super::request::shown_block;
 use super::response::{
     BlockKind, SAFEGUARD_RESULTS, block_kind, read_stop_reason, read_thought, read_usage, stop_reason,
 };
 use crate::Error;
-use crate::chat::{Completion, ReasoningPart, Stop, Usage};
+use crate::chat::{Completion, ReasoningPart, ReportedCitation, Stop, Usage};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
 /// The most blocks of one answer.
 const MAX_BLOCKS: usize = 4096;
 
-/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text
-/// of the answer. `order` is the position of the reasoning.
+/// Encodes an answer as a stream of events, with one event for each item of `written`, which together are the text of
+/// the answer. `order` is the position of the reasoning. A text with citations is divided into blocks instead, as in an
+/// answer that is not streamed.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
-    text_pieces: &[&str],
+    written: &[&str],
     head: ResponseHead<'_>,
     order: ReasoningOrder,
 ) -> Vec<SseEvent> {
@@ -59,11 +61,21 @@ pub fn encode_stream(
         events.push(event("content_block_stop", json!({"index": index})));
         index += 1;
     };
-    // Adds the block of the text, if there is a text.
+    // Adds the block of the text, if there is a text, or the blocks of a text with citations.
     let text = |block: &mut dyn FnMut(Value, Vec<Value>)| {
-        if !completion.text.is_empty() {
-            let delta = |piece: &&str| json!({"type": "text_delta", "text": piece});
-            block(json!({"type": "text", "text": ""}), text_pieces.iter().map(delta).collect());
+        let text_delta = |piece: &&str| json!({"type": "text_delta", "text": piece});
+        let begin = || json!({"type": "text", "text": ""});
+        if completion.citations.is_empty() {
+            if !completion.text.is_empty() {
+                block(begin(), written.iter().map(text_delta).collect());
+            }
+            return;
+        }
+        for (text, citations) in text_pieces(&completion.text, &completion.citations) {
+            let mut deltas: Vec<Value> = pieces(text).iter().map(text_delta).collect();
+            let cited = citations.iter().map(encode_citation);
+            deltas.extend(cited.map(|citation| json!({"type": "citations_delta", "citation": citation})));
+            block(begin(), deltas);
         }
     };
     // The blocks in their order: the reasoning before or after the text, then the calls.
@@ -116,10 +128,13 @@ fn thought_events(thought: &ReasoningPart) -> (Value, Vec<Value>) {
 #[derive(Debug)]
 struct OpenBlock {
     kind: BlockKind,
-    /// The index of the call or of the part of the reasoning in the completion; unused for a text.
+    /// The index of the call or of the part of the reasoning in the completion; the position of a text in the text of
+    /// the completion.
     index: usize,
     /// Whether the block has ended.
     ended: bool,
+    /// The citations of a text.
+    citations: Vec<ReportedCitation>,
 }
 
 /// Decodes a stream of events.
@@ -130,6 +145,10 @@ pub struct StreamDecoder {
     begun: bool,
     /// The blocks of the answer that have begun, by their index.
     blocks: Vec<OpenBlock>,
+    /// Reads the citations.
+    citations: CitationReader,
+    /// The blocks with citations that have ended.
+    cited: Vec<ReportedPiece>,
     /// The stop reason, after the event that states it.
     stop: Option<Stop>,
     /// Whether the event `message_stop` has arrived.
@@ -209,10 +228,14 @@ impl StreamDecoder {
             .ok_or(Error::Malformed("a `content_block_start` event has no `content_block`"))?;
         let field = |key: &str| fields::text(block, key);
         let kind = block_kind(block)?;
-        // The index of the call, or of the part of the reasoning, in the completion; unused for a text.
-        let mut index = 0;
+        // The index of the call, or of the part of the reasoning, in the completion; the position of a text.
+        let mut index = self.assembly.completion.text.len();
+        let mut citations = Vec::new();
         match kind {
-            BlockKind::Text => self.assembly.text(field("text"), listener)?,
+            BlockKind::Text => {
+                citations = self.citations.read_block(block);
+                self.assembly.text(field("text"), listener)?;
+            }
             BlockKind::Use => {
                 index = self.assembly.call(field("id"), field("name"), listener)?;
                 // Some servers send the whole input at once.
@@ -224,14 +247,14 @@ impl StreamDecoder {
             }
             BlockKind::Thought => index = self.assembly.thought(read_thought(block), listener)?,
         }
-        self.blocks.push(OpenBlock { kind, index, ended: false });
+        self.blocks.push(OpenBlock { kind, index, ended: false, citations });
         Ok(())
     }
 
     /// Decodes a piece of an open block: of the text, of the arguments of a call, of the reasoning, or of the signature
-    /// of the reasoning.
+    /// of the reasoning; or a citation of the text.
     fn delta(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
-        let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
+        let block = self.blocks.get_mut(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(
             "a `content_block_delta` event has the index of a block that is not open",
         ))?;
@@ -255,7 +278,13 @@ impl StreamDecoder {
             ("text_delta" | "input_json_delta" | "thinking_delta" | "signature_delta", _) => {
                 Err(Error::Malformed("the `delta` of a content block does not have the type of its block"))
             }
-            // Citations, and kinds of pieces of future versions, are ignored.
+            ("citations_delta", BlockKind::Text) => {
+                block
+                    .citations
+                    .extend(delta.get("citation").and_then(|citation| self.citations.read(citation)));
+                Ok(())
+            }
+            // Kinds of pieces of future versions are ignored.
             _ => Ok(()),
         }
     }
@@ -269,6 +298,11 @@ impl StreamDecoder {
         ))?;
         block.ended = true;
         let (kind, index) = (block.kind, block.index);
+        let citations = std::mem::take(&mut block.citations);
+        if !citations.is_empty() {
+            let end = self.assembly.completion.text.len();
+            self.cited.push(ReportedPiece { start: index, end, citations });
+        }
         let calls = &self.assembly.completion.calls;
         // A server need not send pieces for a call without arguments, whose block begins with the input `{}`.
         if kind == BlockKind::Use && calls.get(index).is_some_and(|call| call.arguments.is_empty()) {
@@ -277,13 +311,18 @@ impl StreamDecoder {
         Ok(())
     }
 
+    /// Takes the citations that the stream has reported, of the blocks that have ended.
+    pub(crate) fn take_citations(&mut self) -> Vec<ReportedPiece> {
+        std::mem::take(&mut self.cited)
+    }
+
     /// Returns whether the answer is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// Returns the answer.
+    /// Returns the answer, without its citations, which the server counts in the documents that it was sent.
     ///
     /// # Errors
     /// If the stream ended before the answer was complete.

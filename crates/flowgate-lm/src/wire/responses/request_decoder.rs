@@ -1,6 +1,8 @@
 //! Decodes requests of OpenAI's Responses API, as the gateway receives them from its clients: the items of the input
 //! and the settings. The module [`super::tools`] decodes the tools.
 
+use std::sync::Arc;
+
 use super::super::documents;
 use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_EFFORT, UNKNOWN_PART};
 use super::super::known_fields::{DecodeOptions, KnownFields};
@@ -88,6 +90,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         item_references,
         provider_tools,
         max_provider_calls: body.whole_number("max_tool_calls")?,
+        citable: Arc::default(),
     })
 }
 

@@ -1,0 +1,381 @@
+//! Encodes and decodes the citations of Anthropic's Messages API, and the documents that an answer may cite.
+//!
+//! A document in text is a text part of its message like any other (`content`), so the guard may show the model a part
+//! of it only. Before a request is sent, [`mark_citable`] finds the texts of whole documents in it and sends these as
+//! documents that the server may cite; a document of which something is hidden stays a text, which the server cannot
+//! cite. [`SentDocuments::verified`] then keeps the citations of the answer that the client's own copy of the document
+//! confirms.
+
+use std::collections::{HashMap, VecDeque};
+
+use serde_json::{Value, json};
+
+use super::super::documents::titled_text;
+use super::super::fields::{self, ObjectFields};
+use super::super::{WireError, put};
+use super::CITATIONS;
+use crate::chat::{CitableDocument, Citation, CitedPiece, DocumentKind, Part, ReportedCitation};
+
+/// The most citations of one answer; further ones are dropped.
+const MAX_CITATIONS: usize = 512;
+/// The most bytes of all passages that one answer cites; further citations are dropped.
+const MAX_PASSAGES: usize = 4 << 20;
+/// The most bytes of documents that are searched for the passages of one answer; further citations are dropped.
+const MAX_SEARCHED: usize = 256 << 20;
+
+/// The problem of a document that may be cited if another one may not, or the other way round.
+const MIXED: &str = "must be enabled for all documents of a request or for none, and for all of its search results or for none";
+
+/// The documents of a request, which its decoder counts.
+#[derive(Debug, Default)]
+pub(super) struct RequestDocuments {
+    documents: DocumentCount,
+    search_results: DocumentCount,
+    /// The documents that the answer may cite.
+    citable: Vec<CitableDocument>,
+}
+
+/// The number of the documents or of the search results so far.
+#[derive(Debug, Default)]
+struct DocumentCount {
+    count: usize,
+    /// Whether the answer may cite them.
+    are_cited: bool,
+}
+
+impl RequestDocuments {
+    /// Counts a document or a search result. Returns its index if the client enables citations for it.
+    ///
+    /// # Errors
+    /// If citations are enabled for some of the documents, or of the search results, only.
+    pub(super) fn count(&mut self, block: &ObjectFields<'_>) -> Result<Option<usize>, WireError> {
+        let is_cited = enables_citations(block)?;
+        let is_result = block.text("type")? == "search_result";
+        let seen = if is_result { &mut self.search_results } else { &mut self.documents };
+        if seen.count > 0 && seen.are_cited != is_cited {
+            return block.field_error("citations", MIXED);
+        }
+        let index = seen.count;
+        *seen = DocumentCount { count: index + 1, are_cited: is_cited };
+        Ok(is_cited.then_some(index))
+    }
+
+    /// Returns the text part of a document in text. Notes the document as citable if `index`, the result of
+    /// [`count`](Self::count), is set, and the format can express the document: none of its texts is empty, and a search
+    /// result has a title and a source.
+    pub(super) fn text_part(
+        &mut self,
+        kind: DocumentKind,
+        index: Option<usize>,
+        (title, context): (Option<&str>, Option<&str>),
+        texts: Vec<String>,
+    ) -> Part {
+        let [title, context] = [title, context].map(|text| text.map(str::to_owned));
+        let document = CitableDocument { kind, index: index.unwrap_or_default(), title, context, texts };
+        let part = Part::Text(text_of(&document));
+        let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let has_head =
+            kind != DocumentKind::SearchResult || is_set(&document.title) && is_set(&document.context);
+        let has_texts = !document.texts.is_empty() && document.texts.iter().all(|text| !text.is_empty());
+        if index.is_some() && has_head && has_texts {
+            self.citable.push(document);
+        }
+        part
+    }
+
+    /// Returns whether the client enables citations for a document or a search result.
+    pub(super) fn are_cited(&self) -> bool {
+        self.documents.are_cited || self.search_results.are_cited
+    }
+
+    /// Returns the documents that the answer may cite.
+    pub(super) fn into_citable(self) -> Vec<CitableDocument> {
+        self.citable
+    }
+}
+
+/// Returns whether a document or a search result enables citations. False if the operator's configuration drops the
+/// field.
+fn enables_citations(block: &ObjectFields<'_>) -> Result<bool, WireError> {
+    if block.get("citations").is_none() || block.is_dropped_by_operator("citations") {
+        return Ok(false);
+    }
+    let citations = block.object("citations")?;
+    citations.reject_unsupported(&CITATIONS)?;
+    citations.flag("enabled")
+}
+
+/// Returns the text that the model is shown of a document: its title, its context or source, and its texts.
+fn text_of(document: &CitableDocument) -> String {
+    let CitableDocument { title, context, texts, .. } = document;
+    titled_text(title.as_deref(), context.as_deref(), &texts.join("\n\n"))
+}
+
+/// The documents of a request as it was sent, by which a server's citations refer to them. Each is the index of the
+/// document in the list of citable ones.
+#[derive(Debug, Default)]
+pub(crate) struct SentDocuments {
+    /// All documents, in order; `None` for a PDF, in which no passage can be found.
+    documents: Vec<Option<usize>>,
+    /// All search results, in order.
+    search_results: Vec<usize>,
+}
+
+/// Replaces the texts of whole documents in the body of a request by these documents, which the server may cite.
+/// `citable` are the documents of the client's request. Several documents with the same text are used in order.
+pub(crate) fn mark_citable(body: &mut Value, citable: &[CitableDocument]) -> SentDocuments {
+    let mut by_text: HashMap<String, VecDeque<usize>> = HashMap::new();
+    for (index, document) in citable.iter().enumerate() {
+        by_text.entry(text_of(document)).or_default().push_back(index);
+    }
+    let has_documents = citable.iter().any(|document| document.kind != DocumentKind::SearchResult);
+    let mut marker = Marker { citable, by_text, has_documents, sent: SentDocuments::default() };
+    let messages = body.get_mut("messages").and_then(Value::as_array_mut);
+    for message in messages.into_iter().flatten() {
+        if fields::text(message, "role") == "user"
+            && let Some(content) = message.get_mut("content")
+        {
+            marker.mark_content(content);
+        }
+    }
+    marker.sent
+}
+
+/// The state of [`mark_citable`].
+struct Marker<'d> {
+    citable: &'d [CitableDocument],
+    /// The indices of the documents with a text, without those that are used already, but always with the last one.
+    by_text: HashMap<String, VecDeque<usize>>,
+    /// Whether the client has enabled citations for its documents, and not only for search results.
+    has_documents: bool,
+    sent: SentDocuments,
+}
+
+impl Marker<'_> {
+    /// Replaces the texts in the content of a message or of a tool's output.
+    fn mark_content(&mut self, content: &mut Value) {
+        if let Some(document) = content.as_str().and_then(|text| self.document_with(text)) {
+            *content = json!([document]);
+            return;
+        }
+        for block in content.as_array_mut().into_iter().flatten() {
+            match fields::text(block, "type") {
+                "text" => {
+                    if let Some(document) = self.document_with(fields::text(block, "text")) {
+                        *block = document;
+                    }
+                }
+                "tool_result" => {
+                    if let Some(content) = block.get_mut("content") {
+                        self.mark_content(content);
+                    }
+                }
+                "document" => {
+                    self.sent.documents.push(None);
+                    // The provider requires that all documents of a request have the same setting.
+                    if self.has_documents {
+                        put(block, "citations", json!({"enabled": true}));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the document with this text as a block, and notes that it is sent; `None` if there is none.
+    fn document_with(&mut self, text: &str) -> Option<Value> {
+        let indices = self.by_text.get_mut(text)?;
+        let index = if indices.len() > 1 { indices.pop_front() } else { indices.front().copied() }?;
+        let document = self.citable.get(index)?;
+        match document.kind {
+            DocumentKind::SearchResult => self.sent.search_results.push(index),
+            DocumentKind::Text | DocumentKind::Blocks => self.sent.documents.push(Some(index)),
+        }
+        Some(encode_document(document))
+    }
+}
+
+/// Encodes a document that the server may cite.
+fn encode_document(document: &CitableDocument) -> Value {
+    let CitableDocument { kind, title, context, texts, .. } = document;
+    let blocks = || texts.iter().map(|text| json!({"type": "text", "text": text})).collect::<Vec<_>>();
+    let mut block = match kind {
+        DocumentKind::SearchResult => {
+            json!({"type": "search_result", "source": context, "title": title, "content": blocks()})
+        }
+        DocumentKind::Text => {
+            let data = texts.first().map(String::as_str).unwrap_or_default();
+            json!({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": data}})
+        }
+        DocumentKind::Blocks => {
+            json!({"type": "document", "source": {"type": "content", "content": blocks()}})
+        }
+    };
+    for (key, text) in [("title", title), ("context", context)] {
+        if let Some(text) =
+            text.as_ref().filter(|text| *kind != DocumentKind::SearchResult && !text.is_empty())
+        {
+            put(&mut block, key, text.as_str());
+        }
+    }
+    put(&mut block, "citations", json!({"enabled": true}));
+    block
+}
+
+impl SentDocuments {
+    /// Returns the pieces of an answer's text that cite documents, with the citations that are found in the client's
+    /// own copies of the documents. `citable` is the list with which the documents were marked. `text` is the text of
+    /// the answer, and `reported` what the server reports.
+    pub(crate) fn verified(
+        &self,
+        citable: &[CitableDocument],
+        text: &str,
+        reported: &[ReportedPiece],
+    ) -> Vec<CitedPiece> {
+        let (mut pieces, mut searched, mut end) = (Vec::<CitedPiece>::new(), 0_usize, 0);
+        for piece in reported {
+            let has_text = text.get(piece.start..piece.end).is_some_and(|text| !text.is_empty());
+            // Pieces are in order, and do not overlap.
+            if !has_text || piece.start < end {
+                continue;
+            }
+            let found = piece.citations.iter().filter_map(|reported| {
+                let document = self.document(citable, reported)?;
+                searched = searched.saturating_add(document.size());
+                if searched > MAX_SEARCHED { None } else { document.find(reported) }
+            });
+            let citations: Vec<Citation> = found.collect();
+            if !citations.is_empty() {
+                end = piece.end;
+                pieces.push(CitedPiece { start: piece.start, end, citations });
+            }
+        }
+        pieces
+    }
+
+    /// Returns the citable document to which a server's citation refers.
+    fn document<'d>(
+        &self,
+        citable: &'d [CitableDocument],
+        reported: &ReportedCitation,
+    ) -> Option<&'d CitableDocument> {
+        let index = match reported.kind {
+            DocumentKind::SearchResult => self.search_results.get(reported.index).copied(),
+            DocumentKind::Text | DocumentKind::Blocks => {
+                self.documents.get(reported.index).copied().flatten()
+            }
+        };
+        citable.get(index?)
+    }
+}
+
+/// A piece of the text of an answer, with the citations that the server reports for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReportedPiece {
+    /// The position of the piece in the text of the answer, in bytes.
+    pub(crate) start: usize,
+    /// The position after the piece.
+    pub(crate) end: usize,
+    pub(crate) citations: Vec<ReportedCitation>,
+}
+
+/// Reads the citations of one answer, within the limits. What is no citation of a document is ignored: citations are an
+/// addition to an answer, which is complete without them.
+#[derive(Debug, Default)]
+pub(super) struct CitationReader {
+    count: usize,
+    /// The bytes of the passages so far.
+    bytes: usize,
+}
+
+impl CitationReader {
+    /// Reads a citation; `None` if it is not one of a text in a document, or if the answer has too many.
+    pub(super) fn read(&mut self, citation: &Value) -> Option<ReportedCitation> {
+        let (kind, index, unit) = match fields::text(citation, "type") {
+            "char_location" => (DocumentKind::Text, "document_index", "char"),
+            "content_block_location" => (DocumentKind::Blocks, "document_index", "block"),
+            "search_result_location" => (DocumentKind::SearchResult, "search_result_index", "block"),
+            _ => return None,
+        };
+        let number = |key: &str| usize::try_from(fields::count(citation, key)?).ok();
+        let text = fields::text(citation, "cited_text");
+        self.count = self.count.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(text.len());
+        if self.count > MAX_CITATIONS || self.bytes > MAX_PASSAGES {
+            return None;
+        }
+        Some(ReportedCitation {
+            kind,
+            index: number(index)?,
+            text: text.to_owned(),
+            start: number(&format!("start_{unit}_index"))?,
+            end: number(&format!("end_{unit}_index"))?,
+        })
+    }
+
+    /// Reads the citations of a text block.
+    pub(super) fn read_block(&mut self, block: &Value) -> Vec<ReportedCitation> {
+        let citations = fields::list(block, "citations").unwrap_or_default();
+        citations.iter().filter_map(|citation| self.read(citation)).collect()
+    }
+}
+
+/// Returns the citations that the body of an answer reports. The positions of the pieces are those in the text that
+/// [`decode_response`](super::decode_response) returns: the texts of all text blocks together.
+pub(crate) fn reported_citations(body: &Value) -> Vec<ReportedPiece> {
+    let (mut reader, mut pieces, mut end) = (CitationReader::default(), Vec::new(), 0);
+    let blocks = fields::list(body, "content").unwrap_or_default();
+    for block in blocks.iter().filter(|block| fields::text(*block, "type") == "text") {
+        let start = end;
+        end += fields::text(block, "text").len();
+        let citations = reader.read_block(block);
+        if !citations.is_empty() {
+            pieces.push(ReportedPiece { start, end, citations });
+        }
+    }
+    pieces
+}
+
+/// Divides the text of an answer into pieces, one for each text block, with the citations of each. The pieces together
+/// are the text. A cited piece that the text does not have, or that overlaps an earlier one, has no citations.
+pub(super) fn text_pieces<'t>(text: &'t str, cited: &'t [CitedPiece]) -> Vec<(&'t str, &'t [Citation])> {
+    let (mut pieces, mut at) = (Vec::new(), 0);
+    let mut push = |piece: &'t str, citations: &'t [Citation]| {
+        if !piece.is_empty() {
+            pieces.push((piece, citations));
+        }
+    };
+    for piece in cited {
+        let (Some(before), Some(cited)) = (text.get(at..piece.start), text.get(piece.start..piece.end))
+        else {
+            continue;
+        };
+        push(before, &[]);
+        push(cited, &piece.citations);
+        at = piece.end;
+    }
+    push(text.get(at..).unwrap_or_default(), &[]);
+    pieces
+}
+
+/// Encodes a citation for a client.
+pub(super) fn encode_citation(citation: &Citation) -> Value {
+    let Citation { kind, index, title, source, text, start, end } = citation;
+    match kind {
+        DocumentKind::Text => json!({
+            "type": "char_location", "cited_text": text, "document_index": index, "document_title": title,
+            "start_char_index": start, "end_char_index": end, "file_id": null,
+        }),
+        DocumentKind::Blocks => json!({
+            "type": "content_block_location", "cited_text": text, "document_index": index, "document_title": title,
+            "start_block_index": start, "end_block_index": end, "file_id": null,
+        }),
+        DocumentKind::SearchResult => json!({
+            "type": "search_result_location", "cited_text": text, "search_result_index": index, "title": title,
+            "source": source, "start_block_index": start, "end_block_index": end,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;
