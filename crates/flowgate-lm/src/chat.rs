@@ -2,9 +2,10 @@
 //! Callers use these types for every model; [`wire`](crate::wire) translates them to the format of each provider.
 //!
 //! The submodules define the parts of a request: [`Messages`] (the chat so far), [`OutputFormat`] (the form of the
-//! model's text), [`ProviderTool`] (the tools that a provider runs), [`Reasoning`] with [`ReasoningPart`], and
+//! model's text), [`ProviderTool`] (the tools that a provider runs), [`McpServer`] (one that it calls), [`Reasoning`] with [`ReasoningPart`], and
 //! [`Source`] (where a part of a user's message comes from).
 
+mod mcp_server;
 mod messages;
 mod output_format;
 mod provider_tool;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use mcp_server::{McpAddress, McpCredentials, McpLabel, McpServer};
 pub use messages::Messages;
 pub(crate) use messages::SerializedPrefix;
 pub use output_format::{OutputFormat, OutputSchema};

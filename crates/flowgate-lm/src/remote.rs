@@ -46,10 +46,10 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use serde_json::Value;
 
-use crate::chat::{Completion, ProviderToolUse, Request, Sampling, SerializedPrefix, Usage};
+use crate::chat::{Completion, ProviderTool, ProviderToolUse, Request, Sampling, SerializedPrefix, Usage};
 use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, SentRequest};
 use crate::wire::embeddings::{EmbeddingsRequest, EmbeddingsResponse};
-use crate::wire::messages::mark_cache_breakpoints;
+use crate::wire::messages::{MCP_BETA, mark_cache_breakpoints};
 use crate::wire::{Api, MAX_ANSWER};
 use crate::{BoxFuture, ChatModel, Delta, Error, Listener, estimate, send_completion, sse};
 
@@ -106,6 +106,8 @@ pub struct RemoteModel {
     prompt_caching: bool,
     /// The tool of the provider that all requests declare instead of functions; `None` for ordinary requests.
     provider_tool: Option<ProviderToolUse>,
+    /// The beta features that requests ask for.
+    betas: Vec<&'static str>,
 }
 
 impl fmt::Debug for RemoteModel {
@@ -137,6 +139,7 @@ impl RemoteModel {
             old_max_tokens,
             prompt_caching: false,
             provider_tool: None,
+            betas: Vec::new(),
         })
     }
 
@@ -162,13 +165,14 @@ impl RemoteModel {
         Ok(self)
     }
 
-    /// Requests beta features of the Messages API by their names, which the header `anthropic-beta` lists. Has no
-    /// effect on other formats.
+    /// Requests beta features of the Messages API by their names, which the header `anthropic-beta` lists, in addition
+    /// to those that are requested already. Has no effect on other formats.
     #[must_use]
     pub fn betas(mut self, betas: &[&'static str]) -> Self {
+        self.betas.extend(betas);
         if let Some(name) = self.api.form().betas_header.filter(|_| !betas.is_empty()) {
             // Names of features are valid in a header.
-            let _ = self.client.header(name, betas.join(","));
+            let _ = self.client.header(name, self.betas.join(","));
         }
         self
     }
@@ -202,10 +206,17 @@ impl RemoteModel {
     /// Has the provider run the tool `tool` for each request, which
     /// [`ProviderTool::request`](crate::chat::ProviderTool::request) must have created. The text of an answer is then
     /// the output of the tool, with its sources. Answers are not streamed, and functions are not offered to the model.
+    /// A request is not sent again if the tool may have run and had effects.
     #[must_use]
     pub fn for_provider_tool(mut self, tool: ProviderToolUse) -> Self {
-        self.provider_tool = Some(tool);
-        self
+        if !tool.tool.is_repeatable() {
+            self.client.retries.times = 0;
+        }
+        let model = Self { provider_tool: Some(tool), ..self };
+        match model.provider_tool.as_ref().map(|used| &used.tool) {
+            Some(ProviderTool::McpServer(_)) => model.betas(&[MCP_BETA]),
+            _ => model,
+        }
     }
 
     /// Sets the time limits.
@@ -387,8 +398,8 @@ impl RemoteModel {
             && !self.api.declare_provider_tool(tool, &mut Value::Null)
         {
             return Err(Error::Unsupported(
-                "its wire format does not have this tool of the provider, or not the restrictions of the tool; leave \
-                 out the restrictions, or use another provider",
+                "its wire format does not have this tool of the provider, or not the restrictions or headers of the \
+                 tool; leave these out, or use another provider",
             ));
         }
         let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };

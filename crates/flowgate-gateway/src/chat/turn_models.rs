@@ -64,7 +64,9 @@ impl<'t> TurnModels<'t> {
 
     /// Returns the model `first`, with the models of the client's fallbacks. A fallback's model has the name `model`
     /// unless the configuration names another one; a fallback whose upstream does not have it is left out.
-    /// `provider_tool` is the tool that the servers of all these models run, if they are for one.
+    /// `provider_tool` is the tool that the servers of all these models run, if they are for one. For an MCP server,
+    /// there are no fallbacks: the client's token is for the provider of its upstream alone, and a call that has
+    /// effects does not run twice.
     fn with_fallbacks(
         &self,
         first: RemoteModel,
@@ -76,7 +78,9 @@ impl<'t> TurnModels<'t> {
             Some(tool) => remote.for_provider_tool(tool.clone()),
             None => remote,
         };
-        let others = self.turn.client.spec.fallback.iter().filter_map(|further| {
+        let is_repeatable = provider_tool.is_none_or(|wanted| wanted.tool.is_repeatable());
+        let fallbacks = self.turn.client.spec.fallback.iter().filter(|_| is_repeatable);
+        let others = fallbacks.filter_map(|further| {
             let remote = further.upstream.remote.with_model(further.model_for(model)?);
             Some(UpstreamChoice { remote: adapt(remote.betas(self.turn.betas)), upstream: &further.upstream })
         });
