@@ -202,8 +202,8 @@ fn a_server_that_the_policy_does_not_name_is_refused() {
     }
     // The prefix of one of the client's own servers gives the name to that server.
     let upstream = UpstreamDouble::new(|request| asks(request, "It is wet."));
-    let text = config(&upstream.url, "responses", &format!("servers = [\"own\"]\n{MORE}"))
-        + "[servers.own]\nurl = \"http://127.0.0.1:1/mcp\"\nprefix = \"mcp__\"\n";
+    let text = config(&upstream.url, "responses", &format!("mcp = [\"own\"]\n{MORE}"))
+        + "[mcp.own]\nurl = \"http://127.0.0.1:1/mcp\"\nprefix = \"mcp__\"\n";
     let gateway = TestGateway::configured(&text, &format!("{POLICY}{WEATHER}{}", labels("own/weather")));
     let (status, answer) = send(&gateway, request(Api::Responses, &["Help."], DECLARED));
     assert!(status == 400 && answer.contains(statement), "{answer}");
@@ -263,21 +263,13 @@ fn a_server_has_one_address_in_a_conversation() {
     }
 }
 
-/// A policy can name the host of a server: a description with another one is not labelled, so the server is not on offer,
-/// or a rule denies its calls.
+/// A policy can name the host of a server: a rule denies the calls of a server with another one.
 #[test]
 fn a_policy_can_depend_on_the_address() {
-    let is_described = "label tool as trusted if:\n    (tool: Tool) is tool:mcp__weather\n    \
-                        \"<https://weather.example>\" in tool.description\n";
     let rule = "raise \"another server\" if:\n    (call: ToolCall) is tool:mcp__weather\n    (tool: Tool)\n    \
                 tool.name == \"mcp__weather\"\n    \"<https://weather.example>\" not in tool.description\n";
-    let functions = "label tool as trusted if:\n    (tool: Tool) is tool:send\n";
-    let anything = "label tool as trusted if:\n    (tool: Tool)\n";
-    assert!(POLICY.contains(anything));
     for (api, name) in APIS {
-        for policy in
-            [POLICY.replace(anything, &format!("{functions}{is_described}")), format!("{POLICY}{rule}")]
-        {
+        for policy in [format!("{POLICY}{rule}")] {
             for (url, is_called) in [
                 (URL, true),
                 ("https://weather.example/other", true),
