@@ -269,23 +269,22 @@ fn a_policy_can_depend_on_the_address() {
     let rule = "raise \"another server\" if:\n    (call: ToolCall) is tool:mcp__weather\n    (tool: Tool)\n    \
                 tool.name == \"mcp__weather\"\n    \"<https://weather.example>\" not in tool.description\n";
     for (api, name) in APIS {
-        for policy in [format!("{POLICY}{rule}")] {
-            for (url, is_called) in [
-                (URL, true),
-                ("https://weather.example/other", true),
-                ("https://weather.example.evil.example/", false),
-                ("https://evil.example/<https://weather.example>", false),
-                ("https://evil.example/https://weather.example", false),
-            ] {
-                let at = format!("{name}: {url}: {policy}");
-                let upstream = UpstreamDouble::new(|request| asks(request, "It is wet."));
-                let text = config(&upstream.url, name, MORE);
-                let gateway = TestGateway::configured(&text, &format!("{policy}{WEATHER}"));
-                let (status, answer) = send(&gateway, request(api, &["Help."], Declared { url, ..DECLARED }));
-                assert_eq!(status, if url.contains('<') { 400 } else { 200 }, "{at}: {answer}");
-                let bodies = upstream.bodies();
-                assert_eq!(split(&bodies).0.len(), usize::from(is_called), "{at}: {bodies:#?}");
-            }
+        let policy = format!("{POLICY}{rule}");
+        for (url, is_called) in [
+            (URL, true),
+            ("https://weather.example/other", true),
+            ("https://weather.example.evil.example/", false),
+            ("https://evil.example/<https://weather.example>", false),
+            ("https://evil.example/https://weather.example", false),
+        ] {
+            let at = format!("{name}: {url}: {policy}");
+            let upstream = UpstreamDouble::new(|request| asks(request, "It is wet."));
+            let text = config(&upstream.url, name, MORE);
+            let gateway = TestGateway::configured(&text, &format!("{policy}{WEATHER}"));
+            let (status, answer) = send(&gateway, request(api, &["Help."], Declared { url, ..DECLARED }));
+            assert_eq!(status, if url.contains('<') { 400 } else { 200 }, "{at}: {answer}");
+            let bodies = upstream.bodies();
+            assert_eq!(split(&bodies).0.len(), usize::from(is_called), "{at}: {bodies:#?}");
         }
     }
 }
