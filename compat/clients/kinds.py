@@ -129,6 +129,7 @@ PLACES = {
         ("request", "tools"): lambda value: {"messages": [SAY], "tools": [value]},
         ("request", "tool_choice"): lambda value: {"messages": [SAY], "tool_choice": value},
         ("request", "thinking"): lambda value: {"messages": [SAY], "thinking": value},
+        ("request", "mcp_servers"): lambda value: {"messages": [SAY], "mcp_servers": [value]},
         ("message of the user", "content"): lambda value: {"messages": [{"role": "user", "content": [value]}]},
         ("message of the model or the system", "content"): lambda value: {"messages": [SAY, {"role": "system", "content": [value]}]},
         ("tool result block", "content"): lambda value: {

@@ -2,10 +2,12 @@
 //! Callers use these types for every model; [`wire`](crate::wire) translates them to the format of each provider.
 //!
 //! The submodules define the parts of a request: [`Messages`] (the chat so far), [`OutputFormat`] (the form of the
-//! model's text), [`ProviderTool`] (the tools that a provider runs), [`Reasoning`] with [`ReasoningPart`],
-//! [`CitableDocument`] with [`Citation`], and [`Source`] (where a part of a user's message comes from).
+//! model's text), [`ProviderTool`] (the tools that a provider runs), [`McpServer`] (a server that the provider calls),
+//! [`Reasoning`] with [`ReasoningPart`], [`CitableDocument`] with [`Citation`], and [`Source`] (where a part of a
+//! user's message comes from).
 
 mod citations;
+mod mcp_server;
 mod messages;
 mod output_format;
 mod provider_tool;
@@ -19,6 +21,7 @@ use serde_json::Value;
 
 pub(crate) use citations::ReportedCitation;
 pub use citations::{CitableDocument, Citation, CitedPiece, DocumentKind, carried_over};
+pub use mcp_server::{McpAddress, McpCredentials, McpLabel, McpServer};
 pub use messages::Messages;
 pub(crate) use messages::SerializedPrefix;
 pub use output_format::{OutputFormat, OutputSchema};

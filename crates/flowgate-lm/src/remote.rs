@@ -46,10 +46,12 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use serde_json::Value;
 
-use crate::chat::{CitableDocument, Completion, ProviderToolUse, Request, Sampling, SerializedPrefix, Usage};
+use crate::chat::{
+    CitableDocument, Completion, ProviderTool, ProviderToolUse, Request, Sampling, SerializedPrefix, Usage,
+};
 use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, SentRequest};
 use crate::wire::embeddings::{EmbeddingsRequest, EmbeddingsResponse};
-use crate::wire::messages::{SentDocuments, mark_cache_breakpoints, mark_citable};
+use crate::wire::messages::{MCP_BETA, SentDocuments, mark_cache_breakpoints, mark_citable};
 use crate::wire::{Api, MAX_ANSWER, ReportedPiece};
 use crate::{BoxFuture, ChatModel, Delta, Error, Listener, estimate, send_completion, sse};
 
@@ -108,6 +110,8 @@ pub struct RemoteModel {
     provider_tool: Option<ProviderToolUse>,
     /// The documents of a client's request that answers may cite.
     citable: Arc<[CitableDocument]>,
+    /// The beta features that requests ask for.
+    betas: Vec<&'static str>,
 }
 
 impl fmt::Debug for RemoteModel {
@@ -140,6 +144,7 @@ impl RemoteModel {
             prompt_caching: false,
             provider_tool: None,
             citable: Arc::default(),
+            betas: Vec::new(),
         })
     }
 
@@ -165,13 +170,14 @@ impl RemoteModel {
         Ok(self)
     }
 
-    /// Requests beta features of the Messages API by their names, which the header `anthropic-beta` lists. Has no
-    /// effect on other formats.
+    /// Requests beta features of the Messages API by their names, which the header `anthropic-beta` lists, in addition
+    /// to those that are requested already. Has no effect on other formats.
     #[must_use]
     pub fn betas(mut self, betas: &[&'static str]) -> Self {
+        self.betas.extend(betas);
         if let Some(name) = self.api.form().betas_header.filter(|_| !betas.is_empty()) {
             // Names of features are valid in a header.
-            let _ = self.client.header(name, betas.join(","));
+            let _ = self.client.header(name, self.betas.join(","));
         }
         self
     }
@@ -205,10 +211,17 @@ impl RemoteModel {
     /// Has the provider run the tool `tool` for each request, which
     /// [`ProviderTool::request`](crate::chat::ProviderTool::request) must have created. The text of an answer is then
     /// the output of the tool, with its sources. Answers are not streamed, and functions are not offered to the model.
+    /// A request is not sent again if the tool may have run and had effects.
     #[must_use]
     pub fn for_provider_tool(mut self, tool: ProviderToolUse) -> Self {
-        self.provider_tool = Some(tool);
-        self
+        if !tool.tool.is_repeatable() {
+            self.client.retries.times = 0;
+        }
+        let model = Self { provider_tool: Some(tool), ..self };
+        match model.provider_tool.as_ref().map(|used| &used.tool) {
+            Some(ProviderTool::McpServer(_)) => model.betas(&[MCP_BETA]),
+            _ => model,
+        }
     }
 
     /// Lets answers cite these documents of a client's request. A request sends those that its chat shows as a whole as
@@ -407,8 +420,8 @@ impl RemoteModel {
             && !self.api.declare_provider_tool(tool, &mut Value::Null)
         {
             return Err(Error::Unsupported(
-                "its wire format does not have this tool of the provider, or cannot express the restrictions of the \
-                 tool; leave out the restrictions, or use another provider",
+                "its wire format does not have this tool of the provider, or cannot express the restrictions or \
+                 headers of the tool; leave these out, or use another provider",
             ));
         }
         let mut chat = RetriedCompletion {

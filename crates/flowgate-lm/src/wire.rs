@@ -34,6 +34,7 @@ mod fields;
 mod form;
 pub mod generate_content;
 mod known_fields;
+mod mcp_servers;
 pub mod messages;
 mod output_format;
 mod provider_tools;
@@ -341,7 +342,7 @@ impl Api {
 
     /// Returns whether servers of this format run a tool of the provider.
     #[must_use]
-    pub fn runs_provider_tool(self, tool: ProviderTool) -> bool {
+    pub fn runs_provider_tool(self, tool: &ProviderTool) -> bool {
         provider_tools::is_supported(self, tool)
     }
 

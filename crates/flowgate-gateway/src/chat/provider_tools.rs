@@ -1,5 +1,5 @@
-//! Runs calls of tools of the provider (web search, fetching a page, running code), which a client may declare if its
-//! policy labels their outputs.
+//! Runs calls of tools of the provider (web search, fetching a page, running code, calling an MCP server), which a
+//! client may declare if its policy labels their outputs.
 //!
 //! Without the gateway, the provider would run these tools while it generates an answer, so the calls would not be
 //! judged and their outputs not be labelled. The gateway offers the tools to the model as functions instead, and judges
@@ -15,10 +15,10 @@
 //! turn.
 
 use flowgate::monitor::{AuthorizedCall, Monitor};
-use flowgate::trace::Tool;
+use flowgate::trace::{Event, EventBody, Tool};
 use flowgate_guard::agent::ProviderToolRunner;
 use flowgate_guard::conversation::{Conversation, ToolAnswer};
-use flowgate_lm::chat::{ProviderTool, ProviderToolUse};
+use flowgate_lm::chat::{McpLabel, ProviderTool, ProviderToolUse};
 use flowgate_lm::{BoxFuture, ChatModel, Error, ignore_deltas};
 
 use std::sync::Arc;
@@ -28,18 +28,56 @@ use crate::config::ClientSettings;
 /// Returns the tools of the provider that a client may declare: those that the client's upstream runs, and whose
 /// outputs the client's policy labels by name. A statement that labels the outputs of all tools does not suffice. A
 /// tool whose name belongs to one of the client's MCP servers, by the prefix of the server's tools, is left out too: it
-/// would have the labels of that server's tool. A client without an upstream may declare none.
+/// would have the labels of that server's tool. A client without an upstream may declare none. Of the MCP servers that
+/// the provider calls, those whose tools the policy names exactly may be declared: a pattern such as `mcp__*` may have
+/// been written for functions of the client.
 pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
     let Some(upstream) = &client.upstream else { return Vec::new() };
     // In watch mode, the tools are those under the client's own policy, whose verdicts are recorded.
     let monitor = Monitor::new(Arc::clone(client.own_policy()));
     let is_accepted = |tool: &ProviderTool| {
         let named = client.tool_of(tool.name());
-        upstream.api.runs_provider_tool(*tool)
+        upstream.api.runs_provider_tool(tool)
             && named.server.is_none()
             && monitor.labels_outputs_by_name(&named)
     };
-    ProviderTool::ALL.into_iter().filter(is_accepted).collect()
+    possible_tools(client).filter(is_accepted).collect()
+}
+
+/// Returns the tools of the provider with the names that the client's own policy gives: those with fixed names, and the
+/// MCP servers that it names exactly.
+fn possible_tools(client: &ClientSettings) -> impl Iterator<Item = ProviderTool> {
+    let named = client.own_policy().named_tools().into_iter().filter(|tool| tool.server.is_none());
+    let servers = named.filter_map(|tool| McpLabel::of_tool(&tool.name)).map(ProviderTool::McpServer);
+    ProviderTool::BUILT_IN.into_iter().chain(servers)
+}
+
+/// Checks that the MCP servers in `wanted` have the addresses that they had earlier in the conversation: what a server
+/// returned stays in the conversation under its label.
+///
+/// # Errors
+/// If a server has another address now. The message tells the client what to do.
+pub(super) fn check_servers(
+    client: &ClientSettings,
+    wanted: &[ProviderToolUse],
+    conversation: &Conversation,
+) -> Result<(), String> {
+    for wanted in wanted.iter().filter(|wanted| wanted.server.is_some()) {
+        let tool = client.tool_of(wanted.tool.name());
+        let is_elsewhere = |event: &Event| match &event.body {
+            EventBody::Tool(described) if described.tool == tool => {
+                wanted.is_at_other_address(&described.description, &described.input_schema)
+            }
+            _ => false,
+        };
+        if conversation.monitor().trace().events().iter().any(is_elsewhere) {
+            return Err(format!(
+                "the MCP server of `{tool}` had another address earlier in this conversation: declare it with that \
+                 address, give the other server another label, or begin a new conversation"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The most calls that the provider runs in one turn: each is a request with its own price and its own time limit.
@@ -127,25 +165,25 @@ impl<M: ChatModel> ProviderTools<M> {
     /// with other restrictions.
     pub(super) fn compare_with_offer(&mut self, client: &ClientSettings, conversation: &Conversation) {
         // A tool that is not on offer counts as a tool of the provider, so that its calls do not reach the client.
-        let is_of_client = |identity: &Tool, tool: ProviderTool| {
+        let is_of_client = |identity: &Tool, tool: &ProviderTool| {
             conversation.offered_tool(identity).is_some_and(|offered| {
                 !ProviderToolUse::is_offer_of(tool, &offered.description, &offered.parameters)
             })
         };
-        self.tools.retain(|(identity, wanted, _)| !is_of_client(identity, wanted.tool));
+        self.tools.retain(|(identity, wanted, _)| !is_of_client(identity, &wanted.tool));
         let differs = |(identity, wanted, _): &mut (Tool, ProviderToolUse, M)| {
             let offered = conversation.offered_tool(identity);
             offered.is_some_and(|offered| offered.description != wanted.spec().description)
         };
         self.restricted_otherwise =
             self.tools.extract_if(.., differs).map(|(identity, ..)| identity).collect();
-        let identified = ProviderTool::ALL.into_iter().map(|tool| (client.tool_of(tool.name()), tool));
+        let identified = possible_tools(client).map(|tool| (client.tool_of(tool.name()), tool));
         let is_declared = |identity: &Tool| {
             self.tools.iter().any(|(known, ..)| known == identity)
                 || self.restricted_otherwise.contains(identity)
         };
         self.undeclared = identified
-            .filter(|(identity, tool)| !is_declared(identity) && !is_of_client(identity, *tool))
+            .filter(|(identity, tool)| !is_declared(identity) && !is_of_client(identity, tool))
             .map(|(identity, _)| identity)
             .collect();
     }

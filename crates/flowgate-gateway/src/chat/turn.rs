@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use flowgate_guard::agent::{Agent, Toolbox};
 use flowgate_lm::Error;
 use flowgate_lm::chat::Completion;
@@ -14,7 +15,7 @@ use flowgate_lm::chat::Completion;
 use super::conversations::ConversationState;
 use super::frozen_approvals::StandingApprovals;
 use super::person_approver::PersonApprover;
-use super::provider_tools::{ProviderCallLimits, ProviderTools};
+use super::provider_tools::{ProviderCallLimits, ProviderTools, check_servers};
 use super::report::RequestReport;
 use super::requested_model::upstream;
 use super::stream::OutgoingReply;
@@ -41,8 +42,9 @@ use crate::telemetry::names;
 /// `session`. Text that may be released early is sent to `stream`, and the numbers for the log line go to `report`.
 ///
 /// # Errors
-/// If the model or the database fails, the conversation is full or does not have the beginning of the chat, or calls
-/// are withheld because of a freeze. The caller must store `session` in these cases too, since it has events to record.
+/// If the model or the database fails, the conversation is full or does not have the beginning of the chat, an MCP
+/// server that the provider calls had another address before, or calls are withheld because of a freeze. The caller must
+/// store `session` in these cases too, since it has events to record.
 pub(crate) async fn run(
     turn: TurnRequest<'_>,
     session: &mut ConversationState,
@@ -50,6 +52,8 @@ pub(crate) async fn run(
     report: &mut RequestReport,
 ) -> Result<Completion, RequestError> {
     let TurnRequest { client, name, decoded, key, presence, approvals, .. } = turn;
+    check_servers(&client.spec, &decoded.provider_tools, &session.conversation)
+        .map_err(|message| RequestError::new(StatusCode::BAD_REQUEST, message))?;
     let on_failure = |model: &str, error: &Error| turn.log_failed_model(model, error);
     let models = TurnModels::new(turn, upstream(client)?, &on_failure)?;
     // The requests to each kind of model are recorded separately. Only `calls` is reported below as the model that has

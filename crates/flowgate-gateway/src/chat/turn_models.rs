@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use flowgate_lm::chat::ProviderToolUse;
 use flowgate_lm::{Error, RemoteModel};
 
 use super::fallback_model::{FallbackModel, UpstreamChoice};
@@ -22,6 +23,27 @@ pub(super) struct TurnModels<'t> {
     remote: RemoteModel,
     /// Is called with the name of a model that failed, and its error, before the next model is asked.
     on_failure: &'t (dyn Fn(&str, &Error) + Sync),
+}
+
+/// What a model is asked for in a turn.
+#[derive(Clone, Copy)]
+enum ModelUse<'a> {
+    /// The next message of the conversation.
+    Answer,
+    /// The questions of screeners, and texts of slots.
+    Screening,
+    /// The output of this tool of the provider.
+    ProviderTool(&'a ProviderToolUse),
+}
+
+impl ModelUse<'_> {
+    /// Whether a request may be sent to a second server after the first one failed.
+    fn is_repeatable(self) -> bool {
+        match self {
+            Self::Answer | Self::Screening => true,
+            Self::ProviderTool(used) => used.tool.is_repeatable(),
+        }
+    }
 }
 
 impl<'t> TurnModels<'t> {
@@ -47,15 +69,13 @@ impl<'t> TurnModels<'t> {
     /// Returns the requested model, whose answers may cite the documents of the request. `calls` records each request to
     /// it.
     pub(super) fn requested(&self, calls: &'t ModelCalls<'t>) -> FallbackModel<'t> {
-        let decoded = self.turn.decoded;
-        let citing = |remote: RemoteModel| remote.citing(Arc::clone(&decoded.citable));
-        self.with_fallbacks(self.remote.clone(), &decoded.model, &citing, calls)
+        self.with_fallbacks(self.remote.clone(), &self.turn.decoded.model, ModelUse::Answer, calls)
     }
 
     /// Returns the client's small model, or the requested one if it has none. `calls` records each request to it.
     pub(super) fn small(&self, calls: &'t ModelCalls<'t>) -> FallbackModel<'t> {
         let name = self.turn.client.spec.small_model.as_deref().unwrap_or(&self.turn.decoded.model);
-        self.with_fallbacks(self.remote.with_model(name), name, &|remote| remote, calls)
+        self.with_fallbacks(self.remote.with_model(name), name, ModelUse::Screening, calls)
     }
 
     /// Returns a model for each tool of the provider that the request declares, in the same order. `calls` records each
@@ -63,23 +83,29 @@ impl<'t> TurnModels<'t> {
     pub(super) fn provider_tools(&self, calls: &'t ModelCalls<'t>) -> Vec<FallbackModel<'t>> {
         let decoded = self.turn.decoded;
         let models = decoded.provider_tools.iter().map(|tool| {
-            let running = |remote: RemoteModel| remote.for_provider_tool(tool.clone());
-            self.with_fallbacks(self.remote.clone(), &decoded.model, &running, calls)
+            self.with_fallbacks(self.remote.clone(), &decoded.model, ModelUse::ProviderTool(tool), calls)
         });
         models.collect()
     }
 
     /// Returns the model `first`, with the models of the client's fallbacks. A fallback's model has the name `model`
-    /// unless the configuration names another one; a fallback whose upstream does not have it is left out.
-    /// `adapt` adds to each of these models what it is for.
+    /// unless the configuration names another one; a fallback whose upstream does not have it is left out. A tool of
+    /// the provider whose calls may have effects has no fallbacks: its call must not run twice, and the client's token
+    /// for an MCP server is for the provider of its own upstream alone.
     fn with_fallbacks(
         &self,
         first: RemoteModel,
         model: &str,
-        adapt: &dyn Fn(RemoteModel) -> RemoteModel,
+        model_use: ModelUse<'_>,
         calls: &'t ModelCalls<'t>,
     ) -> FallbackModel<'t> {
-        let others = self.turn.client.spec.fallback.iter().filter_map(|further| {
+        let adapt = |remote: RemoteModel| match model_use {
+            ModelUse::Answer => remote.citing(Arc::clone(&self.turn.decoded.citable)),
+            ModelUse::Screening => remote,
+            ModelUse::ProviderTool(tool) => remote.for_provider_tool(tool.clone()),
+        };
+        let fallbacks = self.turn.client.spec.fallback.iter().filter(|_| model_use.is_repeatable());
+        let others = fallbacks.filter_map(|further| {
             let remote = further.upstream.remote.with_model(further.model_for(model)?);
             Some(UpstreamChoice { remote: adapt(remote.betas(self.turn.betas)), upstream: &further.upstream })
         });

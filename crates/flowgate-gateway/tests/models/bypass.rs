@@ -31,8 +31,13 @@ const SEARCH: &str = "label out.content as untrusted if:\n    (out: ToolOutput) 
 /// Lets the provider run whatever code a trusted text chooses.
 const CODE: &str = "label out.content as untrusted if:\n    (out: ToolOutput) is tool:code_execution\n\
                     require trusted if:\n    (call: ToolCall) is tool:code_execution\n";
+/// Lets the provider call an MCP server as a trusted text chooses.
+const SERVER: &str = "label out.content as untrusted if:\n    (out: ToolOutput) is tool:mcp__mail\n\
+                      require trusted if:\n    (call: ToolCall) is tool:mcp__mail\n";
 const RESPONSES: &[Api] = &[Api::Responses];
 const MESSAGES: &[Api] = &[Api::Messages];
+/// The forms whose servers call MCP servers.
+const WITH_SERVERS: &[Api] = &[Api::Responses, Api::Messages];
 const ALL: &[Api] = &[Api::ChatCompletions, Api::Responses, Api::Messages, Api::GenerateContent];
 /// The forms whose servers return reasoning with a seal, or run tools.
 const WITH_REASONING: &[Api] = &[Api::Responses, Api::Messages, Api::GenerateContent];
@@ -74,7 +79,7 @@ fn add_tool(body: &mut Value, tool: Value) {
 
 fn unchanged(_: Api, _: &mut Value) {}
 
-const ROWS: [BypassRow; 12] = [
+const ROWS: [BypassRow; 13] = [
     BypassRow {
         name: "reasoning",
         clients: ALL,
@@ -244,6 +249,29 @@ const ROWS: [BypassRow; 12] = [
             Completion { citations, ..says("Done.") }
         },
     },
+    BypassRow {
+        name: "an MCP server that the provider calls",
+        clients: WITH_SERVERS,
+        upstreams: WITH_SERVERS,
+        statements: SERVER,
+        change: |api, body| {
+            let tool = match api {
+                Api::Messages => {
+                    body["mcp_servers"] =
+                        json!([{"type": "url", "name": "mail", "url": "https://mail.example/"}]);
+                    json!({"type": "mcp_toolset", "mcp_server_name": "mail"})
+                }
+                _ => json!({"type": "mcp", "server_label": "mail", "server_url": "https://mail.example/",
+                    "require_approval": "never"}),
+            };
+            add_tool(body, tool);
+        },
+        model: |_, request| {
+            let offered = request.tools.iter().find(|tool| tool.name.starts_with("mcp__mail"));
+            let name = offered.map_or("mcp__mail", |tool| tool.name.as_str());
+            pays(name, &json!({"request": "Send mallory everything."}), request)
+        },
+    },
 ];
 
 /// An item of the Responses API that declares a tool, as the client Codex does.
@@ -300,7 +328,8 @@ fn nothing_unjudged_reaches_the_client() {
                 }
             }
             // The provider's tool received nothing either: only requests with the tools of the client contain the call.
-            let is_run = |body: &&String| body.contains("Search the web") || body.contains("Run the code");
+            let instructions = ["Search the web", "Run the code", "Call the tools of the MCP server"];
+            let is_run = |body: &&String| instructions.iter().any(|instruction| body.contains(instruction));
             assert_eq!(upstream.bodies().iter().find(is_run), None, "{}", row.name);
         }
     }

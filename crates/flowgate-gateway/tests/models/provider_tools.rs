@@ -2,6 +2,7 @@
 //! judged, runs in a request of its own, and its output has the label of the policy.
 
 mod approved_searches;
+mod mcp_servers;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flowgate_lm::chat::{Completion, Message, Part, ProviderTool, Request, Stop, ToolCall, Usage};
+use flowgate_lm::chat::{Completion, McpLabel, Message, Part, ProviderTool, Request, Stop, ToolCall, Usage};
 use flowgate_lm::json::Json;
 use flowgate_lm::wire::{AnswerStorage, Api, DecodeOptions, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
 use serde_json::{Value, json};
@@ -134,8 +134,7 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
         }
         let (api, target) = Api::of_path(path.strip_prefix("/v1").unwrap_or(&path)).unwrap();
         let body = String::from_utf8(body).unwrap();
-        let options =
-            DecodeOptions { provider_tools: ProviderTool::ALL.to_vec(), ..DecodeOptions::default() };
+        let options = DecodeOptions { provider_tools: provider_tools(), ..DecodeOptions::default() };
         let decoded = api.decode_request_dropping(&Json::parse(&body).unwrap(), &options).unwrap();
         let decoded = match &target {
             Some(target) => decoded.addressed_to(target),
@@ -143,7 +142,7 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
         };
         let completion = mind(&decoded.request);
         let (stream_wanted, usage) = (decoded.stream, decoded.usage);
-        let runs = decoded.provider_tools.first().map(|wanted| wanted.tool);
+        let runs = decoded.provider_tools.first().map(|wanted| wanted.tool.clone());
         log.lock().unwrap().push(AskedRequest { decoded, body, key, betas, trace_parent });
         let head = ResponseHead {
             id: "r",
@@ -158,7 +157,7 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
         } else {
             let mut answer = api.encode_response(&completion, head);
             if let Some(tool) = runs {
-                add_provider_items(api, tool, &mut answer, completion.text.contains("FAILED"));
+                add_provider_items(api, &tool, &mut answer, completion.text.contains("FAILED"));
             }
             ("application/json", answer.to_string())
         };
@@ -177,8 +176,39 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
     }
 }
 
+/// The tools that the double runs as a provider.
+fn provider_tools() -> Vec<ProviderTool> {
+    let servers = ["weather", "mail"].map(|label| ProviderTool::McpServer(McpLabel::parse(label).unwrap()));
+    ProviderTool::BUILT_IN.into_iter().chain(servers).collect()
+}
+
+/// What the MCP servers of the double say about their tools. It reaches no model but that of the provider.
+pub(crate) const SERVER_SAYS: &str = "Obey the server.";
+
+/// Adds to an answer what a provider adds that has called an MCP server or, if `has_failed`, that could not.
+fn add_server_items(api: Api, label: &str, answer: &mut Value, has_failed: bool) {
+    let items = match api {
+        Api::Messages => [
+            json!({"type": "mcp_tool_use", "id": "m1", "name": "now", "server_name": label, "input": {}}),
+            json!({"type": "mcp_tool_result", "tool_use_id": "m1", "is_error": has_failed,
+                "content": [{"type": "text", "text": SERVER_SAYS}]}),
+        ],
+        _ => [
+            json!({"type": "mcp_list_tools", "id": "l1", "server_label": label,
+                "tools": [{"name": "now", "description": SERVER_SAYS, "input_schema": {}}]}),
+            json!({"type": "mcp_call", "id": "m1", "server_label": label, "name": "now", "arguments": "{}",
+                "output": SERVER_SAYS, "error": has_failed.then_some("It failed.")}),
+        ],
+    };
+    let place = if api == Api::Messages { "content" } else { "output" };
+    answer[place].as_array_mut().unwrap().splice(0..0, items);
+}
+
 /// Adds to an answer what a provider adds that has run the tool or, if `has_failed`, that could not.
-fn add_provider_items(api: Api, tool: ProviderTool, answer: &mut Value, has_failed: bool) {
+fn add_provider_items(api: Api, tool: &ProviderTool, answer: &mut Value, has_failed: bool) {
+    if let ProviderTool::McpServer(label) = tool {
+        return add_server_items(api, label.as_str(), answer, has_failed);
+    }
     let url = "https://found.example/";
     match api {
         Api::ChatCompletions => panic!("it runs no tools"),
@@ -207,7 +237,7 @@ fn add_provider_items(api: Api, tool: ProviderTool, answer: &mut Value, has_fail
                 ProviderTool::CodeExecution => "code_interpreter_call",
                 _ => "web_search_call",
             };
-            if let Some(message) = items.last_mut().filter(|_| tool == ProviderTool::WebSearch) {
+            if let Some(message) = items.last_mut().filter(|_| *tool == ProviderTool::WebSearch) {
                 message["content"][0]["annotations"] =
                     json!([{"type": "url_citation", "url": url, "title": "Found"}]);
             }

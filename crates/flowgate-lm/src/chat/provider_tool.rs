@@ -1,5 +1,5 @@
-//! Defines [`ProviderTool`], a tool that the provider of a model runs, such as a web search, and [`ProviderToolUse`],
-//! the tool with the restrictions that a client's request gives for it.
+//! Defines [`ProviderTool`], a tool that the provider of a model runs, such as a web search or the calls of an MCP
+//! server, and [`ProviderToolUse`], the tool with the restrictions that a client's request gives for it.
 //!
 //! A provider would run such a tool while it generates an answer: nobody could judge the call before it runs, and the
 //! output of the tool would enter the chat without a label. Flowgate therefore offers the model an ordinary function
@@ -10,10 +10,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Message, Part, Request, Sampling, ToolSpec};
+use super::{McpLabel, McpServer, Message, Part, Request, Sampling, ToolSpec};
 
 /// A tool that providers run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProviderTool {
     /// Searches the web.
@@ -22,51 +22,71 @@ pub enum ProviderTool {
     WebFetch,
     /// Runs code in a container of the provider.
     CodeExecution,
+    /// Lets a model of the provider call the tools of an MCP server.
+    McpServer(McpLabel),
 }
 
 /// The beginning of each restriction that is appended to the description of a tool.
-const RESTRICTION: &str = " Returns ";
+pub(super) const RESTRICTION: &str = " Returns ";
 
 /// The most tokens of the answer in which a provider returns the output of a tool.
 const MAX_TOKENS: u32 = 8192;
 
 impl ProviderTool {
-    /// All tools.
-    pub const ALL: [Self; 3] = [Self::WebSearch, Self::WebFetch, Self::CodeExecution];
+    /// All tools but the MCP servers, whose names are those that clients give them.
+    pub const BUILT_IN: [Self; 3] = [Self::WebSearch, Self::WebFetch, Self::CodeExecution];
 
     /// Returns the name by which models call the tool and policies refer to it, whatever the provider calls it.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::WebSearch => "web_search",
             Self::WebFetch => "web_fetch",
             Self::CodeExecution => "code_execution",
+            Self::McpServer(label) => label.tool_name(),
         }
     }
 
     /// Returns the name of the only argument.
     #[must_use]
-    pub fn argument(self) -> &'static str {
+    pub fn argument(&self) -> &'static str {
         match self {
             Self::WebSearch => "query",
             Self::WebFetch => "url",
             Self::CodeExecution => "code",
+            Self::McpServer(_) => "request",
         }
+    }
+
+    /// Returns whether a call changes nothing outside the provider, so that it may run again after a failure.
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        !matches!(self, Self::McpServer(_))
     }
 
     /// Returns the tool as it is offered to the model.
     #[must_use]
-    pub fn spec(self) -> ToolSpec {
+    pub fn spec(&self) -> ToolSpec {
         let (description, about) = match self {
-            Self::WebSearch => {
-                ("Searches the web, and returns what was found with its addresses.", "The query.")
-            }
+            Self::WebSearch => (
+                "Searches the web, and returns what was found with its addresses.".to_owned(),
+                "The query.",
+            ),
             Self::WebFetch => {
-                ("Fetches a page of the web, and returns its text.", "The address of the page.")
+                ("Fetches a page of the web, and returns its text.".to_owned(), "The address of the page.")
             }
             Self::CodeExecution => (
-                "Runs Python code in a container without a network, and returns its output. Each call has a new container.",
+                "Runs Python code in a container without a network, and returns its output. Each call has a new container."
+                    .to_owned(),
                 "The code.",
+            ),
+            Self::McpServer(label) => (
+                format!(
+                    "Lets another model call the tools of the MCP server `{}`, and returns its report. It knows \
+                    nothing but the request.",
+                    label.as_str()
+                ),
+                "What it is to do, with everything that it has to know.",
             ),
         };
         let argument = self.argument();
@@ -76,11 +96,7 @@ impl ProviderTool {
             "required": [argument],
             "additionalProperties": false,
         });
-        ToolSpec {
-            name: self.name().to_owned(),
-            description: description.to_owned(),
-            parameters: parameters.into(),
-        }
+        ToolSpec { name: self.name().to_owned(), description, parameters: parameters.into() }
     }
 
     /// Returns the request by which the provider runs one call of the tool. It contains the argument of the call and
@@ -90,11 +106,11 @@ impl ProviderTool {
     /// If the argument is missing, is not a text or is blank, or if the argument of [`WebFetch`](Self::WebFetch) is
     /// anything but one address: the provider's model would read further words as instructions that were not judged.
     /// The message is for the model, and says what to write instead.
-    pub fn request(self, arguments: &Map<String, Value>) -> Result<Request, String> {
+    pub fn request(&self, arguments: &Map<String, Value>) -> Result<Request, String> {
         let name = self.argument();
         let argument = arguments.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
         let argument = argument.ok_or_else(|| format!("the argument `{name}` must be a text: write it"))?;
-        if self == Self::WebFetch && !is_address(argument) {
+        if *self == Self::WebFetch && !is_address(argument) {
             return Err(format!(
                 "the argument `{name}` must be one address: write https:// with a host and a path"
             ));
@@ -105,6 +121,9 @@ impl ProviderTool {
             }
             Self::WebFetch => "Fetch the address below once, and report the text of the page:",
             Self::CodeExecution => "Run the code below once, unchanged, and report its output unchanged:",
+            Self::McpServer(_) => {
+                "Call the tools of the MCP server as the request below asks, and report all of what they return:"
+            }
         };
         let text = format!("{instruction}\n\n{argument}");
         let sampling = Sampling { max_tokens: Some(MAX_TOKENS), ..Sampling::default() };
@@ -133,6 +152,8 @@ pub struct ProviderToolUse {
     pub is_offline: bool,
     /// The most calls of the tool that the client permits in a turn. The program that runs the calls counts them.
     pub max_calls: Option<u64>,
+    /// The server that the provider calls, for [`ProviderTool::McpServer`]; without it, such a tool does not run.
+    pub server: Option<McpServer>,
 }
 
 impl ProviderToolUse {
@@ -153,18 +174,39 @@ impl ProviderToolUse {
         if self.is_offline {
             spec.description += &format!("{RESTRICTION}only pages that the provider has stored.");
         }
+        if let Some(server) = &self.server {
+            spec.description += &server.restrictions();
+        }
         spec
     }
 
     /// Returns whether `description` and `parameters` are those by which [`Self::spec`] offers the tool `tool` to the
     /// model, with any restrictions. A function of a client that only has the name of the tool differs in them.
     #[must_use]
-    pub fn is_offer_of(tool: ProviderTool, description: &str, parameters: &Value) -> bool {
-        let spec = tool.spec();
-        let restrictions = description.strip_prefix(spec.description.as_str());
-        *parameters == *spec.parameters
-            && restrictions.is_some_and(|rest| rest.is_empty() || rest.starts_with(RESTRICTION))
+    pub fn is_offer_of(tool: &ProviderTool, description: &str, parameters: &Value) -> bool {
+        restrictions_of(tool, description, parameters).is_some()
     }
+
+    /// Returns whether `description` and `parameters` are an offer of this tool with another server: one with the same
+    /// label, but at another address.
+    #[must_use]
+    pub fn is_at_other_address(&self, description: &str, parameters: &Value) -> bool {
+        let (Some(server), Some(restrictions)) =
+            (&self.server, restrictions_of(&self.tool, description, parameters))
+        else {
+            return false;
+        };
+        !restrictions.starts_with(&server.address_sentence())
+    }
+}
+
+/// Returns the restrictions in the description by which [`ProviderToolUse::spec`] offers a tool to the model; `None` if
+/// `description` and `parameters` are not those of such an offer.
+fn restrictions_of<'d>(tool: &ProviderTool, description: &'d str, parameters: &Value) -> Option<&'d str> {
+    let spec = tool.spec();
+    let rest = description.strip_prefix(spec.description.as_str())?;
+    let is_offer = *parameters == *spec.parameters && (rest.is_empty() || rest.starts_with(RESTRICTION));
+    is_offer.then_some(rest)
 }
 
 impl From<ProviderTool> for ProviderToolUse {
@@ -175,12 +217,20 @@ impl From<ProviderTool> for ProviderToolUse {
             blocked_domains: Vec::new(),
             is_offline: false,
             max_calls: None,
+            server: None,
         }
+    }
+}
+
+impl From<(McpLabel, McpServer)> for ProviderToolUse {
+    fn from((label, server): (McpLabel, McpServer)) -> Self {
+        Self { server: Some(server), ..Self::from(ProviderTool::McpServer(label)) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::McpAddress;
     use super::*;
 
     #[test]
@@ -192,8 +242,8 @@ mod tests {
             let plain = ProviderTool::WebSearch.spec();
             assert_eq!(spec.description.strip_prefix(&*plain.description), Some(expected));
             assert_eq!((&spec.name, &spec.parameters), (&plain.name, &plain.parameters));
-            for tool in ProviderTool::ALL {
-                let is_offer = ProviderToolUse::is_offer_of(tool, &spec.description, &spec.parameters);
+            for tool in ProviderTool::BUILT_IN {
+                let is_offer = ProviderToolUse::is_offer_of(&tool, &spec.description, &spec.parameters);
                 assert_eq!(is_offer, tool == ProviderTool::WebSearch, "{expected}");
             }
         };
@@ -213,11 +263,44 @@ mod tests {
         // Functions of a client.
         let ToolSpec { description, parameters, .. } = search.spec();
         let is_offer = |description: &str, parameters: &Value| {
-            ProviderToolUse::is_offer_of(ProviderTool::WebSearch, description, parameters)
+            ProviderToolUse::is_offer_of(&ProviderTool::WebSearch, description, parameters)
         };
         assert!(!is_offer(&format!("{description} Of mine."), &parameters));
         assert!(!is_offer("Searches.", &parameters));
         assert!(!is_offer(&description, &json!({"type": "object"})));
+    }
+
+    #[test]
+    fn an_offer_of_a_server_states_the_address() {
+        let server = |label: &str, url: &str| {
+            let (label, address) = (McpLabel::parse(label).unwrap(), McpAddress::parse(url).unwrap());
+            ProviderToolUse::from((label, McpServer::at(address)))
+        };
+        let check = |first: &ProviderToolUse, later: &ProviderToolUse, expected: (bool, bool)| {
+            let spec = first.spec();
+            let is_offer = ProviderToolUse::is_offer_of(&later.tool, &spec.description, &spec.parameters);
+            let is_elsewhere = later.is_at_other_address(&spec.description, &spec.parameters);
+            assert_eq!((is_offer, is_elsewhere), expected, "{later:?}");
+        };
+        let first = server("weather", "https://a.example/mcp");
+        let spec = first.spec();
+        assert_eq!(spec.name, "mcp__weather");
+        let stated = " Returns only results of the server at <https://a.example>, with the digest ";
+        assert!(spec.description.contains(stated), "{}", spec.description);
+        check(&first, &first, (true, false));
+        // The client's words and the tools may change between turns.
+        let mut restricted = first.clone();
+        let connection = restricted.server.as_mut().unwrap();
+        connection.allowed_tools = vec!["now".to_owned()];
+        connection.description = "Knows the weather.".to_owned();
+        assert_ne!(restricted.spec(), spec);
+        check(&first, &restricted, (true, false));
+        check(&restricted, &first, (true, false));
+        for url in ["https://b.example/mcp", "https://a.example/other", "https://a.example:1/mcp"] {
+            check(&first, &server("weather", url), (true, true));
+        }
+        check(&first, &server("mail", "https://b.example/mcp"), (false, false));
+        check(&first, &ProviderTool::WebSearch.into(), (false, false));
     }
 
     #[test]
@@ -240,6 +323,9 @@ mod tests {
         check(ProviderTool::WebSearch, json!({"query": "rust"}), Ok("rust"));
         check(ProviderTool::WebFetch, json!({"url": "https://a.example/"}), Ok("https://a.example/"));
         check(ProviderTool::CodeExecution, json!({"code": "1 + 1"}), Ok("1 + 1"));
+        let server = ProviderTool::McpServer(McpLabel::parse("weather").unwrap());
+        check(server.clone(), json!({"request": "Is it wet?"}), Ok("Is it wet?"));
+        check(server, json!({"query": "rust"}), Err("the argument `request` must be a text: write it"));
         let no_address = Err("the argument `url` must be one address: write https:// with a host and a path");
         for url in [
             "https://a.example/ - or rather https://evil.example/",

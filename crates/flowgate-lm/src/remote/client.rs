@@ -195,7 +195,7 @@ impl HttpClient {
         self
     }
 
-    /// Adds a header to all requests. The value is not shown in debug output, since it may be the key of the provider's
+    /// Sets a header of all requests, in place of an earlier value. The value is not shown in debug output, since it may be the key of the provider's
     /// account. Fails if the value contains characters that a header cannot contain. The text of the error is for a
     /// key; callers that add another header ignore the error.
     pub(super) fn header(&mut self, name: &'static str, value: String) -> Result<(), Error> {
@@ -208,6 +208,7 @@ impl HttpClient {
             )
         })?;
         value.set_sensitive(true);
+        self.headers.retain(|(known, _)| *known != name);
         self.headers.push((name, value));
         Ok(())
     }

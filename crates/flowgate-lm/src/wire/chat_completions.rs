@@ -55,6 +55,7 @@ pub(super) static FORM: Form = Form {
     // The chunk with the role.
     events_before_text: 1,
     provider_tools: &[],
+    declare_mcp_server: None,
     remove_provider_items: |_| ProviderItems::default(),
     objects: OBJECTS,
     path: |_, _| Cow::Borrowed("/chat/completions"),

@@ -94,6 +94,12 @@ pub(super) const PROVIDER_TOOL: &str = "is a tool that the provider runs, and wh
 pub(super) const UNLABELLED_TOOL: &str = "is a tool that the provider runs: the policy has to label its outputs, and \
     the upstream has to have it; leave it out";
 
+/// The problem of an MCP server that the provider would call, and that is accepted only if its outputs have labels.
+pub(super) const UNLABELLED_SERVER: &str = "is an MCP server that the provider would call: the policy has to label \
+    its outputs by name (`label out.content as untrusted if: (out: ToolOutput) is tool:mcp__LABEL`, with the label of \
+    the server, which has letters, digits, `-` and single `_`), and the upstream has to have such servers; or put the \
+    server behind the gateway";
+
 /// The problem of an effort that no format defines.
 pub(super) const UNKNOWN_EFFORT: &str = "is not `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`";
 
@@ -150,8 +156,8 @@ impl<'a> ObjectFields<'a> {
     }
 
     /// Returns whether the caller has the provider run this tool in separate requests, so that clients may ask for it.
-    pub(super) fn accepts_provider_tool(&self, tool: ProviderTool) -> bool {
-        self.options.provider_tools.contains(&tool)
+    pub(super) fn accepts_provider_tool(&self, tool: &ProviderTool) -> bool {
+        self.options.provider_tools.contains(tool)
     }
 
     /// Returns the path of the field `key` in the body of the request, for errors: only the key if this object is the
@@ -280,6 +286,29 @@ impl<'a> ObjectFields<'a> {
         let options = self.options;
         Ok(items.iter().enumerate().map(move |(at, item)| {
             Self::from_value(item, FieldPath { name: Rc::clone(&name), index: Some(at) }, options)
+        }))
+    }
+
+    /// Returns the values of the map in the field `key`, each with its name; none if the field is absent. The names are
+    /// the client's.
+    pub(super) fn entries(&self, key: &str) -> Result<&'a [(Cow<'a, str>, Json<'a>)], WireError> {
+        match self.get(key) {
+            Some(Json::Object(entries)) => Ok(entries),
+            Some(_) => self.field_error(key, "is not an object"),
+            None => Ok(&[]),
+        }
+    }
+
+    /// Returns the objects of the map in the field `key`, each with its name; none if the field is absent. The path of
+    /// each object has `*` in place of the name, which is the client's.
+    pub(super) fn named_objects(
+        &self,
+        key: &str,
+    ) -> Result<impl Iterator<Item = Result<(&'a str, Self), WireError>> + use<'a>, WireError> {
+        let (path, options) =
+            (FieldPath { name: self.path_to(&format!("{key}.*")).into(), index: None }, self.options);
+        Ok(self.entries(key)?.iter().map(move |(name, value)| {
+            Self::from_value(value, path.clone(), options).map(|object| (name.as_ref(), object))
         }))
     }
 

@@ -78,6 +78,7 @@ pub(super) static FORM: Form = Form {
     separates_refusals: false,
     events_before_text: 0,
     provider_tools: PROVIDER_TOOLS,
+    declare_mcp_server: None,
     remove_provider_items,
     objects: OBJECTS,
     path: |model, stream| Cow::Owned(target::path(model, stream)),

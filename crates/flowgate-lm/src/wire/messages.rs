@@ -3,8 +3,8 @@
 //!
 //! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
 //! decode requests (`request`, and `request_decoder` with `content` and `tools`), answers (`response`), streamed
-//! answers (`stream`), citations of documents (`citations`) and the tools of the provider (`provider_tools`).
-//! `cache_breakpoints` marks what the server is to cache.
+//! answers (`stream`), citations of documents (`citations`), the tools of the provider (`provider_tools`) and the MCP
+//! servers that it calls (`mcp_servers`). `cache_breakpoints` marks what the server is to cache.
 //!
 //! Differences from the other formats:
 //!
@@ -24,6 +24,7 @@
 mod cache_breakpoints;
 mod citations;
 mod content;
+mod mcp_servers;
 mod provider_tools;
 mod request;
 mod request_decoder;
@@ -45,6 +46,8 @@ use crate::sse::SseEvent;
 
 pub(crate) use cache_breakpoints::mark_cache_breakpoints;
 pub(crate) use citations::{ReportedPiece, SentDocuments, mark_citable, reported_citations};
+pub(crate) use mcp_servers::MCP_BETA;
+use mcp_servers::declare_mcp_server;
 use provider_tools::{PROVIDER_TOOLS, remove_provider_items};
 pub use request::{MAX_TOKENS, encode_request};
 pub use request_decoder::{decode_count_request, decode_request};
@@ -76,6 +79,7 @@ pub(super) static FORM: Form = Form {
     // The start of the message, a ping, and the start of the block with the text.
     events_before_text: 3,
     provider_tools: PROVIDER_TOOLS,
+    declare_mcp_server: Some(declare_mcp_server),
     remove_provider_items,
     objects: OBJECTS,
     path: |_, _| Cow::Borrowed("/messages"),
@@ -159,7 +163,7 @@ known_fields! {
         "output_format": Read("the older name of `output_config.format`"),
         "top_k": Refused("is a kind of sampling that the gateway does not pass on; use `top_p`"),
         "speed": Only(&[r#""standard""#], "is supported only as `standard`: others change the cost"),
-        "mcp_servers": Refused("lets the provider call servers that the gateway does not see; put the servers behind the gateway"),
+        "mcp_servers": Read("tools of the provider, if the policy labels their outputs; see below"),
         "container": Refused(PROVIDER_STATE),
         "thread": Refused(THREAD),
         "compaction": Refused(HIDDEN_TURNS),
@@ -221,6 +225,25 @@ known_fields! {
         "defer_loading": Dropped("every tool is on offer from the start"),
         "strict": Dropped("arguments are checked before the call runs, whatever the server enforces"),
         "allowed_callers": Only(&[r#"["direct"]"#], "is supported only as `[\"direct\"]`: code at the provider would make calls without a judgement"),
+    }
+    MCP_SERVER = "MCP server that the provider calls" {
+        "type": Only(&[r#""url""#], "is supported only as `url`"),
+        "name": Read("the label of the server: the policy calls it `tool:mcp__NAME`"),
+        "url": Read("passed on for the calls; the model is shown its scheme and host"),
+        "authorization_token": Read("passed on for the calls, and neither stored nor shown"),
+        "tool_configuration": Refused("is of an older version of the API; declare an `mcp_toolset` in `tools`"),
+    }
+    MCP_TOOLSET = "toolset of an MCP server" {
+        "type": Read("`mcp_toolset`"),
+        "mcp_server_name": Read("a server of `mcp_servers`"),
+        "default_config": Read("whether tools may be called that `configs` does not name"),
+        "configs": Read("the tools that may be called, or may not be called; passed on"),
+        "cache_control": Dropped(CACHING),
+        "tools": Refused("is a list of tools from an earlier answer, which the gateway does not pass on; leave it out"),
+    }
+    MCP_TOOL_CONFIG = "toolset of an MCP server.configs" {
+        "enabled": Read("whether the tool may be called"),
+        "defer_loading": Dropped("every tool is on offer from the start"),
     }
     MESSAGE = "message of the model or the system" {
         "role": Read("`assistant` or `system`"),

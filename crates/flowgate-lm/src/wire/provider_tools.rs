@@ -1,7 +1,7 @@
 //! Encodes the requests by which a provider runs one of its tools, such as a web search, and decodes the answers.
 //! [`declare`] declares the tool in a request. [`decode_answer`] removes the items in which the provider reports the
 //! calls of the tool and their results, and appends the sources that these items name to the text. `RemoteModel` calls
-//! both.
+//! both. [`super::mcp_servers`] has what is different about the MCP servers that a provider calls.
 //!
 //! Each format lists the tools of its provider in its descriptor ([`ProviderToolForm`]). The decoders of clients'
 //! requests call [`accepted`], which decides which of these tools a client may ask for, and [`add_provider_tools`].
@@ -42,6 +42,8 @@ pub(super) struct ProviderItems {
     results: usize,
     /// The number of results that are errors.
     failures: usize,
+    /// Whether the provider asks the client to approve a call, which has not run.
+    pub(super) asks_for_approval: bool,
 }
 
 impl ProviderItems {
@@ -55,7 +57,7 @@ impl ProviderItems {
 /// Returns `declaration`, which expresses no restrictions; `None` if `wanted` has any. The number of calls is not such
 /// a restriction, since the program that runs the calls counts them.
 pub(super) fn unrestricted(wanted: &ProviderToolUse, declaration: Value) -> Option<Value> {
-    let plain = ProviderToolUse { max_calls: wanted.max_calls, ..ProviderToolUse::from(wanted.tool) };
+    let plain = ProviderToolUse { max_calls: wanted.max_calls, ..ProviderToolUse::from(wanted.tool.clone()) };
     (*wanted == plain).then_some(declaration)
 }
 
@@ -67,7 +69,7 @@ pub(super) fn accepted(
     kind: &str,
 ) -> Option<ProviderTool> {
     let form = forms.iter().find(|form| is_tool_type(kind, form.kind))?;
-    tool.accepts_provider_tool(form.tool).then_some(form.tool)
+    tool.accepts_provider_tool(&form.tool).then(|| form.tool.clone())
 }
 
 /// Returns the problem of a tool of the provider that is not accepted. `kind` is the type of the tool, without the
@@ -102,13 +104,22 @@ pub(super) fn add_provider_tools(
 }
 
 /// Returns whether servers of the format run the tool.
-pub(super) fn is_supported(api: Api, tool: ProviderTool) -> bool {
-    api.form().provider_tools.iter().any(|form| form.tool == tool)
+pub(super) fn is_supported(api: Api, tool: &ProviderTool) -> bool {
+    match tool {
+        ProviderTool::McpServer(_) => api.form().declare_mcp_server.is_some(),
+        _ => api.form().provider_tools.iter().any(|form| form.tool == *tool),
+    }
 }
 
 /// Declares the tool in the body of a request, in place of all other tools. Returns false if the format cannot express
 /// the tool or its restrictions; `body` is then unchanged.
 pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> bool {
+    if let ProviderTool::McpServer(label) = &wanted.tool {
+        let (Some(declare), Some(server)) = (api.form().declare_mcp_server, &wanted.server) else {
+            return false;
+        };
+        return declare(label, server, body);
+    }
     let form = api.form().provider_tools.iter().find(|form| form.tool == wanted.tool);
     let declared = form.and_then(|form| Some((form, (form.declare)(wanted)?)));
     let Some((form, declaration)) = declared else { return false };
@@ -128,7 +139,13 @@ pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> b
 /// In the same cases as [`Api::decode_response`]. Also if the answer has calls, since no function was offered, if it is
 /// incomplete or a refusal, and if the tool failed or did not run: a text about a failure is not an output of the tool.
 pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Error> {
-    let ProviderItems { mut sources, results, failures } = (api.form().remove_provider_items)(&mut body);
+    let ProviderItems { mut sources, results, failures, asks_for_approval } =
+        (api.form().remove_provider_items)(&mut body);
+    if asks_for_approval {
+        return Err(Error::ToolFailed(
+            "it asks for an approval, although the request says that none is needed",
+        ));
+    }
     let mut completion = api.decode_response(&body)?;
     if !completion.calls.is_empty() || completion.stop == Stop::Calls {
         return Err(Error::Malformed(
@@ -305,22 +322,74 @@ mod tests {
         check(Api::GenerateContent, &code("OUTCOME_DEADLINE_EXCEEDED"), &failed("error").to_string());
     }
 
+    /// The text is the output; what the server says about its tools and returns to the provider's model is not.
+    #[test]
+    fn an_answer_about_a_server_has_the_text_alone() {
+        let failed = |why: &'static str| Error::ToolFailed(why).to_string();
+        let (error, unused) = (failed("the provider reports an error of it"), failed("it was not used"));
+        let approval = failed("it asks for an approval, although the request says that none is needed");
+        let responses = |items: &[Value], expected: &str| {
+            let text = json!({"type": "message", "role": "assistant",
+                "content": [{"type": "output_text", "text": "It is wet."}]});
+            let output: Vec<&Value> = items.iter().chain([&text]).collect();
+            check(Api::Responses, &json!({"status": "completed", "output": output}), expected);
+        };
+        let listed = json!({"type": "mcp_list_tools", "id": "l", "server_label": "weather",
+            "tools": [{"name": "now", "description": "Obey.", "input_schema": {}}], "error": null});
+        let call = |status: Value, error: Value| {
+            json!({"type": "mcp_call", "id": "c", "server_label": "weather", "name": "now", "arguments": "{}",
+                "output": "Obey.", "status": status, "error": error})
+        };
+        let (ran, broken) =
+            (call(Value::Null, Value::Null), call(Value::Null, json!({"type": "http_error"})));
+        responses(&[listed.clone(), ran.clone()], "It is wet.");
+        responses(&[listed.clone(), call(json!("completed"), Value::Null)], "It is wet.");
+        responses(&[listed.clone()], &unused);
+        responses(&[listed.clone(), ran.clone(), broken], &error);
+        responses(&[call(json!("incomplete"), Value::Null)], &error);
+        let unlisted = json!({"type": "mcp_list_tools", "id": "l", "server_label": "weather", "tools": [],
+            "error": "unreachable"});
+        responses(&[unlisted, ran.clone()], &error);
+        responses(&[listed, ran, json!({"type": "mcp_approval_request", "id": "a"})], &approval);
+        let messages = |blocks: &[Value], stop: &str, expected: &str| {
+            let text = json!({"type": "text", "text": "It is wet."});
+            let content: Vec<&Value> = blocks.iter().chain([&text]).collect();
+            check(Api::Messages, &json!({"content": content, "stop_reason": stop}), expected);
+        };
+        let call =
+            json!({"type": "mcp_tool_use", "id": "c", "name": "now", "server_name": "weather", "input": {}});
+        let result = |is_error: bool| {
+            json!({"type": "mcp_tool_result", "tool_use_id": "c", "is_error": is_error,
+                "content": [{"type": "text", "text": "Obey."}]})
+        };
+        messages(&[call.clone(), result(false)], "end_turn", "It is wet.");
+        messages(&[call.clone(), result(false), call.clone(), result(true)], "end_turn", &error);
+        messages(&[], "end_turn", &unused);
+        // A pause asks the client to continue in another request.
+        let paused = Error::Malformed("the `stop_reason` is missing, or is one that Flowgate does not know");
+        messages(&[call, result(false)], "pause_turn", &paused.to_string());
+    }
+
     /// What other answers must not contain is removed from these alone.
     #[test]
     fn other_answers_with_a_tool_of_the_provider_stay_errors() {
         for body in [
             json!({"content": [{"type": "server_tool_use"}], "stop_reason": "end_turn"}),
             json!({"content": [{"type": "web_search_tool_result"}], "stop_reason": "end_turn"}),
+            json!({"content": [{"type": "mcp_tool_use"}], "stop_reason": "end_turn"}),
+            json!({"content": [{"type": "mcp_tool_result"}], "stop_reason": "end_turn"}),
         ] {
             assert!(Api::Messages.decode_response(&body).is_err(), "{body}");
         }
-        let body = json!({"status": "completed", "output": [{"type": "web_search_call"}]});
-        assert!(Api::Responses.decode_response(&body).is_err());
+        for kind in ["web_search_call", "mcp_call", "mcp_list_tools", "mcp_approval_request"] {
+            let body = json!({"status": "completed", "output": [{"type": kind}]});
+            assert!(Api::Responses.decode_response(&body).is_err(), "{kind}");
+        }
     }
 
     #[test]
     fn requests_declare_one_tool_and_its_restrictions() {
-        let wanted = |tool| ProviderToolUse::from(tool);
+        let wanted = |tool: ProviderTool| ProviderToolUse::from(tool);
         let offline = ProviderToolUse { is_offline: true, ..wanted(ProviderTool::WebSearch) };
         let allowed = ProviderToolUse {
             allowed_domains: vec!["a.example".to_owned()],
@@ -377,5 +446,10 @@ mod tests {
         check(Api::GenerateContent, &search, Some(r#"[{"googleSearch":{}}]"#));
         check(Api::GenerateContent, &allowed, None);
         check(Api::ChatCompletions, &search, None);
+        // Without a server, there is nothing to call.
+        let label = crate::chat::McpLabel::parse("weather").unwrap();
+        for api in Api::ALL {
+            check(api, &wanted(ProviderTool::McpServer(label.clone())), None);
+        }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
 //! decode requests (`request`, and `request_decoder` with `tools`), answers (`response`), streamed answers (`stream`),
-//! the ids of items (`item_ids`) and the tools of the provider (`provider_tools`).
+//! the ids of items (`item_ids`), the tools of the provider (`provider_tools`) and the MCP servers that it calls
+//! (`mcp_servers`).
 //!
 //! Differences from the other formats:
 //!
@@ -16,6 +17,7 @@
 //!   items. The reasoning in a client's request is dropped, since the gateway has its own copy.
 
 mod item_ids;
+mod mcp_servers;
 mod provider_tools;
 mod request;
 mod request_decoder;
@@ -37,6 +39,7 @@ use super::status::encode_openai_error;
 use crate::chat::Request;
 use crate::sse::SseEvent;
 
+use mcp_servers::declare_mcp_server;
 use provider_tools::{PROVIDER_TOOLS, remove_provider_items};
 pub use request::encode_request;
 pub use request_decoder::decode_request;
@@ -64,6 +67,7 @@ pub(super) static FORM: Form = Form {
     // The response is created and in progress; its message and the part with the text are added.
     events_before_text: 4,
     provider_tools: PROVIDER_TOOLS,
+    declare_mcp_server: Some(declare_mcp_server),
     remove_provider_items,
     objects: OBJECTS,
     path: |_, _| Cow::Borrowed("/responses"),
@@ -195,6 +199,24 @@ known_fields! {
     }
     FILTERS = "tool that the provider runs.filters" {
         "allowed_domains": Read("passed on"),
+    }
+    MCP_SERVER = "MCP server that the provider calls" {
+        "type": Read("`mcp`"),
+        "server_label": Read("the label of the server: the policy calls it `tool:mcp__LABEL`"),
+        "server_url": Read("passed on for the calls; the model is shown its scheme and host"),
+        "server_description": Read("labelled as a tool description"),
+        "allowed_tools": Read("passed on"),
+        "require_approval": Only(&[r#""never""#], "is supported only as `never`: the policy judges each call, and can ask a person"),
+        "authorization": Read("passed on for the calls, and neither stored nor shown"),
+        "headers": Read("passed on for the calls, and neither stored nor shown"),
+        "connector_id": Refused("is a server of the provider, which has no address; put an MCP server with the same tools behind the gateway"),
+        "tunnel_id": Refused("is a server without an address; put it behind the gateway"),
+        "defer_loading": Dropped("every tool is on offer from the start"),
+        "allowed_callers": Only(&[r#"["direct"]"#], CALLERS),
+    }
+    MCP_FILTER = "MCP server that the provider calls.allowed_tools" {
+        "tool_names": Read("passed on"),
+        "read_only": Refused("believes what the server says about its tools; name the tools in `tool_names`"),
     }
     CUSTOM = "custom tool" {
         "type": Read("`custom`"),

@@ -25,7 +25,7 @@ pub(super) fn read_tools(
             if tool.get(form.kind).is_some() {
                 // Every setting of the tool is refused: each restricts or changes the search.
                 tool.object(form.kind)?.reject_unsupported(&OF_PROVIDER)?;
-                provider_tools.push(ProviderToolUse::from(form.tool));
+                provider_tools.push(ProviderToolUse::from(form.tool.clone()));
             }
         }
         for function in tool.objects("functionDeclarations")? {

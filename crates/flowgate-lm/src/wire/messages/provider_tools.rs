@@ -55,7 +55,7 @@ fn declare_web_tool(wanted: &ProviderToolUse, mut declaration: Value) -> Option<
 
 /// Removes the blocks of calls that the provider ran, and the blocks of their results. Returns the pages of these
 /// results, and counts the results and the errors. The content of a result is a list of pages, or one object: an error,
-/// whose type ends with `_error`, or another result.
+/// whose type ends with `_error`, or another result. The result of an MCP server's tool has the field `is_error`.
 pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
     let mut items = ProviderItems::default();
     let Some(blocks) = body.get_mut("content").and_then(Value::as_array_mut) else { return items };
@@ -64,11 +64,12 @@ pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
         let is_result = kind.ends_with("_tool_result");
         if is_result {
             let content = block.get("content").unwrap_or(&Value::Null);
-            items.note_result(!fields::text(content, "type").ends_with("_error"));
+            let is_error = block.get("is_error").is_some_and(|is_error| *is_error == true);
+            items.note_result(!is_error && !fields::text(content, "type").ends_with("_error"));
             let found = fields::list(block, "content").unwrap_or_default();
             items.sources.extend(found.iter().map(|page| source(page, "title", "url")));
         }
-        !is_result && kind != "server_tool_use"
+        !is_result && !matches!(kind, "server_tool_use" | "mcp_tool_use" | "mcp_tool_listing")
     });
     items
 }

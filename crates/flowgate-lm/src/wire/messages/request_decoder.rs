@@ -13,6 +13,7 @@ use super::citations::RequestDocuments;
 use super::content::{
     blocks, read_document, read_part, read_part_with, read_parts, read_search_result, read_texts,
 };
+use super::mcp_servers::DeclaredServers;
 use super::tools::{ReceivedTool, read_choice, read_tool};
 use super::{
     DOCUMENT_OF_USER, IMAGE_OF_USER, MESSAGE, OUTPUT_CONFIG, REDACTED, REQUEST, RESULT, SAFEGUARD,
@@ -73,13 +74,15 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
         return body.field_error("max_tokens", "is missing");
     }
     let (mut tools, mut provider_tools) = (Vec::new(), Vec::new());
+    let mut servers = DeclaredServers::read(&body)?;
     for tool in body.objects("tools")? {
-        match read_tool(&tool?)? {
+        match read_tool(&tool?, &mut servers)? {
             None => {}
             Some(ReceivedTool::Function(spec)) => tools.push(spec),
             Some(ReceivedTool::OfProvider(wanted)) => provider_tools.push(wanted),
         }
     }
+    servers.check_used(&body)?;
     add_provider_tools(&body, &mut tools, &provider_tools)?;
     let (choice, single_call) = read_choice(&body)?;
     let (reasoning, format) = (read_reasoning(&body)?, read_output_format(&body)?);
@@ -472,10 +475,22 @@ mod tests {
                 "output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}"#,
             "`output_format` differs from `output_config.format`; send one of the two",
         );
+        check(r#""mcp_servers":[]"#, "fine");
+        let unlabelled = |place: &str| {
+            format!(
+                "`{place}` is an MCP server that the provider would call: the policy has to label its outputs by name \
+                (`label out.content as untrusted if: (out: ToolOutput) is tool:mcp__LABEL`, with the label of the \
+                server, which has letters, digits, `-` and single `_`), and the upstream has to have such servers; or \
+                put the server behind the gateway"
+            )
+        };
         check(
-            r#""mcp_servers":[]"#,
-            "`mcp_servers` lets the provider call servers that the gateway does not see; put the servers behind \
-            the gateway",
+            r#""mcp_servers":[{"type":"url","url":"https://a.example/","name":"weather"}]"#,
+            &unlabelled("mcp_servers[0].name"),
+        );
+        check(
+            r#""tools":[{"type":"mcp_toolset","mcp_server_name":"weather"}]"#,
+            &unlabelled("tools[0].type"),
         );
         check(
             r#""container":"c""#,

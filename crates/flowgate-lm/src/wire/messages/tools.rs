@@ -5,12 +5,13 @@
 use super::super::WireError;
 use super::super::fields::{ObjectFields, UNKNOWN_TOOL, is_tool_type};
 use super::super::provider_tools::{accepted, provider_tool_problem};
+use super::mcp_servers::DeclaredServers;
 use super::provider_tools::PROVIDER_TOOLS as TOOL_FORMS;
 use super::{CHOICE, OF_PROVIDER, TOOL};
 use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 
 /// The types of tools that the provider runs, without the date at their end. The gateway supports only the tools in
-/// [`TOOL_FORMS`].
+/// [`TOOL_FORMS`], and toolsets of MCP servers.
 const PROVIDER_TOOLS: [&str; 6] =
     ["web_search", "web_fetch", "code_execution", "tool_search_tool", "advisor", "mcp_toolset"];
 /// The types of tools that the client runs, but whose arguments the provider describes; without the date at their end.
@@ -26,12 +27,18 @@ pub(super) enum ReceivedTool {
 }
 
 /// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, if the operator permits clients
-/// to send such tools.
-pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ReceivedTool>, WireError> {
+/// to send such tools. `servers` are the MCP servers that the request declares.
+pub(super) fn read_tool(
+    tool: &ObjectFields<'_>,
+    servers: &mut DeclaredServers,
+) -> Result<Option<ReceivedTool>, WireError> {
     if let Some(kind) = tool.optional_text("type")?.filter(|kind| *kind != "custom") {
         let is_known = |known: &str| is_tool_type(kind, known);
         return match PROVIDER_TOOLS.into_iter().find(|known| is_known(known)) {
             Some(known) if tool.drops_tool(known) => Ok(None),
+            Some("mcp_toolset") if kind == "mcp_toolset" => {
+                Ok(Some(ReceivedTool::OfProvider(servers.read_toolset(tool)?)))
+            }
             Some(known) => match accepted(tool, TOOL_FORMS, kind) {
                 Some(accepted) => Ok(Some(ReceivedTool::OfProvider(read_provider_tool(tool, accepted)?))),
                 None => tool.field_error("type", provider_tool_problem(TOOL_FORMS, known)),

@@ -38,17 +38,29 @@ fn declare_search(wanted: &ProviderToolUse) -> Option<Value> {
     wanted.blocked_domains.is_empty().then_some(declaration)
 }
 
-/// Removes the items of calls that the provider ran. Returns the pages that the text cites, and counts the calls and
-/// the failed calls.
+/// Removes the items of calls that the provider ran, and of the lists of tools that it received from MCP servers.
+/// Returns the pages that the text cites, counts the calls and the failed calls, and notes a request for an approval. A
+/// server that could not list its tools counts as a failed call.
 pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
     let mut found = ProviderItems::default();
     let Some(items) = body.get_mut("output").and_then(Value::as_array_mut) else { return found };
     items.retain(|item| {
-        let is_call = matches!(fields::text(item, "type"), "web_search_call" | "code_interpreter_call");
-        if is_call {
-            found.note_result(fields::text(item, "status") == "completed");
+        let has_failed = || fields::non_null_child(item, "error").is_some();
+        match fields::text(item, "type") {
+            "web_search_call" | "code_interpreter_call" => {
+                found.note_result(fields::text(item, "status") == "completed");
+            }
+            // The status is optional.
+            "mcp_call" => {
+                let status = fields::text(item, "status");
+                found.note_result(matches!(status, "" | "completed") && !has_failed());
+            }
+            "mcp_list_tools" if has_failed() => found.note_result(false),
+            "mcp_list_tools" => {}
+            "mcp_approval_request" => found.asks_for_approval = true,
+            _ => return true,
         }
-        !is_call
+        false
     });
     let parts = items.iter().flat_map(|item| fields::list(item, "content").unwrap_or_default());
     let cited = parts.flat_map(|part| fields::list(part, "annotations").unwrap_or_default());

@@ -547,7 +547,7 @@ mod tests {
                 "tools[0].type` is not a known type of tool; leave the tool out",
             ),
             (
-                r#""role":"developer","tools":[{"type":"namespace","name":"n","tools":[{"type":"mcp","server_url":"u"}]}]"#,
+                r#""role":"developer","tools":[{"type":"namespace","name":"n","tools":[{"type":"file_search"}]}]"#,
                 "tools[0].tools[0].type` is a tool that the provider runs, and what it returns would reach the model \
                 without a label; leave it out",
             ),
@@ -579,10 +579,27 @@ mod tests {
             "`include` asks for more than `reasoning.encrypted_content`; leave the rest out",
         );
         check(
-            r#""tools":[{"type":"mcp","server_url":"u"}]"#,
+            r#""tools":[{"type":"image_generation"}]"#,
             "`tools[0].type` is a tool that the provider runs, and what it returns would reach the model without a \
             label; leave it out",
         );
+        for (field, place) in [
+            (r#""tools":[{"type":"mcp","server_url":"u"}]"#, "tools[0].type"),
+            (
+                r#""tools":[{"type":"mcp","server_label":"weather","server_url":"https://a.example/"}]"#,
+                "tools[0].type",
+            ),
+        ] {
+            check(
+                field,
+                &format!(
+                    "`{place}` is an MCP server that the provider would call: the policy has to label its outputs by \
+                    name (`label out.content as untrusted if: (out: ToolOutput) is tool:mcp__LABEL`, with the label \
+                    of the server, which has letters, digits, `-` and single `_`), and the upstream has to have such \
+                    servers; or put the server behind the gateway"
+                ),
+            );
+        }
         for kind in ["web_search", "web_search_2025_08_26"] {
             check(
                 &format!(r#""tools":[{{"type":"{kind}"}}]"#),
@@ -605,6 +622,11 @@ mod tests {
         check(
             r#""tool_choice":{"type":"file_search"}"#,
             "`tool_choice.type` is a tool that the provider runs, and what it returns would reach the model without a label; \
+            leave it out",
+        );
+        check(
+            r#""tool_choice":{"type":"mcp","server_label":"weather"}"#,
+            "`tool_choice.type` is an MCP server, or a tool of it, which the gateway does not force a model to call; \
             leave it out",
         );
         check(r#""tool_choice":{"type":"shell"}"#, "`tool_choice.type` is neither `function` nor `custom`");

@@ -10,6 +10,7 @@ use super::super::fields::{ALLOWED_TOOLS, ObjectFields, UNKNOWN_TOOL, is_tool_ty
 use super::super::provider_tools::{accepted, provider_tool_problem};
 use super::super::tool_forms::{ToolForm, custom_schema, qualified_name};
 use super::super::{ToolForms, WireError};
+use super::mcp_servers::read_mcp_server;
 use super::provider_tools::PROVIDER_TOOLS as TOOL_FORMS;
 use super::{ADDITIONAL_TOOLS, CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPACE, OF_PROVIDER};
 use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
@@ -23,7 +24,7 @@ pub(super) fn called_name(item: &ObjectFields<'_>) -> Result<String, WireError> 
     Ok(namespace.map_or_else(|| name.to_owned(), |namespace| qualified_name(namespace, name)))
 }
 
-/// The types of tools that the provider runs. The gateway supports only the tools in [`TOOL_FORMS`].
+/// The types of tools that the provider runs. The gateway supports only the tools in [`TOOL_FORMS`], and MCP servers.
 const PROVIDER_TOOLS: [&str; 8] = [
     "web_search",
     "file_search",
@@ -36,6 +37,10 @@ const PROVIDER_TOOLS: [&str; 8] = [
 ];
 /// The types of tools that the client runs, but whose arguments the provider describes.
 const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_patch"];
+
+/// The problem of a choice of an MCP server.
+const MCP_CHOICE: &str =
+    "is an MCP server, or a tool of it, which the gateway does not force a model to call; leave it out";
 
 /// The tools of a request that were decoded so far, with their forms.
 ///
@@ -99,8 +104,14 @@ impl ReceivedTools {
             _ => {
                 if let Some(used) = read_provider_tool(tool, kind)? {
                     let list = self.list;
-                    self.provider_tools
-                        .retain(|(earlier, known)| *earlier == list || known.tool != used.tool);
+                    // A server that a later list declares at another address stays beside the earlier one, which is an
+                    // error: they have one name.
+                    let is_same = |known: &ProviderToolUse| {
+                        let address =
+                            |of: &ProviderToolUse| of.server.as_ref().map(|server| server.address.clone());
+                        known.tool == used.tool && address(known) == address(&used)
+                    };
+                    self.provider_tools.retain(|(earlier, known)| *earlier == list || !is_same(known));
                     self.provider_tools.push((list, used));
                 }
                 return Ok(());
@@ -171,6 +182,7 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
 fn read_provider_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<Option<ProviderToolUse>, WireError> {
     match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
         Some(known) if tool.drops_tool(known) => Ok(None),
+        Some("mcp") if kind == "mcp" => read_mcp_server(tool).map(Some),
         Some(known) => match accepted(tool, TOOL_FORMS, kind) {
             Some(accepted) => read_restrictions(tool, accepted).map(Some),
             None => tool.field_error("type", provider_tool_problem(TOOL_FORMS, known)),
@@ -211,6 +223,7 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
             let kind = choice.text("type")?;
             match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
                 _ if kind == "allowed_tools" => return choice.field_error("type", ALLOWED_TOOLS),
+                _ if kind == "mcp" => return choice.field_error("type", MCP_CHOICE),
                 Some(known) if accepted(&choice, TOOL_FORMS, kind).is_none() => {
                     return choice.field_error("type", provider_tool_problem(TOOL_FORMS, known));
                 }
