@@ -124,9 +124,15 @@ fn upstream() -> String {
             let was_refused = messages.iter().any(is_refusal);
             // The only argument of a tool that takes a text in place of JSON.
             let key = if ["apply_patch", "functions__exec"].contains(&&*tool) { "input" } else { "argument" };
-            let program = word.strip_prefix('p').and_then(|number| PROGRAMS.get(number.parse::<usize>().ok()?));
+            let program =
+                word.strip_prefix('p').and_then(|number| PROGRAMS.get(number.parse::<usize>().ok()?));
             let argument = program.filter(|_| tool == "functions__exec").map_or(&*word, |program| *program);
-            let function = json!({"name": tool, "arguments": json!({key: argument}).to_string()});
+            // The gateway adds digits to the name of a tool in a namespace.
+            let offered = asked["tools"].as_array().into_iter().flatten();
+            let mut offered = offered.filter_map(|offered| offered["function"]["name"].as_str());
+            let name = offered.find(|name| name.starts_with("functions__") && name.starts_with(&*tool));
+            let name = name.unwrap_or(&tool);
+            let function = json!({"name": name, "arguments": json!({key: argument}).to_string()});
             let call = json!({"id": format!("call_{tool}_{word}"), "type": "function", "function": function});
             let message = match was_refused {
                 true => json!({"role": "assistant", "content": "I have not paid."}),
@@ -471,8 +477,7 @@ fn in_program(session: &Session, tool: &str, arguments: &Value) -> Value {
 fn a_call_of_a_program_is_found_in_the_program() {
     const NOT_KNOWN: &str =
         "deny the gateway cannot be asked about this call of a program, since the event has other arguments";
-    const IN_NO_PROGRAM: &str =
-        "deny the gateway has not handed over this call: it knows no program that makes it; write out each call";
+    const IN_NO_PROGRAM: &str = "deny the gateway has not handed over this call: it knows no program that makes it; write out each call";
     let session = Session::new("codex");
     std::fs::write(session.folder.join("policy.flow"), OPEN).unwrap();
     let gateway = ServedGateway::start(&session, OPEN);

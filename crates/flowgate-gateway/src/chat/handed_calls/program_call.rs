@@ -131,8 +131,7 @@ mod tests {
     use super::*;
 
     fn calls(tool: &str, arguments: &Value) -> Vec<(String, Value)> {
-        let call =
-            ToolCall { id: "1".to_owned(), name: tool.to_owned(), arguments: arguments.to_string() };
+        let call = ToolCall { id: "1".to_owned(), name: tool.to_owned(), arguments: arguments.to_string() };
         let found = program_calls(&call).into_iter();
         found.map(|call| (call.tool, Value::Object(call.arguments))).collect()
     }
@@ -143,7 +142,10 @@ mod tests {
         let run = |cmd: &str| ("exec_command".to_owned(), json!({"cmd": cmd}));
         let rows = [
             ("text(await tools.exec_command({cmd: 'ls'}))", vec![run("ls")]),
-            ("for (const cmd of ['ls', 'ls', 'pwd']) await tools.exec_command({cmd});", vec![run("ls"), run("ls"), run("pwd")]),
+            (
+                "for (const cmd of ['ls', 'ls', 'pwd']) await tools.exec_command({cmd});",
+                vec![run("ls"), run("ls"), run("pwd")],
+            ),
             (
                 "await tools.mcp__m__f({n: 3, x: 0.5, list: [-1, null, {a: true}]}); await tools.mcp__m__g()",
                 vec![
@@ -151,12 +153,24 @@ mod tests {
                     ("mcp__m__g".to_owned(), json!({})),
                 ],
             ),
-            ("text(await tools.apply_patch('*** Begin Patch'))", vec![("apply_patch".to_owned(), json!({"input": "*** Begin Patch"}))]),
+            (
+                "text(await tools.apply_patch('*** Begin Patch'))",
+                vec![("apply_patch".to_owned(), json!({"input": "*** Begin Patch"}))],
+            ),
             ("await tools.f(3); await tools.f(null); await tools.f(['a'])", vec![]),
             // The second call is computed, so the first one is not known either.
-            ("const r = await tools.exec_command({cmd: 'ls'}); await tools.exec_command({cmd: r.output})", vec![]),
-            ("await tools.exec_command({cmd: 'ls'}); let c = 'a'; c = c + 'b'; await tools.exec_command({cmd: c})", vec![]),
-            ("await tools.exec_command({cmd: 'ls'}); while (true) await tools.exec_command({cmd: 'pwd'})", vec![]),
+            (
+                "const r = await tools.exec_command({cmd: 'ls'}); await tools.exec_command({cmd: r.output})",
+                vec![],
+            ),
+            (
+                "await tools.exec_command({cmd: 'ls'}); let c = 'a'; c = c + 'b'; await tools.exec_command({cmd: c})",
+                vec![],
+            ),
+            (
+                "await tools.exec_command({cmd: 'ls'}); while (true) await tools.exec_command({cmd: 'pwd'})",
+                vec![],
+            ),
             ("await tools.exec_command({cmd: 'ls'}); await tools[load('tool')]({cmd: 'pwd'})", vec![]),
             ("*** Begin Patch", vec![]),
         ];
@@ -195,7 +209,11 @@ mod tests {
             ("write_stdin", json!({"cmd": "ls"}), Some, false),
         ] {
             let arguments = arguments.as_object().unwrap();
-            assert_eq!(call.is_equal_to(tool, arguments, stated), expected, "{tool} {arguments:?} {stated:?}");
+            assert_eq!(
+                call.is_equal_to(tool, arguments, stated),
+                expected,
+                "{tool} {arguments:?} {stated:?}"
+            );
         }
     }
 }
