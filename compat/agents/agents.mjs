@@ -44,7 +44,7 @@ export const AGENTS = {
     ],
     start(home, url, { isAuto, servers }) {
       const env = { ANTHROPIC_BASE_URL: url, ANTHROPIC_API_KEY: KEY, CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", DISABLE_AUTOUPDATER: "1", IS_SANDBOX: "1" };
-      const args = ["-p", TASK, "--permission-mode", isAuto ? "auto" : "bypassPermissions", "--model", "claude-sonnet-5"];
+      const args = ["-p", TASK, "--permission-mode", isAuto ? "auto" : "bypassPermissions"];
       if (!servers) return { command: CLAUDE, args, env };
       return { command: CLAUDE, args: [...args, "--mcp-config", JSON.stringify({ mcpServers: servers }), "--strict-mcp-config"], env: { ...env, ...AT_ONCE } };
     },
@@ -83,8 +83,10 @@ export const AGENTS = {
     ],
     start: (home, url, { servers }) => codex(home, url, servers, "gpt-5"),
   },
+  // Before a prompt, Gemini CLI asks a small model which model to ask.
   "Gemini CLI": {
     name: "gemini-cli",
+    choosesModels: true,
     form: "generateContent",
     client: "gemini-cli",
     upstream: "https://generativelanguage.googleapis.com",
@@ -100,7 +102,7 @@ export const AGENTS = {
       const settings = { ...(servers && { mcpServers: servers }), security: { auth: { selectedType: "gemini-api-key" } }, privacy: { usageStatisticsEnabled: false }, telemetry: { enabled: false } };
       fs.mkdirSync(path.join(home, ".gemini"), { recursive: true });
       fs.writeFileSync(path.join(home, ".gemini/settings.json"), JSON.stringify(settings));
-      const args = [GEMINI, "--skip-trust", "--yolo", "-m", "gemini-2.5-flash", "-p", TASK];
+      const args = [GEMINI, "--skip-trust", "--yolo", "-p", TASK];
       return { command: process.execPath, args, env: { GEMINI_API_KEY: KEY, GOOGLE_GEMINI_BASE_URL: url } };
     },
   },

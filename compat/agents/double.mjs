@@ -34,6 +34,23 @@ function next(view, offer, plan, shell) {
   return null;
 }
 
+/** Returns a value of this schema, with `text` in it wherever it has a text. */
+function ofSchema(schema, text) {
+  switch (schema.type?.toLowerCase()) {
+    case "object":
+      return Object.fromEntries(Object.entries(schema.properties ?? {}).map(([name, property]) => [name, ofSchema(property, text)]));
+    case "array":
+      return [];
+    case "boolean":
+      return false;
+    case "integer":
+    case "number":
+      return 1;
+    default:
+      return schema.enum?.[0] ?? text;
+  }
+}
+
 const parts = (content) => (Array.isArray(content) ? content : [{ type: "text", text: content ?? "" }]);
 
 const FORMS = {
@@ -99,7 +116,7 @@ const FORMS = {
     read(body) {
       const parts = (body.contents ?? []).flatMap((content) => content.parts ?? []);
       const calls = parts.filter((part) => part.functionCall).map(({ functionCall }) => ({ name: functionCall.name, args: functionCall.args }));
-      return { calls, text: JSON.stringify([body.systemInstruction, ...parts.filter((part) => !part.functionCall)]), hasTools: body.tools?.length > 0 };
+      return { calls, text: JSON.stringify([body.systemInstruction, ...parts.filter((part) => !part.functionCall)]), hasTools: body.tools?.length > 0, schema: body.generationConfig?.responseJsonSchema ?? body.generationConfig?.responseSchema };
     },
     write(call, text) {
       const part = { ...(call ? { functionCall: { name: call[0], args: call[1] } } : { text }), thoughtSignature: SEAL };
@@ -112,11 +129,12 @@ const FORMS = {
 
 /**
  * Starts a double of this form. `plan` are calls, each a name and the arguments, or `"look"`: to look at the newest text
- * that is hidden; `shell` makes a call out of a command. `views` has the texts that the model was shown, request by request, `offers` the
- * tools that it was offered, and `steps` what it answered.
+ * that is hidden; `shell` makes a call out of a command. `views` has the texts that the model was shown, request by request, `asides` those of
+ * requests without tools, `offers` the tools that it was offered, and `steps` what it answered.
  */
 export function start(form, plan, shell) {
   const views = [];
+  const asides = [];
   const offers = [];
   const steps = [];
   const server = http.createServer((request, response) => {
@@ -130,15 +148,16 @@ export function start(form, plan, shell) {
       const asked = JSON.parse(body);
       const view = FORMS[form].read(asked);
       const offer = JSON.stringify(asked.tools ?? []);
-      views.push(view.text);
+      (view.hasTools ? views : asides).push(view.text);
       offers.push(offer);
-      // A request without tools is for a title, or the like.
+      // A request without tools is for a title, the choice of a model, or the like.
       const step = view.hasTools ? next(view, offer, plan, shell) : null;
       const offered = step && asked.tools.find((tool) => planned(tool.name ?? "") === step[0]);
       const call = step && [offered?.name ?? step[0], step[1]];
       // A model without tools that is shown an order sums it up.
       const order = view.hasTools ? null : ORDER.exec(view.text)?.[1];
-      const text = order ? `The text says: PLEASE RUN: ${order}` : "Fixed: the test passes.";
+      const said = order ? `The text says: PLEASE RUN: ${order}` : "Fixed: the test passes.";
+      const text = view.schema ? JSON.stringify(ofSchema(view.schema, said)) : said;
       steps.push(call ? `${call[0]} ${JSON.stringify(call[1])}` : text);
       const events = FORMS[form].write(call, text, asked.model);
       if (!asked.stream && !request.url.includes(":streamGenerateContent")) {
@@ -150,5 +169,5 @@ export function start(form, plan, shell) {
       response.end(events.map((event) => `${named(event)}data: ${JSON.stringify(event)}\n\n`).join(""));
     });
   });
-  return new Promise((done) => server.listen(0, "127.0.0.1", () => done({ server, views, offers, steps, url: `http://127.0.0.1:${server.address().port}` })));
+  return new Promise((done) => server.listen(0, "127.0.0.1", () => done({ server, views, asides, offers, steps, url: `http://127.0.0.1:${server.address().port}` })));
 }

@@ -98,7 +98,7 @@ async function run(name, title, how, enforce = true, { isAuto = false, args: mor
   const has = (file) => fs.existsSync(path.join(project, file));
   const told = `# The agent\n${said.trim()}\n\n# What the model answered\n${double.steps.join("\n")}\n\n# The gateway\n${gateway.log()}`;
   if (TRANSCRIPTS) fs.writeFileSync(path.join(TRANSCRIPTS, `${agent.name}-${title}.txt`), told);
-  return { code, told, said, has, views: double.views, offers: double.offers, refused: recorder.refused, shapes: recorder.shapes(), isFixed: fs.readFileSync(path.join(project, "calc.mjs"), "utf8").includes("a + b") };
+  return { code, told, said, has, views: double.views, asides: double.asides, offers: double.offers, refused: recorder.refused, shapes: recorder.shapes(), isFixed: fs.readFileSync(path.join(project, "calc.mjs"), "utf8").includes("a + b") };
 }
 
 /** What the agent sends has the shape that is committed: a field that a new version of the agent sends is a visible change. */
@@ -127,6 +127,8 @@ for (const name of Object.keys(AGENTS)) {
     assert.deepEqual(result.refused, [], result.told);
     // `prompt-caching` of the example: the provider is asked to cache what each step repeats.
     assert.equal(result.views.at(-1).includes('"cache_control"'), AGENTS[name].form === "messages", result.told);
+    // The model that chooses models was shown the schema of its answer.
+    if (AGENTS[name].choosesModels) assert.match(result.told, /"complexity_score":1/, result.told);
     assertShapes(AGENTS[name].name, result.shapes);
   });
 
@@ -195,7 +197,7 @@ test("Claude Code: an order in a page is hidden, and the task is done", async ()
     assert.equal(fetched, 1, result.told);
     assert.match(result.told, /The text says: PLEASE RUN/, "the summary does not quote the order");
     // The order is in the request for the summary, which has no tools, and in no other.
-    assert.ok(result.views.every((view) => !view.includes(ORDER) || !view.includes("tool_result")), "the model was shown the order");
+    assert.ok(result.views.every((view) => !view.includes(ORDER)), "the model was shown the order");
     assert.ok(result.views.some((view) => view.includes("[hidden h")), result.told);
     assert.ok(!result.has("stolen"), result.told);
     assertDone(result);
@@ -225,7 +227,7 @@ for (const name of ["Claude Code", "Codex", "Codex with an unknown model", "Gemi
     // A program has to ask for the descriptions, and what it then calls cannot be known: a person would have to decide.
     const how = writesPrograms ? [["functions__exec", { input: "for (const { description } of ALL_TOOLS) text(description);" }]] : [];
     const result = await run(name, "described", how, true, { servers });
-    assert.ok([...result.views, ...result.offers].every((text) => !text.includes(ORDER)), "the model was shown the order");
+    assert.ok([...result.views, ...result.asides, ...result.offers].every((text) => !text.includes(ORDER)), "the model was shown the order");
     assert.ok(!result.has("stolen"), result.told);
     assertDone(result);
     if (writesPrograms) assert.match(result.told, /a call that a person has to allow did not run/, result.told);

@@ -4,13 +4,24 @@ import http from "node:http";
 
 const usage = { input_tokens: 1, output_tokens: 1, total_tokens: 2, input_tokens_details: { cached_tokens: 0 }, output_tokens_details: { reasoning_tokens: 0 } };
 
+/** The name of a tool as scripts have it: the gateway adds eight digits to the names of tools in namespaces. */
+const scripted = (name) => (name?.includes("__") ? name.replace(/_[0-9a-f]{8}$/, "") : name);
+
+/** An item by which a model of OpenAI's Responses calls a tool. Codex has its tool for programs in a namespace, and gives it a text in place of JSON. */
+function callItem(id, [name, args], tools) {
+  const common = { call_id: `c${id}`, status: "completed" };
+  const offered = tools.find((tool) => scripted(tool.name) === name)?.name;
+  if (!offered && name === "functions__exec") return { type: "custom_tool_call", id: `f${id}`, namespace: "functions", name: "exec", input: args.input, ...common };
+  return { type: "function_call", id: `f${id}`, name: offered ?? name, arguments: JSON.stringify(args), ...common };
+}
+
 /** OpenAI's Responses, as Codex asks for them. */
 function responses(body, steps) {
-  const outputs = (body.input ?? []).filter((item) => item.type === "function_call_output").map((item) => JSON.stringify(item.output));
+  const outputs = (body.input ?? []).filter((item) => /^(function|custom_tool)_call_output$/.test(item.type)).map((item) => JSON.stringify(item.output));
   const step = steps[outputs.length];
   const id = `r${outputs.length}`;
   const item = step
-    ? { type: "function_call", id: `f${id}`, call_id: `c${id}`, name: step[0], arguments: JSON.stringify(step[1]), status: "completed" }
+    ? callItem(id, step, body.tools ?? [])
     : { type: "message", id: `m${id}`, role: "assistant", status: "completed", content: [{ type: "output_text", text: "Done.", annotations: [] }] };
   const response = { id, object: "response", status: "in_progress", output: [] };
   const at = { output_index: 0, content_index: 0, item_id: item.id };

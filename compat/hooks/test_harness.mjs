@@ -16,23 +16,39 @@ const APIS = { responses: ["responses", "/v1"], generateContent: ["generate-cont
 const NOTES = { command: process.execPath, args: [path.join(FLOWGATE_ROOT, "compat/agents/notes_server.mjs")] };
 const KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
 
+/** Configures Codex with this model, or with the one that it chooses itself. */
+const codex = (model) => (home, url, hooks, key) => {
+  fs.mkdirSync(path.join(home, ".codex"), { recursive: true });
+  fs.writeFileSync(path.join(home, ".codex/hooks.json"), hooks("codex-hooks.json"));
+  const provider = `[model_providers.double]\nname = "double"\nbase_url = "${url}/v1"\nwire_api = "responses"\nenv_key = "DOUBLE_KEY"\n`;
+  const server = `[mcp_servers.notes]\ncommand = ${JSON.stringify(NOTES.command)}\nargs = ${JSON.stringify([...NOTES.args, path.join(home, "notes.txt")])}\n`;
+  fs.writeFileSync(path.join(home, ".codex/config.toml"), `${model ? `model = "${model}"\n` : ""}model_provider = "double"\n${provider}${server}`);
+  const flags = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--dangerously-bypass-hook-trust"];
+  return { command: CODEX, args: ["exec", ...flags, "tidy up"], env: { DOUBLE_KEY: key } };
+};
+
+/** A call of Codex's `exec`, which runs a program. */
+const program = (input) => ["functions__exec", { input }];
+
 const AGENTS = {
+  // With a model that it does not know, Codex offers the tools themselves.
   codex: {
     form: "responses",
     shell: (command) => ["exec_command", { cmd: command }],
-    configure(home, url, hooks, key) {
-      fs.mkdirSync(path.join(home, ".codex"), { recursive: true });
-      fs.writeFileSync(path.join(home, ".codex/hooks.json"), hooks("codex-hooks.json"));
-      const provider = `[model_providers.double]\nname = "double"\nbase_url = "${url}/v1"\nwire_api = "responses"\nenv_key = "DOUBLE_KEY"\n`;
-      fs.writeFileSync(path.join(home, ".codex/config.toml"), `model = "gpt-5"\nmodel_provider = "double"\n${provider}`);
-      const flags = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--dangerously-bypass-hook-trust"];
-      return { command: CODEX, args: ["exec", ...flags, "tidy up"], env: { DOUBLE_KEY: key } };
-    },
+    configure: codex("gpt-5"),
+  },
+  // With the model that it chooses itself, Codex lets the model write programs that call the tools.
+  "codex-programs": {
+    form: "responses",
+    writesPrograms: true,
+    shell: (command) => program(`const r = await tools.exec_command(${JSON.stringify({ cmd: command, yield_time_ms: 10000 })});\ntext(r.output);`),
+    ofServer: program("const r = await tools.mcp__notes__read_notes({});\nfor (const part of r.content) text(part.text);"),
+    configure: codex(),
   },
   gemini: {
     form: "generateContent",
     shell: (command) => ["run_shell_command", { command }],
-    ofServer: "mcp_notes_read_notes",
+    ofServer: ["mcp_notes_read_notes", {}],
     configure(home, url, hooks, key) {
       fs.mkdirSync(path.join(home, ".gemini"), { recursive: true });
       const settings = { ...JSON.parse(hooks("gemini-settings.json")), security: { auth: { selectedType: "gemini-api-key" } } };
@@ -46,7 +62,7 @@ const AGENTS = {
   copilot: {
     form: "chat",
     shell: (command) => ["bash", { command, description: "a step" }],
-    ofServer: "notes-read_notes",
+    ofServer: ["notes-read_notes", {}],
     configure(home, url, hooks, key) {
       fs.mkdirSync(path.join(home, ".copilot/hooks"), { recursive: true });
       fs.writeFileSync(path.join(home, ".copilot/hooks/flowgate.json"), hooks("copilot-hooks.json"));
@@ -88,7 +104,7 @@ async function run(name, test, commands, { program = FLOWGATE, beside } = {}) {
   fs.writeFileSync(path.join(home, "key.txt"), `token ${KEY}\n`);
   fs.writeFileSync(path.join(home, "notes.txt"), "Buy apples.\n");
   fs.writeFileSync(path.join(home, "key"), AGENT_KEY);
-  const steps = commands.map((command) => (Array.isArray(command) ? command : agent.shell(command.replaceAll("HOME", home))));
+  const steps = commands.map((command) => (Array.isArray(command) ? JSON.parse(JSON.stringify(command).replaceAll("HOME", home)) : agent.shell(command.replaceAll("HOME", home))));
   const double = await start(agent.form, steps);
   const [api, root] = APIS[agent.form];
   const gateway = beside ? await startGateway(path.join(home, "gateway"), `${double.url}${root}`, api) : undefined;
@@ -114,7 +130,7 @@ async function run(name, test, commands, { program = FLOWGATE, beside } = {}) {
   said += gateway?.log() ?? "";
   double.server.close();
   double.server.closeAllConnections();
-  return { ...double.state, said, has: (file) => fs.existsSync(path.join(project, file)) };
+  return { ...double.state, said, has: (file) => fs.existsSync(path.join(project, file)), read: (file) => fs.readFileSync(path.join(project, file), "utf8") };
 }
 
 for (const name of Object.keys(AGENTS)) {
@@ -156,12 +172,12 @@ for (const name of Object.keys(AGENTS)) {
     assert.ok(!has("paid"));
   });
 
-  // The gateway finds the calls of these agents by their names in requests, which only the agents themselves show.
-  const { ofServer } = AGENTS[name];
+  // The gateway finds the calls of these agents by their names in requests or programs, which only the agents themselves show.
+  const { ofServer, writesPrograms } = AGENTS[name];
   if (!ofServer) continue;
 
   test(`${name}: next to the gateway, what it has handed over runs, and nothing else`, async () => {
-    const calls = ["ls", "touch b.txt", [ofServer, {}]];
+    const calls = ["ls", "touch b.txt", ofServer];
     const { outputs, has, said } = await run(name, "through", calls, { beside: "through" });
     assert.equal(outputs.length, calls.length, said);
     assert.match(outputs[0], /a\.txt/, said);
@@ -172,5 +188,30 @@ for (const name of Object.keys(AGENTS)) {
     assert.equal(around.outputs.length, calls.length, around.said);
     for (const output of around.outputs) assert.match(output, /flowgate: the gateway has not handed over this call/);
     assert.ok(!around.has("b.txt"), around.said);
+  });
+
+  if (!writesPrograms) continue;
+
+  test(`${name}: what a program can catch of a call that is denied or withheld is the reason`, async () => {
+    const tries = (cmd) => program(`try {\n  const r = await tools.exec_command(${JSON.stringify({ cmd, yield_time_ms: 10000 })});\n  text(JSON.stringify(r));\n} catch (error) {\n  text("caught " + error);\n}`);
+    const { outputs, asked, has, said } = await run(name, "caught", [tries("cat HOME/key.txt"), tries("sudo touch b.txt")]);
+    assert.match(outputs[0], /caught [^"]*flowgate: the policy withholds this text from the model: a key was read/, said);
+    assert.ok(!asked.includes(KEY));
+    assert.match(outputs[1], /caught [^"]*flowgate: [^"]*does not run this program/, said);
+    assert.ok(!has("b.txt"));
+  });
+
+  test(`${name}: next to the gateway, the calls of a program run as far as they can be read`, async () => {
+    const calls = [
+      program('await Promise.all(["b", "c"].map((name) => tools.exec_command({ cmd: `touch ${name}.txt` })));\ntext("touched");'),
+      program("text(await tools.apply_patch(\"*** Begin Patch\\n*** Update File: a.txt\\n@@\\n-apples\\n+pears\\n*** End Patch\\n\"));"),
+      program('let cmd = "touch"; cmd += " d.txt"; await tools.exec_command({ cmd });'),
+    ];
+    const { outputs, has, read, said } = await run(name, "read", calls, { beside: "through" });
+    assert.match(outputs[0], /touched/, said);
+    assert.ok(has("b.txt") && has("c.txt"), said);
+    assert.equal(read("a.txt"), "pears\n", outputs[1]);
+    assert.match(outputs[2], /flowgate: the gateway has not handed over this call: it knows no program that makes it/);
+    assert.ok(!has("d.txt"), said);
   });
 }

@@ -59,7 +59,7 @@ fn label_of_output(tool: &str, arguments: &Value) -> String {
 #[test]
 fn only_the_descriptions_of_the_agents_own_tools_are_trusted() {
     let own = [
-        "Agent Bash CronCreate CronDelete CronList Edit EnterWorktree ExitWorktree ListAgents Monitor NotebookEdit Read \
+        "Agent Bash CronCreate CronDelete CronList DeferredToolPlaceholder Edit EnterWorktree ExitWorktree ListAgents Monitor NotebookEdit Read \
         ReportFindings ScheduleWakeup SendMessage Skill TaskStop WebFetch WebSearch Workflow Write",
         "exec_command write_stdin list_mcp_resources list_mcp_resource_templates read_mcp_resource request_user_input \
         view_image multi_agent_v1__close_agent multi_agent_v1__resume_agent multi_agent_v1__send_input \

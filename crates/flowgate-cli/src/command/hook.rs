@@ -209,7 +209,7 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     let reported = match (event, tool_name, hook_input.get("tool_input")) {
         (HookEvent::PreToolUse, Some(tool), Some(arguments)) => {
             let id = hook_input.get("tool_use_id").and_then(Value::as_str);
-            gateway::ask(options, AgentCall { id, names: &[tool.to_owned()], arguments })
+            gateway::ask(options, AgentCall::OfModel { id, names: &[tool.to_owned()], arguments })
         }
         // The gateway is asked about calls only. A call without a name or arguments is denied without asking it.
         _ => GatewayReport::Unused,

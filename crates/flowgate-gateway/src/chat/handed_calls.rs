@@ -6,8 +6,15 @@
 //! which the gateway has judged the call, and the digest of the gateway's policy. A hook with the same policy judges
 //! the call at this label, because only the gateway knows what the model was shown.
 //!
-//! A call is forgotten at the next turn of its conversation. The calls are in the memory of this process alone: after a
-//! restart, and in another process, a call is unknown, so the hook denies it.
+//! Codex also runs a hook before each call that a program makes, which the model has written as the argument of one call.
+//! The gateway has judged that call, so `program_call` reads the program, and its calls count as handed over with it.
+//!
+//! A call is forgotten at the next turn of its conversation. If that turn waits for a program that still runs, the
+//! calls of programs are kept: a program must not lose its calls while it runs. They are not kept longer, because an
+//! old call that is equal to a new one would add its label to the answer about the new one. The calls are in the memory
+//! of this process alone: after a restart, and in another process, a call is unknown, so the hook denies it.
+
+mod program_call;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +26,7 @@ use flowgate::trace::EventId;
 use flowgate_audit::policy_digest;
 use flowgate_guard::conversation::{CallVerdict, HandedOverCall};
 use flowgate_lm::chat::{ToolCall, ToolSpec};
+use program_call::{ProgramCall, StatedArguments};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -50,6 +58,8 @@ struct HandedCall {
     call: ToolCall,
     /// The defaults of its arguments, as the schema of its tool states them.
     defaults: Map<String, Value>,
+    /// The calls that it makes, if it runs a program: they have its label.
+    program_calls: Vec<ProgramCall>,
     /// The label at which the call was judged, if it is known.
     label: Option<HandedLabel>,
 }
@@ -106,6 +116,10 @@ struct AskedCall {
     id: Option<String>,
     tool: String,
     arguments: Map<String, Value>,
+    /// Which of its arguments `arguments` has, if a program makes the call. Such a call is found by its tool and
+    /// arguments: the agent itself gives it an id, which the gateway does not know.
+    #[serde(default)]
+    in_program: Option<StatedArguments>,
 }
 
 /// What the gateway says about a call.
@@ -115,26 +129,33 @@ struct CallReport {
     handed_over: bool,
     /// Whether the call that was handed over has this tool and these arguments.
     is_equal: bool,
-    /// The label at which the call was judged, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    label: Option<HandedLabel>,
+    /// The labels at which the calls were judged that the question can be about, each once. A hook takes their join:
+    /// which of the calls it is about to run is not known. Empty if one of the labels is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    labels: Vec<HandedLabel>,
 }
 
 impl HandedCalls {
     /// Notes the calls that a turn of a conversation hands to its client, in place of those of its earlier turns.
     pub(super) fn note(&self, client: &str, conversation: &str, turn: HandedTurn<'_>) {
         let HandedTurn { calls, tools, labels } = turn;
-        let mut all = self.lock();
-        let of_client = all.entry(client.to_owned()).or_default();
-        of_client.calls.retain(|known| known.conversation != conversation);
         let labels = labels.into_iter().chain(std::iter::repeat(None));
         let handed = |(call, label): (&ToolCall, Option<HandedLabel>)| HandedCall {
             conversation: conversation.to_owned(),
             call: call.clone(),
             defaults: tools.iter().find(|tool| tool.name == call.name).map(defaults).unwrap_or_default(),
+            program_calls: program_call::program_calls(call),
             label,
         };
-        of_client.calls.extend(calls.iter().zip(labels).map(handed));
+        // Programs are read before the lock is taken.
+        let handed: Vec<HandedCall> = calls.iter().zip(labels).map(handed).collect();
+        let waits = calls.iter().any(program_call::waits_for_program);
+        let mut all = self.lock();
+        let of_client = all.entry(client.to_owned()).or_default();
+        of_client.calls.retain(|known| {
+            known.conversation != conversation || (waits && !known.program_calls.is_empty())
+        });
+        of_client.calls.extend(handed);
         of_client.bytes = of_client.calls.iter().map(HandedCall::size).fold(0, usize::saturating_add);
         while of_client.bytes > MAX_BYTES {
             let Some(oldest) = of_client.calls.pop_front() else { break };
@@ -149,21 +170,24 @@ impl HandedCalls {
         let calls = all.get(client).into_iter().flat_map(|of_client| &of_client.calls);
         let own = calls.filter(|known| key_of(&known.conversation) == key);
         let mut report = CallReport::default();
-        let mut labels: Vec<&Option<HandedLabel>> = Vec::new();
+        let mut labels: Vec<Option<&HandedLabel>> = Vec::new();
         for handed in own {
-            let (call, is_equal) = (&handed.call, handed.is_equal_to(asked));
-            if asked.id.as_ref().map_or(is_equal, |id| *id == call.id) {
+            let is_equal = handed.is_equal_to(asked);
+            let is_asked = match &asked.id {
+                Some(id) if asked.in_program.is_none() => *id == handed.call.id,
+                _ => is_equal,
+            };
+            if is_asked {
                 report.handed_over = true;
                 report.is_equal |= is_equal;
-                labels.push(&handed.label);
+                labels.push(handed.label.as_ref());
             }
         }
-        // Without an id, the question may be about any of several equal calls, so a label is returned only if all of
-        // them have it.
-        if let Some((first, rest)) = labels.split_first()
-            && rest.iter().all(|other| other == first)
-        {
-            report.label = (*first).clone();
+        // If one label is not known, neither is the join.
+        for label in labels.into_iter().collect::<Option<Vec<&HandedLabel>>>().unwrap_or_default() {
+            if !report.labels.contains(label) {
+                report.labels.push(label.clone());
+            }
         }
         report
     }
@@ -185,9 +209,15 @@ fn defaults(tool: &ToolSpec) -> Map<String, Value> {
 }
 
 impl HandedCall {
-    /// Returns whether a hook asks about this call: the tool and the arguments are the same, except that the agent may
-    /// have added defaults of arguments that the model left out.
+    /// Returns whether a hook asks about this call, or about one that it makes as a program: the tool and the arguments
+    /// are the same, except that the agent may have added defaults of arguments that the model left out.
     fn is_equal_to(&self, asked: &AskedCall) -> bool {
+        if let Some(stated) = asked.in_program {
+            return self
+                .program_calls
+                .iter()
+                .any(|call| call.is_equal_to(&asked.tool, &asked.arguments, stated));
+        }
         let Ok(handed) = serde_json::from_str::<Map<String, Value>>(&self.call.arguments) else {
             return false;
         };
@@ -204,9 +234,11 @@ impl HandedCall {
         let texts = [&self.conversation, &self.call.id, &self.call.name, &self.call.arguments];
         let defaults = Value::from(self.defaults.clone()).to_string().len();
         let label = self.label.as_ref().map_or(0, |label| label.policy.len() + label.names.to_string().len());
+        let program_calls = self.program_calls.iter().map(ProgramCall::size);
         texts
             .into_iter()
             .map(String::len)
+            .chain(program_calls)
             .fold(BYTES_PER_CALL.saturating_add(defaults).saturating_add(label), usize::saturating_add)
     }
 }
@@ -331,9 +363,9 @@ mod tests {
         }
     }
 
-    /// A question without an id may be about any of several equal calls: a label is one that all of them have.
+    /// A question without an id may be about any of several equal calls, so the hook receives the labels of all of them.
     #[test]
-    fn a_label_is_that_of_the_call() {
+    fn the_labels_are_those_of_the_calls() {
         let label =
             |name: &str| Some(HandedLabel { policy: "p".to_owned(), names: json!({"integrity": name}) });
         let one = call("1", "send", &json!({}));
@@ -344,14 +376,107 @@ mod tests {
                 calls.note("a", conversation, HandedTurn { calls: &handed, tools: &[], labels: vec![label] });
             }
             let asked = serde_json::from_value(json!({"id": id, "tool": "send", "arguments": {}})).unwrap();
-            calls.find("a", None, &asked).label
+            let labels = calls.find("a", None, &asked).labels;
+            labels.iter().map(|label| label.names["integrity"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
         let (low, high) = (label("trusted"), label("untrusted"));
-        assert_eq!(reported([low.clone(), high.clone()], Some("c1")), low);
-        assert_eq!(reported([low.clone(), high.clone()], Some("c2")), high);
-        assert_eq!(reported([low.clone(), high], None), None);
-        assert_eq!(reported([low.clone(), None], None), None);
-        assert_eq!(reported([low.clone(), low.clone()], None), low);
-        assert_eq!(reported([None, None], Some("c1")), None);
+        assert_eq!(reported([low.clone(), high.clone()], Some("c1")), ["trusted"]);
+        assert_eq!(reported([low.clone(), high.clone()], Some("c2")), ["untrusted"]);
+        assert_eq!(reported([low.clone(), high], None), ["trusted", "untrusted"]);
+        assert_eq!(reported([low.clone(), None], None), [""; 0]);
+        assert_eq!(reported([low.clone(), low.clone()], None), ["trusted"]);
+        assert_eq!(reported([None, None], Some("c1")), [""; 0]);
+    }
+
+    /// The calls of a program are found as such, by its conversation alone, and until the program can have ended.
+    #[test]
+    fn calls_of_programs_are_found_while_the_program_can_run() {
+        let calls = HandedCalls::default();
+        let program = |id: &str, cmd: &str| {
+            let text = format!("text(await tools.exec_command({{cmd: '{cmd}', workdir: '/'}}))");
+            call(id, "functions__exec", &json!({"input": text}))
+        };
+        let asked = |cmd: &str| json!({"tool": "exec_command", "arguments": {"cmd": cmd}, "in_program": "some"});
+        let check = |key: Option<&str>, asked: &Value, expected: bool| {
+            assert_eq!(found(&calls, "a", key, asked), (expected, expected), "{key:?} {asked}");
+        };
+        note(&calls, "c1", &[program("1", "ls"), program("2", "ls"), program("3", "pwd")], &[]);
+        note(&calls, "«fgk:k»c1", &[program("1", "id")], &[]);
+        check(None, &asked("ls"), true);
+        check(None, &asked("pwd"), true);
+        check(None, &asked("id"), false);
+        check(Some("k"), &asked("id"), true);
+        check(Some("k"), &asked("ls"), false);
+        // The id of a call in a program is the agent's own, and says nothing.
+        let mut with_id = asked("ls");
+        with_id["id"] = json!("exec-1");
+        check(None, &with_id, true);
+        with_id["id"] = json!("1");
+        with_id["arguments"] = json!({"cmd": "rm"});
+        check(None, &with_id, false);
+        // A call in a program is not one of the model's own, and the other way round.
+        check(None, &json!({"tool": "exec_command", "arguments": {"cmd": "ls", "workdir": "/"}}), false);
+        let own = json!({"tool": "functions__exec", "arguments": {"input": ""}, "in_program": "some"});
+        check(None, &own, false);
+        // Another conversation changes nothing, and neither does waiting for the program, however often.
+        note(&calls, "c2", &[call("4", "look", &json!({}))], &[]);
+        for id in ["5", "6"] {
+            note(&calls, "c1", &[call(id, "functions__wait", &json!({"cell_id": "1"}))], &[]);
+            check(None, &asked("ls"), true);
+        }
+        // The program that was last waited for may still run, and a new one does.
+        note(&calls, "c1", &[program("7", "date"), call("8", "functions__wait", &json!({"cell_id": "1"}))], &[]);
+        check(None, &asked("ls"), true);
+        check(None, &asked("date"), true);
+        note(&calls, "c1", &[program("9", "pwd")], &[]);
+        for (cmd, expected) in [("ls", false), ("date", false), ("pwd", true)] {
+            check(None, &asked(cmd), expected);
+        }
+        // A program that cannot be read makes no call that is known.
+        let loops = json!({"input": "while (true) await tools.exec_command({cmd: 'pwd'})"});
+        note(&calls, "c1", &[call("10", "functions__exec", &loops)], &[]);
+        check(None, &asked("pwd"), false);
+    }
+
+    /// An old call does not give its label to an equal one of a new program, nor a new one its label to an old call that
+    /// can still be made.
+    #[test]
+    fn equal_calls_of_programs_have_the_labels_of_those_that_can_run() {
+        let calls = HandedCalls::default();
+        let handed = call("1", "functions__exec", &json!({"input": "await tools.exec_command({cmd: 'ls'})"}));
+        let wait = call("2", "functions__wait", &json!({"cell_id": "1"}));
+        let note = |turn: &[ToolCall], label: &str| {
+            let label = HandedLabel { policy: "p".to_owned(), names: json!(label) };
+            let labels = vec![Some(label); turn.len()];
+            calls.note("a", "c", HandedTurn { calls: turn, tools: &[], labels });
+        };
+        let check = |expected: &[&str]| {
+            let asked = json!({"tool": "exec_command", "arguments": {"cmd": "ls"}, "in_program": "some"});
+            let report = calls.find("a", None, &serde_json::from_value(asked).unwrap());
+            let labels: Vec<&str> = report.labels.iter().map(|label| label.names.as_str().unwrap()).collect();
+            assert_eq!(labels, expected);
+        };
+        note(std::slice::from_ref(&handed), "untrusted");
+        check(&["untrusted"]);
+        note(&[wait, handed.clone()], "trusted");
+        check(&["untrusted", "trusted"]);
+        note(std::slice::from_ref(&handed), "trusted");
+        check(&["trusted"]);
+    }
+
+    /// What a program calls in a loop counts like the texts of calls.
+    #[test]
+    fn calls_of_programs_take_no_more_memory_than_others() {
+        let calls = HandedCalls::default();
+        let items = "'',".repeat(100);
+        let text = "x".repeat(1 << 12);
+        let program = format!("for (const s of [{items}]) await tools.f({{t: '{text}', s}})");
+        let input = json!({"input": program});
+        for number in 0..100 {
+            note(&calls, &format!("c{number}"), &[call("1", "exec", &input)], &[]);
+        }
+        let all = calls.lock();
+        let of_client = all.get("a").unwrap();
+        assert!(of_client.bytes <= MAX_BYTES && of_client.calls.len() < 25, "{}", of_client.calls.len());
     }
 }

@@ -12,7 +12,7 @@ mod gemini;
 mod opencode;
 
 use flowgate::trace::Tool;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::HookEvent;
 use super::answer::HookAnswer;
@@ -24,9 +24,36 @@ pub(super) struct HarnessEvent {
     /// The id of the session.
     pub(super) session: String,
     pub(super) kind: HarnessEventKind,
-    /// The names by which the model may have called the tool of this event, if the agent's requests have other names
-    /// than policies. The gateway knows the call by one of them. Empty if the names are the same.
-    pub(super) names_in_requests: Vec<String>,
+    /// How the agent's requests have the call of this event.
+    pub(super) requested: RequestedCall,
+}
+
+/// How the agent's requests have the call of an event, if not as the event has it: the gateway knows it in this form.
+#[derive(Debug, PartialEq)]
+pub(super) enum RequestedCall {
+    /// By one of these names of its tool. Without any, the name is the one that policies have.
+    OfModel(Vec<String>),
+    /// In a program that the model has written; `None` if the event has arguments of which it is not known how programs
+    /// write them.
+    OfProgram(Option<ProgramCall>),
+}
+
+/// A call as a program has it.
+#[derive(Debug, PartialEq)]
+pub(super) struct ProgramCall {
+    pub(super) tool: String,
+    /// The arguments that the event states.
+    pub(super) arguments: Map<String, Value>,
+    /// Whether the program can give further arguments, which the event does not state.
+    pub(super) has_more: bool,
+}
+
+impl ProgramCall {
+    /// Returns the question for the gateway.
+    pub(super) fn question(&self) -> Value {
+        let stated = if self.has_more { "some" } else { "all" };
+        json!({"tool": self.tool, "arguments": self.arguments, "in_program": stated})
+    }
 }
 
 /// The kind of an event: what has happened in the session, or is about to happen.

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::answer::{HookAnswer, content};
 use super::gateway::{AgentCall, GatewayReport};
-use super::harness::{HarnessEvent, HarnessEventKind, ToolUse};
+use super::harness::{HarnessEvent, HarnessEventKind, RequestedCall, ToolUse};
 use super::session_log::{LoggedEvent, SessionLog, delete_old};
 use super::{HookEvent, session};
 use crate::args::Harness;
@@ -71,14 +71,14 @@ pub(super) fn judge(
         HarnessEventKind::Call(tool_use) => {
             replay(monitor, &log, None);
             let call = trace_call(&tool_use, log.calls().len());
-            let mut names = event.names_in_requests;
-            if names.is_empty() {
-                names.push(tool_use.tool.to_string());
-            }
-            let reported = (settings.ask_gateway)(AgentCall {
-                id: tool_use.id.as_deref(),
-                names: &names,
-                arguments: &tool_use.arguments,
+            let own_name = [tool_use.tool.to_string()];
+            let reported = (settings.ask_gateway)(match &event.requested {
+                RequestedCall::OfModel(names) => AgentCall::OfModel {
+                    id: tool_use.id.as_deref(),
+                    names: if names.is_empty() { &own_name } else { names },
+                    arguments: &tool_use.arguments,
+                },
+                RequestedCall::OfProgram(call) => AgentCall::OfProgram(call.as_ref()),
             });
             let attribution = reported.attribution(monitor);
             let judged = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());

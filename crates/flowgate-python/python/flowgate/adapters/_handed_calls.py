@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 from typing import Any
 
-from .._flowgate import Attribution, Policy
+from .._flowgate import Attribution, Label, Policy
 from ..errors import FlowgateError
 
 __all__ = ["HandedCalls", "NotHandedOverError"]
@@ -66,10 +66,17 @@ class HandedCalls:
         if report.get("is_equal") is not True:
             message = "the gateway has handed over another call under this id, with another tool or other arguments"
             raise NotHandedOverError(message)
-        match report.get("label"):
-            case {"policy": self._policy.digest, "names": dict(names)}:
-                return Attribution(self._policy.label_from_names(names), method="gateway")
-        return None
+        # Several conversations can have a call with this id: their join is not lower than the label of the one that is meant.
+        joined: Label | None = None
+        labels = report.get("labels")
+        for label in labels if isinstance(labels, list) else ():
+            match label:
+                case {"policy": self._policy.digest, "names": dict(names)}:
+                    read = self._policy.label_from_names(names)
+                    joined = read if joined is None else joined | read
+                case _:
+                    return None
+        return None if joined is None else Attribution(joined, method="gateway")
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """Send a question to the gateway, and return its answer."""

@@ -4,19 +4,21 @@
 //! an answer that it cannot read. So where the policy would ask a person, the hook denies the call and states the
 //! reason. The events and answers have the forms of the schemas in `codex-rs/hooks` of Codex.
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::Tool;
-use serde_json::Value;
 
 use super::super::HookEvent;
 use super::super::answer::{HookAnswer, reason_text};
 use super::super::transcript::unambiguous_tool;
-use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
+use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ProgramCall, RequestedCall, ToolUse};
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse and PostToolUse";
+/// The beginning of the ids that Codex gives to the calls of a program. The ids of other calls come from the model's
+/// server.
+const ID_IN_PROGRAM: &str = "exec-";
 
 /// Parses an event of Codex.
 ///
@@ -41,7 +43,31 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         },
         other => return Err(fields.not_judged(other, JUDGED)),
     };
-    Ok(HarnessEvent { session, kind, names_in_requests: Vec::new() })
+    let requested = match &kind {
+        HarnessEventKind::Call(ToolUse { id: Some(id), arguments, .. }) if id.starts_with(ID_IN_PROGRAM) => {
+            RequestedCall::OfProgram(program_call(fields.text("tool_name")?, arguments))
+        }
+        // The call is found by its id.
+        _ => RequestedCall::OfModel(Vec::new()),
+    };
+    Ok(HarnessEvent { session, kind, requested })
+}
+
+/// Returns the call of an event as the program has it that makes the call. `name` and `input` are the tool and its
+/// arguments in the event. `None` if the arguments are not those of Codex 0.171.0.
+fn program_call(name: &str, input: &Value) -> Option<ProgramCall> {
+    let input = input.as_object()?;
+    // The only argument that these two tools have in events.
+    let command = || input.get("command").filter(|_| input.len() == 1).filter(|command| command.is_string());
+    let (tool, arguments, has_more) = match name {
+        // The event does not state the folder, the shell and further arguments of a program.
+        "Bash" => ("exec_command", Map::from_iter([("cmd".to_owned(), command()?.clone())]), true),
+        // The argument in programs is a text, not JSON. It gets the name that the gateway gives to such a text.
+        "apply_patch" => ("apply_patch", Map::from_iter([("input".to_owned(), command()?.clone())]), false),
+        // Tools of MCP servers, and others such as `view_image`, are the same in programs.
+        name => (name, input.clone(), false),
+    };
+    Some(ProgramCall { tool: tool.to_owned(), arguments, has_more })
 }
 
 /// Returns the call of an event: its id if there is one, its tool and its arguments.

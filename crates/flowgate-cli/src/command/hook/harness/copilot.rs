@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::HookEvent;
 use super::super::answer::{HookAnswer, question_text, reason_text};
-use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
+use super::{EventError, Fields, HarnessEvent, HarnessEventKind, RequestedCall, ToolUse};
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse, PostToolUse and PostToolUseFailure";
@@ -66,7 +66,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         other => return Err(fields.not_judged(other, JUDGED)),
     };
     let names_in_requests = kind.tool().map(names_in_requests).unwrap_or_default();
-    Ok(HarnessEvent { session, kind, names_in_requests })
+    Ok(HarnessEvent { session, kind, requested: RequestedCall::OfModel(names_in_requests) })
 }
 
 /// Returns the names that the tool of an event may have in Copilot's requests.

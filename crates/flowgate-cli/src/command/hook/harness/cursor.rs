@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::super::HookEvent;
 use super::super::answer::{HookAnswer, reason_text};
-use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
+use super::{EventError, Fields, HarnessEvent, HarnessEventKind, RequestedCall, ToolUse};
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "sessionStart, beforeSubmitPrompt, preToolUse, postToolUse and postToolUseFailure";
@@ -52,7 +52,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         },
         other => return Err(fields.not_judged(other, JUDGED)),
     };
-    Ok(HarnessEvent { session, kind, names_in_requests: Vec::new() })
+    Ok(HarnessEvent { session, kind, requested: RequestedCall::OfModel(Vec::new()) })
 }
 
 /// Returns the call of an event: its id if there is one, its tool and its arguments. Cursor names a tool of an MCP

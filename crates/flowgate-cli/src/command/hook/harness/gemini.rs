@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::HookEvent;
 use super::super::answer::{HookAnswer, question_text, reason_text};
-use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
+use super::{EventError, Fields, HarnessEvent, HarnessEventKind, RequestedCall, ToolUse};
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, BeforeAgent, BeforeTool and AfterTool";
@@ -44,7 +44,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     // The requests have this name, also for a tool of a server, which is `SERVER/NAME` in policies.
     let name = fields.input.get("tool_name").and_then(Value::as_str);
     let names_in_requests = name.map(str::to_owned).into_iter().collect();
-    Ok(HarnessEvent { session, kind, names_in_requests })
+    Ok(HarnessEvent { session, kind, requested: RequestedCall::OfModel(names_in_requests) })
 }
 
 /// Returns the call of an event: its tool, of a server or of Gemini CLI itself, and its arguments. It has no id.

@@ -10,7 +10,7 @@ use flowgate::trace::Tool;
 use serde_json::json;
 
 use super::super::answer::{HookAnswer, reason_text};
-use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
+use super::{EventError, Fields, HarnessEvent, HarnessEventKind, RequestedCall, ToolUse};
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "session.start, chat.message, tool.execute.before and tool.execute.after";
@@ -41,7 +41,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         },
         other => return Err(fields.not_judged(other, JUDGED)),
     };
-    Ok(HarnessEvent { session, kind, names_in_requests: Vec::new() })
+    Ok(HarnessEvent { session, kind, requested: RequestedCall::OfModel(Vec::new()) })
 }
 
 /// Returns the call of an event: its id, its tool and its arguments. OpenCode calls the tool of a server `SERVER_TOOL`.
