@@ -152,9 +152,9 @@ impl HandedCalls {
         let waits = calls.iter().any(program_call::waits_for_program);
         let mut all = self.lock();
         let of_client = all.entry(client.to_owned()).or_default();
-        of_client.calls.retain(|known| {
-            known.conversation != conversation || (waits && !known.program_calls.is_empty())
-        });
+        of_client
+            .calls
+            .retain(|known| known.conversation != conversation || (waits && !known.program_calls.is_empty()));
         of_client.calls.extend(handed);
         of_client.bytes = of_client.calls.iter().map(HandedCall::size).fold(0, usize::saturating_add);
         while of_client.bytes > MAX_BYTES {
@@ -377,7 +377,10 @@ mod tests {
             }
             let asked = serde_json::from_value(json!({"id": id, "tool": "send", "arguments": {}})).unwrap();
             let labels = calls.find("a", None, &asked).labels;
-            labels.iter().map(|label| label.names["integrity"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+            labels
+                .iter()
+                .map(|label| label.names["integrity"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
         };
         let (low, high) = (label("trusted"), label("untrusted"));
         assert_eq!(reported([low.clone(), high.clone()], Some("c1")), ["trusted"]);
@@ -396,7 +399,8 @@ mod tests {
             let text = format!("text(await tools.exec_command({{cmd: '{cmd}', workdir: '/'}}))");
             call(id, "functions__exec", &json!({"input": text}))
         };
-        let asked = |cmd: &str| json!({"tool": "exec_command", "arguments": {"cmd": cmd}, "in_program": "some"});
+        let asked =
+            |cmd: &str| json!({"tool": "exec_command", "arguments": {"cmd": cmd}, "in_program": "some"});
         let check = |key: Option<&str>, asked: &Value, expected: bool| {
             assert_eq!(found(&calls, "a", key, asked), (expected, expected), "{key:?} {asked}");
         };
@@ -425,7 +429,12 @@ mod tests {
             check(None, &asked("ls"), true);
         }
         // The program that was last waited for may still run, and a new one does.
-        note(&calls, "c1", &[program("7", "date"), call("8", "functions__wait", &json!({"cell_id": "1"}))], &[]);
+        note(
+            &calls,
+            "c1",
+            &[program("7", "date"), call("8", "functions__wait", &json!({"cell_id": "1"}))],
+            &[],
+        );
         check(None, &asked("ls"), true);
         check(None, &asked("date"), true);
         note(&calls, "c1", &[program("9", "pwd")], &[]);

@@ -344,7 +344,7 @@ mod tests {
             (call(Value::Null, Value::Null), call(Value::Null, json!({"type": "http_error"})));
         responses(&[listed.clone(), ran.clone()], "It is wet.");
         responses(&[listed.clone(), call(json!("completed"), Value::Null)], "It is wet.");
-        responses(&[listed.clone()], &unused);
+        responses(std::slice::from_ref(&listed), &unused);
         responses(&[listed.clone(), ran.clone(), broken], &error);
         responses(&[call(json!("incomplete"), Value::Null)], &error);
         let unlisted = json!({"type": "mcp_list_tools", "id": "l", "server_label": "weather", "tools": [],

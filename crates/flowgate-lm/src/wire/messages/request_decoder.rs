@@ -79,7 +79,7 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
         match read_tool(&tool?, &mut servers)? {
             None => {}
             Some(ReceivedTool::Function(spec)) => tools.push(spec),
-            Some(ReceivedTool::OfProvider(wanted)) => provider_tools.push(wanted),
+            Some(ReceivedTool::OfProvider(wanted)) => provider_tools.push(*wanted),
         }
     }
     servers.check_used(&body)?;

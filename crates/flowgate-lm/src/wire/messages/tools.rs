@@ -23,7 +23,7 @@ pub(super) enum ReceivedTool {
     /// A function of the client.
     Function(ToolSpec),
     /// A tool of the provider.
-    OfProvider(ProviderToolUse),
+    OfProvider(Box<ProviderToolUse>),
 }
 
 /// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, if the operator permits clients
@@ -37,10 +37,12 @@ pub(super) fn read_tool(
         return match PROVIDER_TOOLS.into_iter().find(|known| is_known(known)) {
             Some(known) if tool.drops_tool(known) => Ok(None),
             Some("mcp_toolset") if kind == "mcp_toolset" => {
-                Ok(Some(ReceivedTool::OfProvider(servers.read_toolset(tool)?)))
+                Ok(Some(ReceivedTool::OfProvider(Box::new(servers.read_toolset(tool)?))))
             }
             Some(known) => match accepted(tool, TOOL_FORMS, kind) {
-                Some(accepted) => Ok(Some(ReceivedTool::OfProvider(read_provider_tool(tool, accepted)?))),
+                Some(accepted) => {
+                    Ok(Some(ReceivedTool::OfProvider(Box::new(read_provider_tool(tool, accepted)?))))
+                }
                 None => tool.field_error("type", provider_tool_problem(TOOL_FORMS, known)),
             },
             None if PROVIDER_SCHEMAS.into_iter().any(is_known) => tool.field_error(
