@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(reported([low.clone(), high.clone()], Some("c2")), ["untrusted"]);
         assert_eq!(reported([low.clone(), high], None), ["trusted", "untrusted"]);
         assert_eq!(reported([low.clone(), None], None), [""; 0]);
-        assert_eq!(reported([low.clone(), low.clone()], None), ["trusted"]);
+        assert_eq!(reported([low.clone(), low], None), ["trusted"]);
         assert_eq!(reported([None, None], Some("c1")), [""; 0]);
     }
 
