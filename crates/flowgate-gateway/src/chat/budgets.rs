@@ -21,8 +21,8 @@ use crate::log::{LogEvent, OperatorLog};
 use crate::metrics::agents::AgentMetrics;
 use crate::virtual_keys::valid_key::ValidKey;
 
-/// The tokens that the models of one turn have used. They are counted in the database by [`TurnSpending::record`] at
-/// the end of the turn, or on drop if the turn is cut off earlier.
+/// The tokens that the models of one turn have used. [`TurnSpending::record`] stores them in the database at the end of
+/// the turn; if the turn is cut off earlier, they are stored on drop.
 #[derive(Debug)]
 pub(super) struct TurnSpending {
     payer: Payer,
@@ -103,7 +103,7 @@ async fn record(
     let tokens = used.values().map(|usage| usage.input.saturating_add(usage.output));
     let tokens = tokens.fold(0, u64::saturating_add);
     let client = &payer.client.spec;
-    // In millionths of the currency, rounded up.
+    // In millionths of the currency; rounded up below, so that a small use is not free.
     let cost: f64 = used.iter().map(|(model, usage)| client.budget.prices.cost(model, *usage)).sum();
     #[expect(
         clippy::cast_possible_truncation,
@@ -148,8 +148,8 @@ impl PendingUse<'_> {
         };
     }
 
-    /// Notes that the request has failed. If a part of the answer has arrived, the estimate counts; otherwise, the
-    /// request counts nothing.
+    /// Notes that the request has failed. If a part of the answer has arrived, the model has worked, and the estimate
+    /// counts; otherwise, the request counts nothing.
     pub(super) fn fail(&mut self) {
         if self.received_bytes == 0 {
             self.usage = Usage::default();
@@ -187,6 +187,7 @@ impl ModelRoutes {
             let used_up = |limit: Option<u64>, used: u64| limit.filter(|limit| used >= *limit);
             let tokens = used_up(budget.tokens_per_day, spent.tokens);
             let cost = used_up(budget.cost_per_day, spent.cost);
+            // The budget that is used up: that of tokens is reported if both are.
             let what = match (tokens, cost) {
                 (Some(_), _) => "tokens",
                 (None, Some(_)) => "cost",
@@ -199,6 +200,7 @@ impl ModelRoutes {
                     "client"
                 }
                 Some(key) => {
+                    // Always `Some`: one of the two limits is reached.
                     let limit = tokens.map(KeyLimit::Tokens).or(cost.map(KeyLimit::Cost));
                     limit.into_iter().for_each(|limit| self.log_key_limit(client, key, conversation, limit));
                     "key"

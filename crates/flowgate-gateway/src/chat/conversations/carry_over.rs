@@ -69,7 +69,7 @@ impl Conversations {
                 .to_owned(),
             Err(why) => format!(
                 "the policy has changed since the conversation was stored, and the conversation cannot be carried over, so it \
-                starts over without its history: what the agent sends of this history is not trusted; {why}"
+                starts over without its history: what the agent sends of this history is not trusted; the reason: {why}"
             ),
         };
         let fields = vec![("conversation", handle.name().into())];
@@ -78,8 +78,8 @@ impl Conversations {
     }
 }
 
-/// Returns a profile of the client whose memory of quotations has `shown`, the texts that the database has. What is
-/// added to it does not become part of the memory of the client.
+/// Returns a separate profile of the client for [`replay_carried_over`]. Its memory of quotations has `shown`, the texts
+/// of the client in the database. Texts that are added to this memory do not become part of the client's own memory.
 pub(crate) fn profile_with(client: &ClientState, shown: ShownTexts) -> ClientProfile {
     let mut profile = client.separate_profile();
     if shown.has_forgotten {
@@ -102,13 +102,13 @@ pub(crate) fn replay_carried_over(
     profile: ClientProfile,
     at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<(), RequestError> {
-    // 0: the conversation is not stored, so its number in the database does not matter.
+    // 0: the replayed state is never persisted, so its number in the database does not matter.
     let session = empty_state(client, 0, digest_key)?;
     carry_over_on(session, client, (digest_key, turns), profile, at_end)
 }
 
-/// Processes the turns of a conversation again as [`replay_carried_over`] does, with a monitor that records its inputs:
-/// `at_end` can have them judged again under another policy.
+/// Processes the turns of a conversation again as [`replay_carried_over`] does, with a monitor that records its inputs,
+/// so that `at_end` can judge them again under another policy.
 ///
 /// # Errors
 /// If a turn cannot be carried over; the message says which, and why.
@@ -198,8 +198,7 @@ fn carry_turns(
 }
 
 /// Processes inputs of the chat again on `session`. `profile` has the texts that the client was shown, and receives the
-/// texts of the inputs as well. Returns the inputs in their new stored form; `None` if nothing of them has to be
-/// stored.
+/// texts of the inputs as well. Returns the inputs in their new stored form; `None` if no input has to be stored.
 ///
 /// # Errors
 /// Why they cannot be carried over.
@@ -240,15 +239,15 @@ fn carry_event(
             "it has messages of the MCP server `{server}` that were stored in watch mode or by an earlier version"
         ));
     }
-    // `earlier` is the word from which the conversation in which the input was received has generated ids of requests.
-    // An input that was carried over before has it already.
+    // `earlier` is the word in the request ids that the proxy generated when the input was received; the proxy derives
+    // it from the key of the conversation's digests. An input that was carried over before has this word already.
     event.earlier.get_or_insert_with(|| earlier_key.text_digest(&server));
     if !session.proxies.carry_event(&mut session.conversation, &client.spec, &event) {
         return Err(format!(
-            "its messages of the MCP server `{server}` do not fit its record of what was sent and shown"
+            "its messages of the MCP server `{server}` do not match the recorded decisions about them"
         ));
     }
-    // What the server showed to the client is found when it is quoted.
+    // From now on, messages that quote the texts of the server are recognised.
     session.conversation.memorize(profile, &mut session.history);
     Ok(Some(StoredInput::Server(event)))
 }

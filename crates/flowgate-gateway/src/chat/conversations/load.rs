@@ -58,7 +58,7 @@ impl Conversations {
         handle: &ConversationHandle,
         opened: OpenedConversation,
     ) -> Result<ConversationState, RequestError> {
-        // `opened` may have only the turns that were not in memory when it was read.
+        // `opened` may have only the turns that were not in memory when it was read. The replay needs all turns.
         let opened = match turn_count(&opened) == opened.turns {
             true => opened,
             false => self.open(client, handle, 0).await?,
