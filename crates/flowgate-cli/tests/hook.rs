@@ -437,8 +437,8 @@ fn every_failure_denies() {
         ("", 2, "not valid JSON"),
         ("[]", 2, "not a JSON object"),
         ("{\"hook_event_name\":\"PreToolUse\",\"hook_event_name\":\"Stop\"}", 2, "duplicate key"),
-        ("{}", 2, "an event that it does not judge"),
-        ("{\"hook_event_name\":\"Stop\"}", 1, "an event that it does not judge"),
+        ("{}", 2, "the string `hook_event_name` is missing"),
+        ("{\"hook_event_name\":\"Stop\"}", 1, "the event `Stop` of Claude Code, which it does not judge"),
     ] {
         let output = hook(&folder, text, &[]);
         assert_eq!(decision(&output), format!("nothing, {code}"), "{text}");
