@@ -103,7 +103,7 @@ impl VerdictTotals {
         }
     }
 
-    /// Adds the verdicts on calls of a client in watch mode, which were not enforced. Ignores verdicts on texts.
+    /// Adds the verdicts of watch mode on calls, which were not enforced. Ignores verdicts on texts, such as replies.
     pub(crate) fn count_watched(&mut self, watched: &[WatchedVerdict]) {
         for verdict in watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call) {
             let tool = verdict.tool.as_deref().unwrap_or_default();
@@ -130,8 +130,9 @@ impl VerdictTotals {
         [("permitted", permitted.into()), ("asked", asked.into()), ("denied", denied.into())]
     }
 
-    /// Logs that a limit stopped calls, if one did: the fuel of an evaluation, or the size of a call or of the
-    /// conversation. The verdicts do not say which.
+    /// Logs that calls were denied because a limit was reached, if there are such calls. The limit is the fuel of an
+    /// evaluation, or the size of a call or of the conversation. The verdicts do not say which of them, so the log line
+    /// names all.
     pub(crate) fn report_limit(&self, log: &OperatorLog, client: &str, conversation: Option<&str>) {
         if self.unfinished > 0 {
             log.limit(&Limit {
@@ -232,8 +233,7 @@ impl RequestReport {
         self.detail.clone_from(&failure.detail);
     }
 
-    /// Sets the failure of a request that was rejected with this status, unless a more specific failure was set
-    /// before.
+    /// Sets the failure of a request that was rejected with this status, unless a failure with its cause was set before.
     pub(crate) fn set_rejected(&mut self, status: StatusCode) {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
@@ -375,8 +375,8 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// Returns the cause, for the operator's log, why a model's server did not answer. The cause contains no text of the
-/// server, because such a text may quote the prompt.
+/// Explains to the operator, in the log, why a request to a model failed. The explanation is a constant: a text of the
+/// model's server may quote the prompt.
 pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     if *error == Error::Cancelled {
         return RequestErrorCause::Gone;
@@ -416,11 +416,13 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
         Error::TooMany(_) => {
             "the model's answer has more parts than the gateway reads (256 tool calls, 4096 parts of reasoning, 4096 content blocks): ask for less at a time"
         }
-        Error::OverBudget(_) => "the budget for the model is spent",
+        Error::OverBudget(_) => "the budget for the model is spent: raise the budget",
         Error::Unsupported(_) => {
             "the model's server does not have the requested model or function: check `api` and `models` in [upstreams]"
         }
-        Error::NotRecorded(_) => "the model's answer could not be recorded",
+        Error::NotRecorded(_) => {
+            "the model's answer could not be recorded: check the disk and the file of the record"
+        }
         _ => "the model's server failed: see the log of that server",
     })
 }
