@@ -196,7 +196,7 @@ mod tests {
         );
         check(
             &server(r#","allowed_tools":["<https://b.example>"]"#),
-            "`tools[0].allowed_tools` has a name that no tool of a server has; write names of 1 to 128 printable ASCII \
+            "`tools[0].allowed_tools` has a name that cannot be that of a tool; write names of 1 to 128 printable ASCII \
             characters without spaces, `<` and `>`",
         );
         check(
