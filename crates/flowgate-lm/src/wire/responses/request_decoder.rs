@@ -1,5 +1,5 @@
 //! Decodes requests of OpenAI's Responses API, as the gateway receives them from its clients: the items of the input
-//! and the settings. The module [`super::tools`] decodes the tools.
+//! and the settings. [`super::tools`] decodes the tools, and [`super::item_ids`] the ids in references to items.
 
 use std::sync::Arc;
 
@@ -94,8 +94,8 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
     })
 }
 
-/// The values of `include` that are ignored, because they ask for details of items that answers of the gateway do not
-/// contain, such as those of tools of the provider.
+/// The values of `include` that are ignored, because they ask for details of items that no answer of the gateway
+/// contains, such as the items of tools of the provider.
 const IDLE_INCLUDES: [&str; 6] = [
     "web_search_call.action.sources",
     "web_search_call.results",
@@ -105,8 +105,8 @@ const IDLE_INCLUDES: [&str; 6] = [
     "message.input_image.image_url",
 ];
 
-/// Decodes the fields `reasoning` and `include`: whether and how much the model is to reason, and whether the answer is
-/// to contain the encrypted reasoning.
+/// Decodes the fields `reasoning` and `include`: how much the model is to reason, whether it summarises the reasoning,
+/// and whether the answer is to contain the encrypted reasoning.
 fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     let mut reasoning = Reasoning::default();
     if body.get("reasoning").is_some() {
@@ -130,7 +130,7 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
             _ => {
                 return body.field_error(
                     "include",
-                    "asks for more than `reasoning.encrypted_content`; leave the rest out",
+                    "has a value that the gateway does not support; send only `reasoning.encrypted_content`",
                 );
             }
         }
@@ -138,7 +138,8 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     Ok(reasoning)
 }
 
-/// Decodes the field `text`: the verbosity and the form of the text, as far as the request states them.
+/// Decodes the field `text`: the verbosity of the answer's text, and the format that the request demands of it. Each is
+/// `None` if the request does not state it.
 fn read_text_settings(
     body: &ObjectFields<'_>,
 ) -> Result<(Option<Verbosity>, Option<OutputFormat>), WireError> {
@@ -156,8 +157,9 @@ fn read_text_settings(
     Ok((verbosity, read_format(&text.object("format")?, &known, unknown, read_named_schema)?))
 }
 
-/// Decodes an item of the input. Adds a call to the preceding message of the model, and any other item to `messages` as
-/// a new message; drops reasoning. Adds the declared provenance of the user's parts to `sources`.
+/// Decodes an item of the input. Adds a call to the preceding message of the model (or to a new one if no message of
+/// the model precedes it), and any other item to `messages` as a new message. Drops reasoning. Adds the declared
+/// provenance of the user's parts to `sources`.
 fn read_item(
     item: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -219,10 +221,10 @@ fn read_item(
     Ok(())
 }
 
-/// Decodes a reference to an item of an earlier answer, and adds it to `references`. The answer is one message of the
-/// chat, so the references to its text and its calls together become one message of the model with an empty text;
-/// `references` has the index of this message. A reference to a call belongs to a preceding message of the model, just
-/// as a call does that the client sends itself.
+/// Decodes a reference to an item of an earlier answer, and adds it to `references`. An answer is one message of the
+/// chat. The references to its text and to its calls together therefore become one message of the model with an empty
+/// text, which a caller that knows the answer fills; `references` has the index of this message. A reference to a call
+/// directly after a message of the model adds no further message, as a call that the client sends itself.
 fn read_reference(
     item: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -236,12 +238,14 @@ fn read_reference(
         references.push(ItemReference { answer: answer.to_owned(), message: None });
         return Ok(());
     }
-    // If the last message is already in the place of the same answer, this reference adds nothing.
+    // An earlier reference may have put the last message in the place of the same answer. This reference then adds
+    // nothing.
     let last = references.iter().rev().find(|reference| reference.message.is_some());
     let is_at_end = |reference: &&ItemReference| reference.message.map(|at| at + 1) == Some(messages.len());
     if last.filter(is_at_end).is_some_and(|reference| reference.answer == answer) {
         return Ok(());
     }
+    // A call belongs to the message of the model before it.
     let continues = kind == ItemKind::Call && matches!(messages.last(), Some(Message::Assistant { .. }));
     if !continues {
         messages.push(Message::Assistant { text: String::new(), calls: Vec::new(), thoughts: Vec::new() });
@@ -251,11 +255,11 @@ fn read_reference(
     Ok(())
 }
 
-/// The problem of a reference to an item that does not belong to an answer of the gateway.
-const FOREIGN_ITEM: &str = "is not that of an item of the gateway's answers, and state at the provider has no label; send the item itself, \
-    as clients do if `store` is false";
+/// The problem of a reference whose id is not that of an item in an answer of the gateway.
+const FOREIGN_ITEM: &str = "is not the id of an item in an answer of this gateway, and an item that the provider keeps has no label; send the \
+    item itself, as clients do if `store` is false";
 
-/// Returns the problem of an item of the type `kind`, which this module does not decode.
+/// Returns the problem of an item of the type `kind`, which the decoder does not support.
 fn item_problem(kind: &str) -> &'static str {
     // The beginnings of the types of items in which the provider records what its own tools did.
     let of_the_provider = [
@@ -267,6 +271,7 @@ fn item_problem(kind: &str) -> &'static str {
         "mcp_",
         "program",
     ];
+    // The beginnings of the types of items about tools that the client runs, but whose arguments the provider describes.
     let of_a_schema_of_the_provider = ["computer_call", "local_shell_call", "shell_call", "apply_patch_call"];
     match kind {
         _ if of_the_provider.into_iter().any(|known| kind.starts_with(known)) => PROVIDER_RECORD,
@@ -309,13 +314,15 @@ fn sources_of(item: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError>
     }
 }
 
-/// Decodes the parts under `key` of an item that the user did not write.
+/// Decodes the parts in the field `key` of an item that is not a message of the user, so that they may not declare
+/// their provenance.
 fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
     read_parts(item, key, &PARTS)
 }
 
-/// Decodes the parts under `key`: a text, or a list of texts, refusals, images and files. `text`, `refusal`, `image`
-/// and `file` are the known fields of parts of these kinds. An empty text has no parts.
+/// Decodes the parts in the field `key`: a text, or a list of texts, refusals, images and files. `text`, `refusal`,
+/// `image` and `file` are the known fields of parts of these kinds: [`PARTS`] or [`PARTS_OF_USER`]. An empty text has
+/// no parts.
 fn read_parts(
     item: &ObjectFields<'_>,
     key: &str,
@@ -373,7 +380,7 @@ mod tests {
         assert_eq!(shown, expected, "{field}");
     }
 
-    /// Tools of other forms become functions, and calls and choices name them in the same way.
+    /// Tools of other forms become functions, and the calls and `tool_choice` name these functions.
     #[test]
     fn tools_of_all_forms_become_functions() {
         let text = r#"{"model":"m","input":[
@@ -450,7 +457,7 @@ mod tests {
         // In one list, only plain functions share a name.
         check(&format!("{f},{other_f}"), &[], "f 1, f 3");
         check(&format!("{f},{other_f}"), &[&custom], "f 4 custom");
-        let twice = "name` is the name of another tool, too; rename one of them";
+        let twice = "name` is also the name of another tool; rename one of them";
         check("", &[&f, &format!("{f},{custom}")], &format!("`input[2].tools[1].{twice}"));
         let flat = named("function", "n__f", "5");
         check("", &[&format!("{flat},{}", group(&f))], &format!("`input[0].tools[1].tools[0].{twice}"));
@@ -477,7 +484,8 @@ mod tests {
         }
     }
 
-    /// A reference is in place of the whole answer; what else the client sends of the answer adds no message.
+    /// A reference is in the place of the whole answer: further references to the answer, and its calls, add no
+    /// message.
     #[test]
     fn references_are_in_place_of_answers() {
         let check = |items: &str, expected_messages: &str, expected: &[(&str, Option<usize>)]| {
@@ -557,8 +565,8 @@ mod tests {
             ),
             (
                 r#""role":"developer","tools":[{"type":"function","name":"f","allowed_callers":["programmatic"]}]"#,
-                "tools[0].allowed_callers` is supported only as `[\"direct\"]`: code at the provider would make calls \
-                without a judgement",
+                "tools[0].allowed_callers` is supported only as `[\"direct\"]`: otherwise code at the provider would make \
+                calls that the policy does not judge",
             ),
         ] {
             let item = format!(r#"{{"type":"additional_tools",{fields}}}"#);
@@ -576,7 +584,7 @@ mod tests {
         }
         check(
             r#""include":["message.output_text.logprobs"]"#,
-            "`include` asks for more than `reasoning.encrypted_content`; leave the rest out",
+            "`include` has a value that the gateway does not support; send only `reasoning.encrypted_content`",
         );
         check(
             r#""tools":[{"type":"image_generation"}]"#,
@@ -617,7 +625,7 @@ mod tests {
         );
         check(
             r#""tools":[{"type":"function","name":"n__f"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]"#,
-            "`tools[1].tools[0].name` is the name of another tool, too; rename one of them",
+            "`tools[1].tools[0].name` is also the name of another tool; rename one of them",
         );
         check(
             r#""tool_choice":{"type":"file_search"}"#,
@@ -626,8 +634,7 @@ mod tests {
         );
         check(
             r#""tool_choice":{"type":"mcp","server_label":"weather"}"#,
-            "`tool_choice.type` is an MCP server, or a tool of it, which the gateway does not force a model to call; \
-            leave it out",
+            "`tool_choice.type` is `mcp`, but the gateway forces no model to call an MCP server; leave `tool_choice` out",
         );
         check(r#""tool_choice":{"type":"shell"}"#, "`tool_choice.type` is neither `function` nor `custom`");
         for (format, problem) in [
@@ -681,8 +688,8 @@ mod tests {
         for id in ["msg_1", "rs_1", "resp_1"] {
             check(
                 &format!(r#""input":[{{"type":"item_reference","id":"{id}"}}]"#),
-                "`input[0].id` is not that of an item of the gateway's answers, and state at the provider has no label; \
-                send the item itself, as clients do if `store` is false",
+                "`input[0].id` is not the id of an item in an answer of this gateway, and an item that the provider keeps \
+                has no label; send the item itself, as clients do if `store` is false",
             );
         }
         check(r#""input":[{"type":"item_reference"}]"#, "`input[0].id` is missing");
@@ -693,7 +700,7 @@ mod tests {
         );
         check(
             r#""tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]}"#,
-            "`tool_choice.type` is a choice among tools; declare only those that the model may call in `tools`",
+            "`tool_choice.type` is a choice among tools; declare in `tools` only those that the model may call",
         );
         check(r#""input":3"#, "`input` is not a list");
         check(r#""input":null"#, "`input` is missing");

@@ -1,7 +1,7 @@
-//! Decodes the tools of requests of OpenAI's Responses API (the field `tools`, and items `additional_tools` of the
-//! input), and the choice which of them the model may or must call (the field `tool_choice`). Records the forms of
-//! tools that are not plain functions ([`ToolForms`]). The decoder of requests ([`super::request_decoder`]) calls this
-//! module.
+//! Decodes the tools of a client's request in OpenAI's Responses API (the field `tools`, and the items
+//! `additional_tools` of the input), and the choice of the tools that the model may or must call (the field
+//! `tool_choice`). Records the forms of tools that are not plain functions ([`ToolForms`]). The decoder of requests
+//! ([`super::request_decoder`]) calls this module.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -38,11 +38,11 @@ const PROVIDER_TOOLS: [&str; 8] = [
 /// The types of tools that the client runs, but whose arguments the provider describes.
 const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_patch"];
 
-/// The problem of a choice of an MCP server.
+/// The problem of a `tool_choice` that names an MCP server or one of its tools.
 const MCP_CHOICE: &str =
-    "is an MCP server, or a tool of it, which the gateway does not force a model to call; leave it out";
+    "is `mcp`, but the gateway forces no model to call an MCP server; leave `tool_choice` out";
 
-/// The tools of a request that were decoded so far, with their forms.
+/// The tools of a request that the decoder has read so far, with their forms.
 ///
 /// A request declares tools in lists: first in its field `tools`, then in each item `additional_tools`. The model may
 /// call the tools of all lists, wherever the items are in the input. A tool in a later list replaces the tools of the
@@ -62,7 +62,7 @@ pub(super) struct ReceivedTools {
 }
 
 impl ReceivedTools {
-    /// Decodes an item with additional tools, and adds its tools.
+    /// Decodes an item `additional_tools`, and adds its tools as one further list.
     pub(super) fn read_item(&mut self, item: &ObjectFields<'_>) -> Result<(), WireError> {
         item.reject_unsupported(&ADDITIONAL_TOOLS)?;
         self.list += 1;
@@ -80,9 +80,9 @@ impl ReceivedTools {
     }
 
     /// Decodes a tool and adds it as a function with JSON arguments. If the client declared the tool in another form
-    /// (as a custom tool, or in a namespace), also records this form, so that calls are sent back in it. If `tool` is
-    /// itself a namespace, adds the tools that it contains. `namespace` is the name and the description of the
-    /// namespace that contains the tool, if one does; a namespace within a namespace is an error.
+    /// (as a custom tool, or in a namespace), also records this form, in which its calls are sent back to the client.
+    /// If `tool` is itself a namespace, adds the tools that it contains; a namespace within a namespace is an error.
+    /// `namespace` is the name and the description of the namespace that contains the tool; `None` if none does.
     pub(super) fn read(
         &mut self,
         tool: &ObjectFields<'_>,
@@ -104,8 +104,8 @@ impl ReceivedTools {
             _ => {
                 if let Some(used) = read_provider_tool(tool, kind)? {
                     let list = self.list;
-                    // A server that a later list declares at another address stays beside the earlier one, which is an
-                    // error: they have one name.
+                    // Replaces the same tool of an earlier list. An MCP server with the same label but another address
+                    // is not replaced: both have one name, and `add_provider_tools` reports the error.
                     let is_same = |known: &ProviderToolUse| {
                         let address =
                             |of: &ProviderToolUse| of.server.as_ref().map(|server| server.address.clone());
@@ -133,7 +133,7 @@ impl ReceivedTools {
             // of them is not a plain function, it would be unknown in which form to send a call back.
             Entry::Occupied(mut place) if place.get().0 == self.list => {
                 if form != ToolForm::default() || self.forms.of(&name).is_some() {
-                    return tool.field_error("name", "is the name of another tool, too; rename one of them");
+                    return tool.field_error("name", "is also the name of another tool; rename one of them");
                 }
                 place.get_mut().1.push(index);
             }
@@ -154,7 +154,7 @@ impl ReceivedTools {
     }
 }
 
-/// Decodes the description of a custom tool. If the tool states a grammar for its text, appends the grammar to the
+/// Decodes the description of a custom tool. If the tool has a grammar for its input, appends the grammar to the
 /// description, since the model is offered a function, which has no field for a grammar.
 fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     tool.reject_unsupported(&CUSTOM)?;
@@ -174,8 +174,9 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     }
 }
 
-/// Decodes a tool of the type `kind`, which the client names without describing its arguments. `None` for a tool that
-/// is dropped: one that the provider would run, if the operator permits clients to send such tools.
+/// Decodes a tool of the type `kind` that the provider defines, so that the client does not describe its arguments.
+/// `None` for a tool that is dropped: one that the provider would run, and that the operator's configuration lists
+/// among the tools to drop.
 ///
 /// # Errors
 /// If the tool is neither dropped nor an accepted tool of the provider.
@@ -195,7 +196,7 @@ fn read_provider_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<Option<Prov
     }
 }
 
-/// Decodes the restrictions of a tool of the provider.
+/// Decodes the restrictions that the client gives for `accepted`, a tool of the provider that the gateway supports.
 fn read_restrictions(tool: &ObjectFields<'_>, accepted: ProviderTool) -> Result<ProviderToolUse, WireError> {
     tool.reject_unsupported(&OF_PROVIDER)?;
     let mut wanted = ProviderToolUse::from(accepted);
@@ -219,6 +220,7 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
             _ => body.field_error("tool_choice", "is not `auto`, `required` or `none`"),
         },
         Some(_) => {
+            // An object names one tool: a function, a custom tool, or an accepted tool of the provider.
             let choice = body.object("tool_choice")?;
             let kind = choice.text("type")?;
             match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
