@@ -337,8 +337,8 @@ impl ModelRoutes {
         }
     }
 
-    /// Notes the tools that a client offers with a request. The page for people lists the clients, servers and tools that
-    /// were seen.
+    /// Notes the tools that a client offers with a request. The page for people lists the clients, servers and tools
+    /// that were seen.
     pub(crate) fn note_offered_tools(&self, client: &ClientState, decoded: &ReceivedRequest) {
         let offered = decoded.request.tools.iter().map(|tool| client.spec.tool_of(&tool.name));
         self.coverage.note_offered(&client.spec.name, offered);

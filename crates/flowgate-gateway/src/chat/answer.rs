@@ -42,8 +42,8 @@ enum RequestChat<'m> {
     Whole(SentChat<'m>),
     /// The messages after an earlier answer, with their provenance.
     Continued(ResponseId, Sources),
-    /// All messages of the chat, with their provenance. Some of the messages are only references to earlier answers; the
-    /// answers replace these messages when the conversation is locked.
+    /// All messages of the chat, with their provenance. Some of the messages are only references to earlier answers;
+    /// the answers replace these messages when the conversation is locked.
     Referring(ReferencedAnswers, Sources),
 }
 
@@ -174,8 +174,8 @@ impl ModelRoutes {
         })
     }
 
-    /// Finds the conversation of a request, and returns it with the messages of the request. A request that continues an
-    /// earlier answer, or refers to items of earlier answers (`answers`), belongs to the conversation that has these
+    /// Finds the conversation of a request, and returns it with the messages of the request. A request that continues
+    /// an earlier answer, or refers to items of earlier answers (`answers`), belongs to the conversation that has these
     /// answers. The conversation of any other request is found by its name or by the chat. `sources` are the provenance
     /// of the messages. `key_scope` and `named` are the `scope` and `named` of [`previous_answer`].
     ///

@@ -29,8 +29,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Returns the name under which the gateway stores the conversation that the caller names `name`. It begins with the
-    /// scope of the caller, so that two virtual keys do not share a conversation.
+    /// Returns the name under which the gateway stores the conversation that the caller names `name`. It begins with
+    /// the scope of the caller, so that two virtual keys do not share a conversation.
     pub(crate) fn conversation(&self, name: &str) -> String {
         self.scope() + name
     }
@@ -65,8 +65,8 @@ impl ModelRoutes {
         found
     }
 
-    /// Finds the client of a request for [`authenticate`](Self::authenticate). First finds the client to which the key in
-    /// the headers belongs: a client's own key, a virtual key or a token. Then
+    /// Finds the client of a request for [`authenticate`](Self::authenticate). First finds the client to which the key
+    /// in the headers belongs: a client's own key, a virtual key or a token. Then
     /// [`find_by_credentials`](super::clients::Clients::find_by_credentials) decides whether this client and the
     /// certificate of the connection agree.
     ///

@@ -74,8 +74,8 @@ impl ModelRoutes {
         conversation: Option<&str>,
         bound: ClientLimit,
     ) {
-        // What is limited, the setting of the limit, advice, and the limit itself. Only a limit that the operator can set
-        // has a setting; the line about a fixed limit has advice instead.
+        // What is limited, the setting of the limit, advice, and the limit itself. Only a limit that the operator can
+        // set has a setting; the line about a fixed limit has advice instead.
         let (what, setting, advice, most) = match bound {
             ClientLimit::Requests => {
                 let most = client.spec.requests_per_minute.into();
@@ -140,9 +140,8 @@ impl ModelRoutes {
         });
     }
 
-    /// Logs that the database could not check a quota or a budget, in the same form as other failed requests, and returns
-    /// the refusal of the request.
-    /// `conversation` is the conversation that the request names, if it names one.
+    /// Logs that the database could not check a quota or a budget, in the same form as other failed requests, and
+    /// returns the refusal of the request. `conversation` is the conversation that the request names, if it names one.
     pub(super) fn quota_failure(
         &self,
         client: &ClientState,

@@ -194,8 +194,8 @@ impl ClientState {
     }
 
     /// Returns an upper bound, in bits, on what models may have learned from all requests of the client about the texts
-    /// that the client was shown. Words of users that quote these texts are hidden, so a model that sees which words are
-    /// hidden learns something about the texts.
+    /// that the client was shown. Words of users that quote these texts are hidden, so a model that sees which words
+    /// are hidden learns something about the texts.
     pub(crate) fn leaked_bits(&self) -> u64 {
         self.counters.bits.load(Ordering::Relaxed)
     }
@@ -215,9 +215,10 @@ impl ClientState {
         self.lock_history().await.reset();
     }
 
-    /// Counts a new conversation, and returns whether the caller must now delete conversations beyond the client's limit.
-    /// The search for these is a slow query, so it does not run for each new conversation, but only once for every
-    /// `limit / 64` new ones. A client with a high limit therefore causes few queries, and the surplus stays small.
+    /// Counts a new conversation, and returns whether the caller must now delete conversations beyond the client's
+    /// limit. The search for these is a slow query, so it does not run for each new conversation, but only once for
+    /// every `limit / 64` new ones. A client with a high limit therefore causes few queries, and the surplus stays
+    /// small.
     pub(crate) fn count_new_conversation(&self) -> bool {
         self.counters.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
     }

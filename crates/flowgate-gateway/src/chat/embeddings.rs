@@ -4,8 +4,8 @@
 //! A request belongs to no stored conversation. A conversation for this request alone receives the texts as one message
 //! of the role `embedding`. If the message quotes texts that the client was shown, the message carries at least the
 //! labels of these texts. Then the policy judges a call of the tool [`TOOL`] with the message. No person is asked: a
-//! call that a person would have to allow is refused. The embeddings themselves are not judged, since the client has the
-//! texts already.
+//! call that a person would have to allow is refused. The embeddings themselves are not judged, since the client has
+//! the texts already.
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Attribution, AuthorizedCall, Judgement, Outcome, Verdict};
@@ -200,8 +200,8 @@ impl ModelRoutes {
         outcome
     }
 
-    /// Lets the policy judge a call of [`TOOL`] with the texts, and records the verdict in `report` and in the audit log.
-    /// The result is the evidence that the texts may be sent.
+    /// Lets the policy judge a call of [`TOOL`] with the texts, and records the verdict in `report` and in the audit
+    /// log. The result is the evidence that the texts may be sent.
     ///
     /// # Errors
     /// If the texts may not go to the model. The message says why, and what the policy would have to say.

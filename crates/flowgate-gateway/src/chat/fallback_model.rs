@@ -2,8 +2,8 @@
 //! turn.
 //!
 //! Each upstream receives the same view, so a failure changes which model answers, but not what is shown. The operator
-//! lists the upstreams, because each of them may read everything that the first one may read. The next upstream is asked
-//! only if no part of an answer has arrived yet: an answer must not consist of parts from two models.
+//! lists the upstreams, because each of them may read everything that the first one may read. The next upstream is
+//! asked only if no part of an answer has arrived yet: an answer must not consist of parts from two models.
 
 use std::ops::ControlFlow;
 
@@ -101,8 +101,8 @@ impl ChatModel for FallbackModel<'_> {
         Box::pin(async move {
             let mut listener = FirstDelta { listener, has_begun: false };
             let mut choice = &self.first;
-            // Asks all models but the last. `place` is the index of the asked model, `choice`; `next` is the model after
-            // it.
+            // Asks all models but the last. `place` is the index of the asked model, `choice`; `next` is the model
+            // after it.
             for (place, next) in self.others.iter().enumerate() {
                 match self.ask((choice, place), request, &mut listener).await {
                     Err(error) if another_may_answer(&error) && !listener.has_begun => {

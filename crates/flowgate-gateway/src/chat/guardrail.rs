@@ -71,8 +71,8 @@ impl ModelRoutes {
     }
 
     /// Writes the report of a judgement with the outcome `judged`. Returns the outcome that the other gateway receives.
-    /// It differs from `judged` only in watch mode, in which the policy stops nothing: a refusal by the policy becomes a
-    /// permission.
+    /// It differs from `judged` only in watch mode, in which the policy stops nothing: a refusal by the policy becomes
+    /// a permission.
     ///
     /// # Errors
     /// Why the request or the answer is stopped. In watch mode, only freezes, limits and failures of the gateway stop
@@ -179,9 +179,9 @@ impl ModelRoutes {
         self.approvals.check_frozen(&received.client.spec, &recorded_name(received)).await
     }
 
-    /// Judges an answer of the model to a chat. In watch mode, the chat is replayed under a permissive policy, which stops
-    /// nothing. The policy that the operator wrote is evaluated beside it, and its verdicts are only recorded: in the
-    /// watch log and in `report`.
+    /// Judges an answer of the model to a chat. In watch mode, the chat is replayed under a permissive policy, which
+    /// stops nothing. The policy that the operator wrote is evaluated beside it, and its verdicts are only recorded: in
+    /// the watch log and in `report`.
     ///
     /// # Errors
     /// Why the answer is stopped.
@@ -216,8 +216,8 @@ impl ModelRoutes {
     }
 
     /// Records the outcome `judged` of a judgement: the verdicts on calls, in the audit log and in `report`, and the
-    /// replies that a rule withholds, in the audit log. The model provider's key, if the request has one, is removed from
-    /// the records. Then refuses an answer with a call whose tool is frozen, although the policy permits the call.
+    /// replies that a rule withholds, in the audit log. The model provider's key, if the request has one, is removed
+    /// from the records. Then refuses an answer with a call whose tool is frozen, although the policy permits the call.
     ///
     /// # Errors
     /// The error in `judged`, if it is one; otherwise, the freeze of a tool that is called, or a failure to record the

@@ -78,9 +78,9 @@ pub(super) struct HandedLabel {
 }
 
 impl HandedLabel {
-    /// Returns the label at which `call`, which a client receives, was judged. `judged` are the calls that `monitor` has
-    /// judged in the turn. `None` if the call is not among them, as in a turn that continues an earlier one, or if its
-    /// label is longer than [`MAX_LABEL`]: the hook then judges the call without a label of the gateway.
+    /// Returns the label at which `call`, which a client receives, was judged. `judged` are the calls that `monitor`
+    /// has judged in the turn. `None` if the call is not among them, as in a turn that continues an earlier one, or if
+    /// its label is longer than [`MAX_LABEL`]: the hook then judges the call without a label of the gateway.
     pub(super) fn of(call: &HandedOverCall, judged: &[CallVerdict], monitor: &Monitor) -> Option<Self> {
         let arguments = serde_json::from_str::<Map<String, Value>>(&call.arguments).ok()?;
         let equal = judged.iter().filter(|judged| judged.tool == call.tool && judged.arguments == arguments);
@@ -118,8 +118,9 @@ struct AskedCall {
     id: Option<String>,
     tool: String,
     arguments: Map<String, Value>,
-    /// Present if a program makes the call: says whether `arguments` has all arguments of the call or some of them. Such a
-    /// call is found by its tool and arguments, since the gateway does not know the id that the agent has given to it.
+    /// Present if a program makes the call: says whether `arguments` has all arguments of the call or some of them.
+    /// Such a call is found by its tool and arguments, since the gateway does not know the id that the agent has given
+    /// to it.
     #[serde(default)]
     in_program: Option<StatedArguments>,
 }
@@ -131,15 +132,15 @@ struct CallReport {
     handed_over: bool,
     /// Whether the call that was handed over has this tool and these arguments.
     is_equal: bool,
-    /// The label of each call that the question can be about, without repetitions. A hook judges its call at the join of
-    /// these labels, since it is not known which of the calls it is. Empty if one of the labels is not known.
+    /// The label of each call that the question can be about, without repetitions. A hook judges its call at the join
+    /// of these labels, since it is not known which of the calls it is. Empty if one of the labels is not known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     labels: Vec<HandedLabel>,
 }
 
 impl HandedCalls {
-    /// Notes the calls that a turn of a conversation hands to its client, and forgets those of earlier turns. If the turn
-    /// waits for a program of an earlier turn, the earlier calls that have programs are kept.
+    /// Notes the calls that a turn of a conversation hands to its client, and forgets those of earlier turns. If the
+    /// turn waits for a program of an earlier turn, the earlier calls that have programs are kept.
     pub(super) fn note(&self, client: &str, conversation: &str, turn: HandedTurn<'_>) {
         let HandedTurn { calls, tools, labels } = turn;
         // Calls without an entry in `labels` have no label.
@@ -168,8 +169,8 @@ impl HandedCalls {
         }
     }
 
-    /// Looks up the call that a hook of a client asks about. `key` is the id of the virtual key with which the hook asks:
-    /// only calls that were handed to the same key are found. `None`: the hook asks with the client's own key.
+    /// Looks up the call that a hook of a client asks about. `key` is the id of the virtual key with which the hook
+    /// asks: only calls that were handed to the same key are found. `None`: the hook asks with the client's own key.
     fn find(&self, client: &str, key: Option<&str>, asked: &AskedCall) -> CallReport {
         let all = self.lock();
         let calls = all.get(client).into_iter().flat_map(|of_client| &of_client.calls);
@@ -178,8 +179,8 @@ impl HandedCalls {
         let mut labels: Vec<Option<&HandedLabel>> = Vec::new();
         for handed in own {
             let is_equal = handed.is_equal_to(asked);
-            // With an id, the question is about the call that has this id, even if the agent has changed the call. The id
-            // of a call in a program says nothing, since the agent has chosen it.
+            // With an id, the question is about the call that has this id, even if the agent has changed the call. The
+            // id of a call in a program says nothing, since the agent has chosen it.
             let is_asked = match &asked.id {
                 Some(id) if asked.in_program.is_none() => *id == handed.call.id,
                 _ => is_equal,
@@ -205,8 +206,8 @@ impl HandedCalls {
     }
 }
 
-/// Returns the defaults of a tool's arguments by the names of the arguments, as the tool's schema states them. Defaults of
-/// nested fields are left out.
+/// Returns the defaults of a tool's arguments by the names of the arguments, as the tool's schema states them. Defaults
+/// of nested fields are left out.
 fn defaults(tool: &ToolSpec) -> Map<String, Value> {
     let properties = tool.parameters.get("properties").and_then(Value::as_object);
     let defaults = properties.into_iter().flatten().filter_map(|(name, property)| {
@@ -253,9 +254,9 @@ impl HandedCall {
 }
 
 impl ModelRoutes {
-    /// Answers a hook that asks about the call in `body`: whether the gateway has handed the call to this client, and at
-    /// which label the call was judged. The answer has the same form for a client in watch mode, to which the gateway
-    /// hands over every call.
+    /// Answers a hook that asks about the call in `body`: whether the gateway has handed the call to this client, and
+    /// at which label the call was judged. The answer has the same form for a client in watch mode, to which the
+    /// gateway hands over every call.
     pub(crate) fn report_call(&self, caller: &Caller, body: &[u8]) -> HttpReply {
         let asked: AskedCall = match serde_json::from_slice(body) {
             Ok(asked) => asked,
@@ -372,7 +373,8 @@ mod tests {
         }
     }
 
-    /// A question without an id may be about any of several equal calls, so the hook receives the labels of all of them.
+    /// A question without an id may be about any of several equal calls, so the hook receives the labels of all of
+    /// them.
     #[test]
     fn the_labels_are_those_of_the_calls() {
         let label =
@@ -456,8 +458,8 @@ mod tests {
         check(None, &asked("pwd"), false);
     }
 
-    /// An old call does not give its label to an equal one of a new program, nor a new one its label to an old call that
-    /// can still be made.
+    /// An old call does not give its label to an equal one of a new program, nor a new one its label to an old call
+    /// that can still be made.
     #[test]
     fn equal_calls_of_programs_have_the_labels_of_those_that_can_run() {
         let calls = HandedCalls::default();

@@ -1,7 +1,7 @@
 //! Keeps recently used conversations in memory.
 //!
-//! [`Conversations`](super::Conversations) owns the cache. When the number or the memory of the conversations exceeds its
-//! limit, the least recently used conversations that no request uses are evicted.
+//! [`Conversations`](super::Conversations) owns the cache. When the number or the memory of the conversations exceeds
+//! its limit, the least recently used conversations that no request uses are evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

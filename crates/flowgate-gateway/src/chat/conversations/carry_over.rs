@@ -5,8 +5,8 @@
 //! the labels of this policy. The messages of MCP servers are processed again by their proxies, with the recorded
 //! decisions of the earlier policy ([`flowgate_mcp::ProxyRuling`]), since the calls that it permitted have run. The new
 //! form of the turns is stored together with the next turn: until then, the database has the earlier form, and the next
-//! request carries the conversation over again. [`replay_carried_over`] and [`replay_carried_over_recording`] do the same
-//! for a person who views the conversation and for the review of a policy, and store nothing.
+//! request carries the conversation over again. [`replay_carried_over`] and [`replay_carried_over_recording`] do the
+//! same for a person who views the conversation and for the review of a policy, and store nothing.
 //!
 //! [`Conversation::carry_over`]: flowgate_guard::conversation::Conversation::carry_over
 
@@ -78,8 +78,9 @@ impl Conversations {
     }
 }
 
-/// Returns a separate profile of the client for [`replay_carried_over`]. Its memory of quotations has `shown`, the texts
-/// of the client in the database. Texts that are added to this memory do not become part of the client's own memory.
+/// Returns a separate profile of the client for [`replay_carried_over`]. Its memory of quotations has `shown`, the
+/// texts of the client in the database. Texts that are added to this memory do not become part of the client's own
+/// memory.
 pub(crate) fn profile_with(client: &ClientState, shown: ShownTexts) -> ClientProfile {
     let mut profile = client.separate_profile();
     if shown.has_forgotten {
@@ -124,7 +125,8 @@ pub(crate) fn replay_carried_over_recording(
     carry_over_on(session, client, (digest_key, turns), profile, at_end)
 }
 
-/// Processes the stored turns `turns` again on `session`, a conversation without turns, as [`replay_carried_over`] does.
+/// Processes the stored turns `turns` again on `session`, a conversation without turns, as [`replay_carried_over`]
+/// does.
 ///
 /// # Errors
 /// If a turn cannot be carried over; the message says which, and why.

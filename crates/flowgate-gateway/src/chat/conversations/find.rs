@@ -74,8 +74,8 @@ impl Conversations {
         if exists {
             return Ok(Some(handle));
         }
-        // `find_by_name` has added an empty cell to the cache. It is removed, so that names that a client invents do not
-        // fill the cache. The cell stays if another request has begun to use it.
+        // `find_by_name` has added an empty cell to the cache. It is removed, so that names that a client invents do
+        // not fill the cache. The cell stays if another request has begun to use it.
         let ConversationHandle { key, cell } = handle;
         drop(cell);
         let mut memory = self.memory();

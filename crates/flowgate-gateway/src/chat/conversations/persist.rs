@@ -225,8 +225,8 @@ impl Conversations {
                 DatabaseError::ExternalState { tenant, reason }
             })?;
         }
-        // The stamp is unique, so the record changes with each write to a store, even if the label of the store does not.
-        // The other gateways and conversations of the tenant therefore notice the write.
+        // The stamp is unique, so the record changes with each write to a store, even if the label of the store does
+        // not. The other gateways and conversations of the tenant therefore notice the write.
         let stamp = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         session.conversation.stamp_writes(&stamp);
         let written = session.conversation.monitor().external_state_record().to_string();

@@ -109,8 +109,8 @@ impl ConversationState {
     }
 
     /// Adds the parameters of the policy that belong to the caller's virtual key or token (`key`) to a conversation
-    /// without events. A conversation with events has them among its stored inputs already, since callers with different
-    /// parameters never share a conversation.
+    /// without events. A conversation with events has them among its stored inputs already, since callers with
+    /// different parameters never share a conversation.
     pub(crate) fn add_caller_parameters(&mut self, key: Option<&ValidKey>) {
         let input = key.map(|key| &key.input).filter(|input| !input.is_empty());
         if let Some(input) = input.filter(|_| self.conversation.monitor().trace().is_empty()) {
@@ -157,7 +157,8 @@ impl ConversationState {
                 StoredInput::Server(event) => (Vec::new(), Some(event)),
             };
             if let Some(event) = server_event.as_ref().filter(|event| event.earlier.is_some()) {
-                // `earlier` marks an input that was carried over. It has no verdicts, since the earlier policy judged it.
+                // `earlier` marks an input that was carried over. It has no verdicts, since the earlier policy judged
+                // it.
                 if !self.proxies.carry_event(&mut self.conversation, &client.spec, event) {
                     return None;
                 }
@@ -165,8 +166,8 @@ impl ConversationState {
                 self.proxies.handle_event(&mut self.conversation, &client.spec, &event);
                 verdicts.extend(self.proxies.take_judgements(&event.server));
             }
-            // Replays the inputs of the chat. For an event of a server, `inputs` is empty; this call then only adds what
-            // the server showed to the client to the history.
+            // Replays the inputs of the chat. For an event of a server, `inputs` is empty; this call then only adds
+            // what the server showed to the client to the history.
             verdicts.extend(self.conversation.replay(&mut profile, &mut self.history, &inputs).ok()?);
         }
         // Calls that ran are discarded, because they were recorded when they first ran.

@@ -95,8 +95,8 @@ impl ExtProcStream {
         &self.received.client.spec.name
     }
 
-    /// Answers `request`, a message of Envoy about the HTTP request. A message that does not fit what has arrived before
-    /// is answered with a refusal of the HTTP request. `presence` says whether Envoy still waits.
+    /// Answers `request`, a message of Envoy about the HTTP request. A message that does not fit what has arrived
+    /// before is answered with a refusal of the HTTP request. `presence` says whether Envoy still waits.
     pub(crate) async fn process(
         &mut self,
         routes: &ModelRoutes,

@@ -2,9 +2,9 @@
 //! asks a model, and another one with the answer of the model, without the chat. `guardrail` calls this file.
 //!
 //! LiteLLM sends the texts of a chat twice: as a list (`texts`), and in `structured_messages`, which also has roles,
-//! calls and the ids of outputs. Only `structured_messages` can be judged, so a request without them is refused. A text,
-//! an image or a call that is missing in them would reach the model without a judgement, so such a request is refused as
-//! well.
+//! calls and the ids of outputs. Only `structured_messages` can be judged, so a request without them is refused. A
+//! text, an image or a call that is missing in them would reach the model without a judgement, so such a request is
+//! refused as well.
 
 use std::collections::HashSet;
 
@@ -124,8 +124,8 @@ fn read_answer(fields: &Map<String, Value>) -> Result<Completion, String> {
 const NO_CALL: &str = "an item of `tool_calls` is not a call of a function, and only such calls can be judged: offer the model functions only";
 
 /// Reads a call of a function; `None` for any other value. A call without `type` counts as a call of a function. A
-/// missing id or missing arguments are read as an empty text: a call in a streamed answer can lack its id, and the id is
-/// not needed here.
+/// missing id or missing arguments are read as an empty text: a call in a streamed answer can lack its id, and the id
+/// is not needed here.
 fn read_call(call: &Value) -> Option<ToolCall> {
     if !matches!(call.get("type"), None | Some(Value::Null)) && call.get("type")? != "function" {
         return None;

@@ -1,10 +1,11 @@
-//! Judges a chat between an agent and a model that runs through another gateway. Replays the chat in a conversation that
-//! exists for this request only, and judges each message of the model as if this gateway had received it from the model.
-//! `guardrail` calls this module for both of its protocols.
+//! Judges a chat between an agent and a model that runs through another gateway. Replays the chat in a conversation
+//! that exists for this request only, and judges each message of the model as if this gateway had received it from the
+//! model. `guardrail` calls this module for both of its protocols.
 //!
 //! The other gateway has shown the model the whole chat. So the conversation runs under the method *everything*, under
-//! which a message of the model carries the labels of everything before it. A chat is stopped if this gateway would have
-//! hidden a part of the chat from the model. No person is asked: a call that a person would have to allow is stopped.
+//! which a message of the model carries the labels of everything before it. A chat is stopped if this gateway would
+//! have hidden a part of the chat from the model. No person is asked: a call that a person would have to allow is
+//! stopped.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -89,8 +90,8 @@ impl<'c> RecordedChat<'c> {
     /// `default_source`, if that is given. Stops early if the client has disconnected (`presence`).
     ///
     /// # Errors
-    /// If the policy stops a message, does not permit an earlier call, or hides a part of the chat from the model. Also if
-    /// the chat is incomplete or too long, or the client has disconnected.
+    /// If the policy stops a message, does not permit an earlier call, or hides a part of the chat from the model. Also
+    /// if the chat is incomplete or too long, or the client has disconnected.
     pub(super) fn replay(
         client: &'c ClientState,
         received: &ReceivedRequest,
@@ -107,8 +108,8 @@ impl<'c> RecordedChat<'c> {
         session.conversation.offer_tools(tools)?;
         let mut chat =
             Self { client, session, profile, digests: Arc::default(), covered: 0, tools: tool_count };
-        // The index after the last message of the model so far. The messages between it and the next message of the model
-        // are those of users and tools.
+        // The index after the last message of the model so far. The messages between it and the next message of the
+        // model are those of users and tools.
         let mut answered = 0;
         for (index, message) in messages.iter().enumerate() {
             let Message::Assistant { text, calls, .. } = message else { continue };
@@ -158,10 +159,10 @@ impl<'c> RecordedChat<'c> {
                 withheld: turn.withheld,
             }));
         }
-        // The other gateway passes on the text that the model has written, and not the text that this gateway would show.
-        // So a text that this gateway would change is stopped. `disarmed` lists addresses that this gateway has made
-        // unusable in the text, but not all of them, and no permitted addresses that it has rewritten in their canonical
-        // form. So the written texts are compared with the shown ones as well.
+        // The other gateway passes on the text that the model has written, and not the text that this gateway would
+        // show. So a text that this gateway would change is stopped. `disarmed` lists addresses that this gateway has
+        // made unusable in the text, but not all of them, and no permitted addresses that it has rewritten in their
+        // canonical form. So the written texts are compared with the shown ones as well.
         let is_shown = |written: &String| texts().any(|shown| shown.text == *written);
         if texts().any(|text| !text.disarmed.is_empty()) || !written.iter().all(is_shown) {
             return Err(NotPermitted::Stopped(StoppedChat {
@@ -209,8 +210,8 @@ impl<'c> RecordedChat<'c> {
     }
 
     /// Adds `answer`, the next message of the model, to the conversation, and returns the turn that ends with this
-    /// message. The calls that the policy permits count as run; all others are refused, and the verdicts in the turn say
-    /// why.
+    /// message. The calls that the policy permits count as run; all others are refused, and the verdicts in the turn
+    /// say why.
     ///
     /// # Errors
     /// If the model may not read a part of the chat, or a limit of the conversation or of the turn is reached.
@@ -362,7 +363,8 @@ fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<Offere
 /// the client's name for the tool.
 fn named_for_model(client: &ClientState, conversation: &Conversation, call: ToolCall) -> ToolCall {
     let name = conversation.tool_name(&client.spec.tool_of(&call.name)).map(str::to_owned);
-    // A tool that is not on offer has no such name. Its call receives a name that no tool has, and is therefore refused.
+    // A tool that is not on offer has no such name. Its call receives a name that no tool has, and is therefore
+    // refused.
     ToolCall { name: name.unwrap_or_else(|| format!("{} (not on offer)", call.name)), ..call }
 }
 

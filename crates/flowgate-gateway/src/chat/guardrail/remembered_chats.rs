@@ -39,8 +39,8 @@ struct ClientChats {
 pub(super) struct AmbiguousCall;
 
 impl RememberedChats {
-    /// Remembers `chat`, the text of a request of a client, under the id `call`, and forgets the oldest chats of the client
-    /// if there is no room.
+    /// Remembers `chat`, the text of a request of a client, under the id `call`, and forgets the oldest chats of the
+    /// client if there is no room.
     ///
     /// # Errors
     /// If [`MAX_OF_CALL`] other chats are remembered under this id already.

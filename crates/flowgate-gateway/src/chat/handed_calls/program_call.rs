@@ -2,9 +2,9 @@
 //! each call that the program makes, and the hook asks the gateway about it. [`super`] notes the calls that this module
 //! finds, together with the call that has the program.
 //!
-//! The gateway has judged the program as a whole; a policy reads the calls in it by the built-in `tool_script`, and this
-//! module uses the same reader. If the reader cannot read all of a program, it is not known which calls the rest makes.
-//! Then no call of the program is noted, and the hook denies each of them.
+//! The gateway has judged the program as a whole; a policy reads the calls in it by the built-in `tool_script`, and
+//! this module uses the same reader. If the reader cannot read all of a program, it is not known which calls the rest
+//! makes. Then no call of the program is noted, and the hook denies each of them.
 
 use flowgate::detect::tool_script::{ScriptCall, ScriptValue, tool_script};
 use flowgate_lm::chat::ToolCall;
@@ -43,8 +43,8 @@ pub(super) fn program_calls(call: &ToolCall) -> Vec<ProgramCall> {
     if !PROGRAM_TOOLS.contains(&call.name.as_str()) {
         return Vec::new();
     }
-    // If `input` is the only argument, the agent receives its text and runs it as a program. Otherwise the agent receives
-    // the arguments as JSON, which is no program.
+    // If `input` is the only argument, the agent receives its text and runs it as a program. Otherwise the agent
+    // receives the arguments as JSON, which is no program.
     let arguments: Map<String, Value> = serde_json::from_str(&call.arguments).unwrap_or_default();
     let program = arguments.get(INPUT).filter(|_| arguments.len() == 1).and_then(Value::as_str);
     let script = tool_script(program.unwrap_or_default());
@@ -60,9 +60,9 @@ pub(super) fn waits_for_program(call: &ToolCall) -> bool {
 }
 
 impl ProgramCall {
-    /// Creates the call from its form in the program. In a program, each call has one argument: a map with the arguments
-    /// of the tool, or a text, which becomes the argument [`INPUT`] here as it does for policies. `None` for any other
-    /// argument, which no tool takes.
+    /// Creates the call from its form in the program. In a program, each call has one argument: a map with the
+    /// arguments of the tool, or a text, which becomes the argument [`INPUT`] here as it does for policies. `None` for
+    /// any other argument, which no tool takes.
     fn new(call: ScriptCall) -> Option<Self> {
         let arguments = match json(&call.argument) {
             Value::Object(arguments) => arguments,
@@ -72,8 +72,8 @@ impl ProgramCall {
         Some(Self { tool: call.tool, arguments })
     }
 
-    /// Returns whether this is a call of `tool` with these `arguments`. `stated` says whether the hook states all arguments
-    /// of the call or only some: in the second case, this call may have further ones.
+    /// Returns whether this is a call of `tool` with these `arguments`. `stated` says whether the hook states all
+    /// arguments of the call or only some: in the second case, this call may have further ones.
     pub(super) fn is_equal_to(
         &self,
         tool: &str,
@@ -104,8 +104,8 @@ fn size(value: &Value) -> usize {
     parts + 16
 }
 
-/// Converts a value of a program to JSON, as JavaScript serializes it: a whole number has no fraction (`3` and not `3.0`).
-/// Whole numbers are converted to integers only below 9e15, since larger ones may not be exact.
+/// Converts a value of a program to JSON, as JavaScript serializes it: a whole number has no fraction (`3` and not
+/// `3.0`). Whole numbers are converted to integers only below 9e15, since larger ones may not be exact.
 fn json(value: &ScriptValue) -> Value {
     match value {
         ScriptValue::Bool(value) => Value::Bool(*value),
