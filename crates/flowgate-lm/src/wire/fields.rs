@@ -60,7 +60,7 @@ pub(super) const PROVIDER_RECORD: &str =
 
 /// The problem of a choice among some of the declared tools.
 pub(super) const ALLOWED_TOOLS: &str =
-    "is a choice among tools; declare only those that the model may call in `tools`";
+    "is a choice among tools; declare in `tools` only those that the model may call";
 
 /// The problem of a custom tool, or a call of one, in the form of chat completions.
 pub(super) const CUSTOM_TOOL: &str = "is supported in the Responses API only; declare a function";
