@@ -393,6 +393,8 @@ impl ModelRoutes {
         self.note_offered_tools(&received.client, decoded);
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, name).await?;
+        // Joins the labels that other conversations have written to external state, and loads texts that the client was
+        // shown through other gateways.
         self.sessions.catch_up(&received.client, session).await?;
         let (client, key) = (&received.client, received.key.as_deref());
         let spending = self.begin_spending(client, received.virtual_key.as_ref());

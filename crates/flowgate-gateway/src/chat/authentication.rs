@@ -128,7 +128,8 @@ impl ModelRoutes {
         let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
         let pass_key = caller.client.spec.upstream().map_err(refuse)?.pass_key;
         if pass_key && caller.provider_key.is_none() {
-            // A client that only its certificate authenticates sends no key for the gateway.
+            // A client without a key and without a virtual key is authenticated by its certificate alone: it sends no
+            // key for the gateway.
             return Err(refuse(match (&caller.client.spec.key, &caller.virtual_key) {
                 (None, None) => {
                     "the request has no key for the model provider: send your provider's key in \

@@ -181,6 +181,7 @@ impl ModelRoutes {
                 return Err(QuotaRefusal::new(StatusCode::TOO_MANY_REQUESTS, message, seconds));
             }
         }
+        // Counts the request in this process first, which needs no query.
         let admission = match client.take_request() {
             Err(seconds) => RequestAdmission::Exhausted { seconds },
             // If no other gateway uses the database, the count of this process is the whole count.

@@ -227,9 +227,9 @@ impl From<DatabaseError> for RequestError {
             DatabaseError::Bug(_) => RequestErrorCause::Store(
                 "the turn could not be stored because of a bug in the gateway: report it",
             ),
-            DatabaseError::NoRandomBytes => {
-                RequestErrorCause::Store("the operating system returned no random bytes")
-            }
+            DatabaseError::NoRandomBytes => RequestErrorCause::Store(
+                "the operating system returned no random bytes: check the system of the gateway",
+            ),
             _ => RequestErrorCause::Store("the database failed: check its file and disk, or its server"),
         };
         let failure = Self::new(error.status(), error.client_message()).with_cause(cause);

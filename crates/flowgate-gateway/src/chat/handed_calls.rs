@@ -288,6 +288,7 @@ mod tests {
         of.note("a", conversation, HandedTurn { calls, tools, labels: Vec::new() });
     }
 
+    /// Returns whether the call in the question `asked` was handed over, and whether it is equal to the call that was.
     fn found(calls: &HandedCalls, client: &str, key: Option<&str>, asked: &Value) -> (bool, bool) {
         let asked = serde_json::from_value(asked.clone()).unwrap();
         let report = calls.find(client, key, &asked);
@@ -380,6 +381,8 @@ mod tests {
         let label =
             |name: &str| Some(HandedLabel { policy: "p".to_owned(), names: json!({"integrity": name}) });
         let one = call("1", "send", &json!({}));
+        // Notes the same call in two conversations with these labels. Its id is the name of the conversation. Returns
+        // the integrity in the labels that a question with this id receives.
         let reported = |labels: [Option<HandedLabel>; 2], id: Option<&str>| {
             let calls = HandedCalls::default();
             for (conversation, label) in ["c1", "c2"].into_iter().zip(labels) {
@@ -402,7 +405,8 @@ mod tests {
         assert_eq!(reported([None, None], Some("c1")), [""; 0]);
     }
 
-    /// The calls of a program are found as such, by its conversation alone, and until the program can have ended.
+    /// A call that a program makes is found only by a question about a call in a program, only with the virtual key of
+    /// its conversation, and only while the program can run.
     #[test]
     fn calls_of_programs_are_found_while_the_program_can_run() {
         let calls = HandedCalls::default();
@@ -458,8 +462,8 @@ mod tests {
         check(None, &asked("pwd"), false);
     }
 
-    /// An old call does not give its label to an equal one of a new program, nor a new one its label to an old call
-    /// that can still be made.
+    /// A call that a program makes can be equal to one of an earlier program. The hook receives the labels of the
+    /// programs that can still run, and of no other.
     #[test]
     fn equal_calls_of_programs_have_the_labels_of_those_that_can_run() {
         let calls = HandedCalls::default();
@@ -484,7 +488,7 @@ mod tests {
         check(&["trusted"]);
     }
 
-    /// What a program calls in a loop counts like the texts of calls.
+    /// The calls that a program makes count against the limit on memory, so a loop cannot exceed this limit.
     #[test]
     fn calls_of_programs_take_no_more_memory_than_others() {
         let calls = HandedCalls::default();

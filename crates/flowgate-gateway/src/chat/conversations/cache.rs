@@ -102,6 +102,7 @@ mod tests {
             memory.cell(&key(name));
             memory.set_size(&key(name), 100);
         }
+        // The names of the conversations in memory, their size in bytes, and the number of entries by time of use.
         let left = |memory: &ConversationCache| {
             let mut names: Vec<String> = memory.cells.keys().map(|key| key.1.clone()).collect();
             names.sort();

@@ -56,6 +56,7 @@ impl Conversations {
         let carried = carried.map(|inputs| {
             session.prefixes = session.history.prefixes();
             (session.turns, session.touched) = (opened.turns, Instant::now());
+            // The new form of the turns, which is stored together with the next turn.
             session.carried = Some(CarriedTurns {
                 config_fingerprint: client.spec.config_fingerprint.clone(),
                 key: key.into(),
@@ -192,6 +193,7 @@ fn carry_turns(
         let row = StoredTurn::write(steps, turn.answers).map_err(|_| {
             obstacle("its new form cannot be serialized to JSON, because of a bug in the gateway: report it")
         })?;
+        // The memory of the conversation is estimated from the size of the new form.
         session.values = session.values.saturating_add(count_values(row.as_bytes()));
         session.bytes = session.bytes.saturating_add(i64::try_from(row.len()).unwrap_or(i64::MAX));
         inputs.push(row.into());

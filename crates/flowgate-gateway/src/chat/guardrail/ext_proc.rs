@@ -312,6 +312,7 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
         return refuse("the body of the request is compressed: send it uncompressed");
     }
     let path = path.split('?').next().unwrap_or_default();
+    // `end_of_stream` is true if the request has no body.
     match (method, headers.end_of_stream) {
         ("POST", false) => match api_of(path) {
             Some((api, target)) => Ok(Stage::AwaitsRequest(api, target)),
@@ -465,6 +466,7 @@ mod tests {
 
     #[test]
     fn only_requests_for_answers_and_lists_of_models_begin() {
+        // `more` are further headers. `expected` is the API, in Gemini's API with the model, or `passes` or `refused`.
         let check = |method: &str, path: &str, has_body: bool, more: &[(&str, &str)], expected: &str| {
             let head = [&[(":method", method), (":path", path)], more].concat();
             let found = match request_stage(&headers(&head, !has_body)) {
@@ -523,6 +525,8 @@ mod tests {
             ("passes", &|| Stage::Passes),
             ("refused", &|| Stage::Refused),
         ];
+        // At each of the stages, a response with the headers `head`, and without a body if `is_end`, is refused,
+        // passes, or is judged when its body arrives in the form `Json` or `Events`.
         let check = |head: &[(&str, &str)], is_end: bool, expected: [&str; 6]| {
             for ((name, stage), expected) in stages.iter().zip(expected) {
                 let found = match answer_stage(stage(), &headers(head, is_end)) {
@@ -554,6 +558,8 @@ mod tests {
 
     #[test]
     fn a_proxy_that_would_not_obey_is_refused() {
+        // `modes` are the numbers of the modes in which the bodies of requests and of responses arrive: 2 is
+        // `BUFFERED`.
         let check = |observability_mode: bool, modes: Option<(i32, i32)>, expected: bool| {
             let protocol_config = modes.map(|(request_body_mode, response_body_mode)| {
                 ProtocolConfiguration { request_body_mode, response_body_mode }

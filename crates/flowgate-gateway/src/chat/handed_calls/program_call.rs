@@ -139,7 +139,8 @@ mod tests {
         found.map(|call| (call.tool, Value::Object(call.arguments))).collect()
     }
 
-    /// Only a program of which everything is read makes calls that are known: the reader has the rows of `unread`.
+    /// The calls of a program are known only if the reader can read all of the program. The tests of the reader have
+    /// more programs that it cannot read.
     #[test]
     fn the_calls_of_a_program_are_those_that_it_can_make() {
         let run = |cmd: &str| ("exec_command".to_owned(), json!({"cmd": cmd}));
