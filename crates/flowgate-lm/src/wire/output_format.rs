@@ -22,7 +22,7 @@ const MAX_DEPTH: usize = 64;
 /// The most characters of the name of a schema, as in OpenAI's formats.
 const MAX_NAME: usize = 64;
 
-/// The name that a schema without a name has in OpenAI's formats, which require a name.
+/// The name that a schema without a name gets in OpenAI's formats, which require a name.
 const NAME: &str = "output";
 
 /// The problem of a schema that refers to another document.
@@ -46,6 +46,7 @@ pub(super) fn read_format<'a>(
     match kind {
         "json_object" => Ok(Some(OutputFormat::JsonObject)),
         "json_schema" => Ok(Some(OutputFormat::Schema(read_schema(format)?))),
+        // The type `text`: any text.
         _ => Ok(None),
     }
 }
@@ -92,7 +93,8 @@ pub(super) fn checked_schema(
 /// Returns the problem of a schema that is too deep or too large, or that refers to another document; `None` for any
 /// other schema. Does not check whether the keywords of the schema are valid.
 fn problem(schema: &Value) -> Option<&'static str> {
-    // A stack instead of recursion, because the depth of the schema is not bounded yet.
+    // The values that are still to be checked, each with its depth. A stack instead of recursion, because the depth of
+    // the schema is not bounded yet.
     let mut open = vec![(schema, 1)];
     while let Some((value, depth)) = open.pop() {
         let is_nested = matches!(value, Value::Array(_) | Value::Object(_));

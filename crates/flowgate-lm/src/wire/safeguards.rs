@@ -1,9 +1,9 @@
 //! Defines [`SafeguardAnswer`]: how the gateway answers a request with the field `safeguards`, which asks whether the
-//! calls of the answer are dangerous. The operator chooses it for each client.
+//! calls of the answer are dangerous. The operator configures this for each client.
 //!
-//! In auto mode, Claude Code sends this field with each request of Anthropic's Messages API. It runs a call without
-//! asking its user if the answer does not flag the call as dangerous. The decoder of requests records that a request has
-//! the field ([`super::ToolForms`]), and the encoders of answers add the field `safeguard_results`.
+//! In auto mode, Claude Code sends the field with each request of Anthropic's Messages API. If the answer does not flag
+//! a call as dangerous, Claude Code runs the call without asking its user. The decoder of requests records that a
+//! request has the field ([`super::ToolForms`]), and the encoders of answers add the field `safeguard_results`.
 
 use serde_json::{Map, Value, json};
 

@@ -31,9 +31,11 @@ const NAMES: [(u16, &str, &str, &str); 10] = [
 /// if all names are unknown.
 pub(crate) fn reported_error(error: &Value) -> Error {
     let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
+    // The names that the object has; the first of them is shown in the returned error.
     let names = [word("code"), word("type"), word("status")];
     let name = names.iter().flatten().next().copied();
     let stated = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    // The HTTP status of the first name that a provider has for a status.
     let by_name = || {
         let known = |name: &&str| {
             NAMES.iter().find(|(_, openai, anthropic, gemini)| [openai, anthropic, gemini].contains(&name))

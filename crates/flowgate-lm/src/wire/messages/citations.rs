@@ -222,7 +222,7 @@ fn encode_document(document: &CitableDocument) -> Value {
             json!({"type": "document", "source": {"type": "content", "content": blocks()}})
         }
     };
-    // A search result has both already, under its own names.
+    // A search result has its title already, and its context as `source`.
     for (key, text) in [("title", title), ("context", context)] {
         if let Some(text) =
             text.as_ref().filter(|text| *kind != DocumentKind::SearchResult && !text.is_empty())
@@ -244,11 +244,12 @@ impl SentDocuments {
         text: &str,
         reported: &[ReportedPiece],
     ) -> Vec<CitedPiece> {
-        // `searched` is the number of bytes of documents that were searched, and `end` is the end of the last piece.
+        // `searched` is the number of bytes of documents that were searched; `end` is the end of the last piece that
+        // was kept.
         let (mut pieces, mut searched, mut end) = (Vec::<CitedPiece>::new(), 0_usize, 0);
         for piece in reported {
             let has_text = text.get(piece.start..piece.end).is_some_and(|text| !text.is_empty());
-            // A piece without text is dropped, and so is one that overlaps the last piece.
+            // A piece without text is dropped, and so is one that overlaps the last piece that was kept.
             if !has_text || piece.start < end {
                 continue;
             }
@@ -357,6 +358,7 @@ pub(crate) fn reported_citations(body: &Value) -> Vec<ReportedPiece> {
 /// with their citations, and the texts between them, without citations. All pieces together are the text. Ignores a
 /// cited piece that is not within the text, or that overlaps an earlier one.
 pub(super) fn text_pieces<'t>(text: &'t str, cited: &'t [CitedPiece]) -> Vec<(&'t str, &'t [Citation])> {
+    // `at` is the end of the last piece.
     let (mut pieces, mut at) = (Vec::new(), 0);
     let mut push = |piece: &'t str, citations: &'t [Citation]| {
         if !piece.is_empty() {

@@ -11,7 +11,8 @@ use super::{BASE64, DOCUMENT, FILE, IMAGE, PLAIN_TEXT, REFERENCE, SEARCH_RESULT,
 use crate::chat::{DocumentKind, Part};
 use crate::json::Json;
 
-/// Returns the blocks (the objects of a content) in the list under `key`; an empty list if the field is absent.
+/// Returns the blocks of a content: the objects in the list under `key`. Returns none if the field is absent, and fails
+/// if an item is not an object.
 pub(super) fn blocks<'a>(object: &ObjectFields<'a>, key: &str) -> Result<Vec<ObjectFields<'a>>, WireError> {
     object.objects(key)?.collect()
 }

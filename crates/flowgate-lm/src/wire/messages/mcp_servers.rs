@@ -87,7 +87,7 @@ fn read_tool_names(toolset: &ObjectFields<'_>) -> Result<(Vec<String>, Vec<Strin
         Some(_) => enabled(&toolset.object("default_config")?, true)?,
         None => true,
     };
-    // The names of the tools that are enabled although the others are not, or the other way round.
+    // The names of the tools whose setting in `configs` differs from the default.
     let mut names = Vec::new();
     for config in toolset.named_objects("configs")? {
         let (name, config) = config?;

@@ -116,7 +116,7 @@ fn parts_of(message: &Message) -> &[Part] {
 /// every model accepts system messages here. Reasoning is sent only to the model that wrote it.
 fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
-    // The tool outputs since the last other message; they form one message.
+    // The tool outputs since the last message that is not one; they form one message.
     let mut results: Vec<Value> = Vec::new();
     for message in messages {
         if !matches!(message, Message::Tool { .. }) && !results.is_empty() {

@@ -111,12 +111,12 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
     if asks_for_verdicts(&body)? {
         tool_forms.ask_for_verdicts();
     }
-    // Every answer of this format reports the usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     Ok(ReceivedRequest {
         request,
         model,
         stream,
+        // Every answer of this format reports the token usage.
         usage: true,
         sources,
         tool_forms,
@@ -287,6 +287,7 @@ fn read_user(
             pending.extend(parts.into_iter().map(|part| (part, source)));
             continue;
         }
+        // A text or an image; a block of any other type is an error.
         if kind != "tool_result" {
             let part = read_part_with(block, &TEXT_OF_USER, &IMAGE_OF_USER)?;
             pending.push((part, block.source()?.or(message_source)));

@@ -34,9 +34,11 @@ pub(super) fn read_tool(
 ) -> Result<Option<ReceivedTool>, WireError> {
     // A type other than `custom` names a tool that the provider defines: it runs the tool or describes its arguments.
     if let Some(kind) = tool.optional_text("type")?.filter(|kind| *kind != "custom") {
+        // Compares types without the date at the end of `kind`.
         let is_known = |known: &str| is_tool_type(kind, known);
         return match PROVIDER_TOOLS.into_iter().find(|known| is_known(known)) {
             Some(known) if tool.drops_tool(known) => Ok(None),
+            // The next arm refuses a toolset whose type has a date: it is of another version of the API.
             Some("mcp_toolset") if kind == "mcp_toolset" => {
                 Ok(Some(ReceivedTool::OfProvider(Box::new(servers.read_toolset(tool)?))))
             }

@@ -39,10 +39,10 @@ fn declare_search(wanted: &ProviderToolUse) -> Option<Value> {
     wanted.blocked_domains.is_empty().then_some(declaration)
 }
 
-/// Removes from the body of an answer the items of the calls that the provider ran, of the lists of tools that MCP
-/// servers sent to it, and of requests for an approval. Returns the pages that the text cites, the numbers of calls and
-/// of failed calls, and whether there was a request for an approval. A server that could not list its tools counts as a
-/// failed call.
+/// Removes from the body of an answer the items that report the calls that the provider ran, the lists of tools that it
+/// received from MCP servers, and its requests for an approval. Returns the pages that the text cites, the numbers of
+/// calls and of failed calls, and whether there was a request for an approval. A server that could not list its tools
+/// counts as a failed call.
 pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
     let mut found = ProviderItems::default();
     let Some(items) = body.get_mut("output").and_then(Value::as_array_mut) else { return found };

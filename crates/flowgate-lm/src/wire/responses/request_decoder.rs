@@ -76,13 +76,13 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         },
         format,
     };
-    // Every answer of this format reports the token usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     let previous_response = body.optional_text("previous_response_id")?.map(str::to_owned);
     Ok(ReceivedRequest {
         request,
         model,
         stream,
+        // Every answer of this format reports the token usage.
         usage: true,
         sources,
         tool_forms: tools.forms,
@@ -221,10 +221,10 @@ fn read_item(
     Ok(())
 }
 
-/// Decodes a reference to an item of an earlier answer, and adds it to `references`. An answer is one message of the
-/// chat. The references to its text and to its calls together therefore become one message of the model with an empty
-/// text, which a caller that knows the answer fills; `references` has the index of this message. A reference to a call
-/// directly after a message of the model adds no further message, as a call that the client sends itself.
+/// Decodes a reference to an item of an earlier answer, and adds it to `references`. Since an answer is one message of
+/// the chat, the references to its text and to its calls together become one message of the model. This message is
+/// empty: a caller that knows the answer puts the answer in its place, at the index that `references` has. A reference
+/// to a call directly after a message of the model belongs to that message, as a call in the request itself does.
 fn read_reference(
     item: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -634,7 +634,7 @@ mod tests {
         );
         check(
             r#""tool_choice":{"type":"mcp","server_label":"weather"}"#,
-            "`tool_choice.type` is `mcp`, but the gateway forces no model to call an MCP server; leave `tool_choice` out",
+            "`tool_choice.type` is `mcp`, but the gateway cannot force a model to call an MCP server; leave `tool_choice` out",
         );
         check(r#""tool_choice":{"type":"shell"}"#, "`tool_choice.type` is neither `function` nor `custom`");
         for (format, problem) in [

@@ -74,7 +74,8 @@ pub(super) fn status(completion: &Completion) -> &'static str {
     }
 }
 
-/// Encodes the token usage. Clients expect fields with details, which a completion does not contain; these are 0.
+/// Encodes the token usage. Clients expect the fields with details, but the gateway reports no details to them, so
+/// these fields are 0.
 fn usage(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.input,
@@ -85,8 +86,8 @@ fn usage(usage: Usage) -> Value {
     })
 }
 
-/// Encodes the items of an answer: the reasoning and the text in the order that `order` states, then the calls. The
-/// text becomes one message item; an empty text has no item.
+/// Encodes the items of an answer: the reasoning and the text, in the order that `order` states, and then the calls.
+/// The text becomes one message item; an empty text becomes none.
 pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: ReasoningOrder) -> Vec<Value> {
     let message = (!completion.text.is_empty()).then(|| {
         let part = encode_text(completion, &completion.text);

@@ -117,8 +117,8 @@ pub fn encode_stream(
     events
 }
 
-/// Encodes a part of the reasoning as events, and passes the name and the fields of each event to `event`. The part is
-/// the output item with the index `at`, and the part with the index `index` of the reasoning.
+/// Encodes `thought`, the part of the reasoning with the index `index`, as events, and passes the name and the fields
+/// of each event to `event`. The item of the part has the index `at` in the output.
 fn thought_events(
     head: ResponseHead<'_>,
     at: usize,

@@ -40,7 +40,7 @@ const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_
 
 /// The problem of a `tool_choice` that names an MCP server or one of its tools.
 const MCP_CHOICE: &str =
-    "is `mcp`, but the gateway forces no model to call an MCP server; leave `tool_choice` out";
+    "is `mcp`, but the gateway cannot force a model to call an MCP server; leave `tool_choice` out";
 
 /// The tools of a request that the decoder has read so far, with their forms.
 ///
@@ -147,6 +147,7 @@ impl ReceivedTools {
             }
         }
         self.forms.insert(&name, form);
+        // The description of the namespace precedes the description of the tool.
         let about = namespace.map(|(_, about)| about).filter(|about| !about.is_empty());
         let description = about.map_or(description.clone(), |about| format!("{about}\n\n{description}"));
         self.specs.push(Some(ToolSpec { name, description, parameters: parameters.into() }));
@@ -183,6 +184,7 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
 fn read_provider_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<Option<ProviderToolUse>, WireError> {
     match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
         Some(known) if tool.drops_tool(known) => Ok(None),
+        // The next arm refuses a type such as `mcp_1`, which is not known.
         Some("mcp") if kind == "mcp" => read_mcp_server(tool).map(Some),
         Some(known) => match accepted(tool, TOOL_FORMS, kind) {
             Some(accepted) => read_restrictions(tool, accepted).map(Some),
@@ -223,6 +225,7 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
             // An object names one tool: a function, a custom tool, or an accepted tool of the provider.
             let choice = body.object("tool_choice")?;
             let kind = choice.text("type")?;
+            // Refuses the choices that the gateway does not support, and unknown fields.
             match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
                 _ if kind == "allowed_tools" => return choice.field_error("type", ALLOWED_TOOLS),
                 _ if kind == "mcp" => return choice.field_error("type", MCP_CHOICE),
@@ -231,6 +234,7 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
                 }
                 _ => choice.reject_unsupported(&CHOICE)?,
             }
+            // The model is offered a tool of the provider as a function with this name.
             if let Some(tool) = accepted(&choice, TOOL_FORMS, kind) {
                 return Ok(ToolChoice::Tool(tool.name().to_owned()));
             }
