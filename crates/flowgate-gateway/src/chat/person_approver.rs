@@ -1,6 +1,6 @@
-//! Asks people about the calls of a turn. Notes for the end of the turn which approvals the turn uses, so that they are
-//! stored as used together with the turn, and which question it waits for. [`super::turn`] creates one
-//! [`PersonApprover`] for each turn, passes it to the agent, and reads the notes afterwards.
+//! Asks people about the calls of a turn. Notes the approvals that the turn uses, so that they are stored as used
+//! together with the turn, and the question for which the turn waits. [`super::turn`] creates one [`PersonApprover`] for
+//! each turn, passes it to the agent, and reads the notes afterwards.
 
 use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_lm::BoxFuture;
@@ -86,10 +86,10 @@ impl<'a> PersonApprover<'a> {
         take_from(&mut self.earlier, ask)
     }
 
-    /// Checks an earlier answer before it is used for a further call: `decision`, the answer to the question `id`.
-    /// Returns the decision on the further call. It is `decision`, unless a lasting grant gave this answer and was
-    /// withdrawn since: then it is [`Decision::Unanswered`], so that the further call does not run. If the database
-    /// fails, notes the failure.
+    /// Checks `decision`, the earlier answer to the question `id`, before it is used for a further call, and returns the
+    /// decision on this call. If a lasting grant gave the answer and was withdrawn since, that is
+    /// [`Decision::Unanswered`], so that the call does not run; otherwise it is `decision`. If the database fails, notes
+    /// the failure and returns [`Decision::Undecided`].
     async fn recheck_answer(&mut self, id: String, decision: Decision) -> Decision {
         // A denial stays a denial.
         if !decision.allows() {
@@ -132,10 +132,12 @@ fn take_from(
 }
 
 impl Approver for PersonApprover<'_> {
-    /// Asks a person, unless an earlier answer of the turn for several equal calls covers this call. Notes for the turn
-    /// the call that was asked about (`asked`), the answer or the question that is still open (`question`), and whether
-    /// questions about later calls were stored with it (`announced`). If the question cannot be asked, notes the error,
-    /// with which the turn has to fail.
+    /// Asks a person about the call of `ask`, unless an earlier answer of the turn to a question about several equal calls
+    /// covers this call.
+    ///
+    /// Notes for the turn that the call was asked about (`asked`), the answer (`used`, `refused`) or the question that is
+    /// still open (`question`), and whether questions about later calls were stored as well (`announced`). If the
+    /// question cannot be asked, notes the error, with which the turn has to fail.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             if let Some((id, decision)) = self.take_answer(ask) {
@@ -144,7 +146,8 @@ impl Approver for PersonApprover<'_> {
             // Questions about later calls that are answered already are not stored again.
             let ask = &self.without_answered(ask);
             self.announced |= !ask.upcoming.is_empty();
-            // The questions that have answered a call of this turn already: none of them answers another call.
+            // The questions that this turn has answers to already. The answers must not be used again for `ask`:
+            // `take_answer` has counted how many calls they cover.
             let mut answered = self.used.all();
             answered.extend_from_slice(&self.refused);
             let ApprovalOutcome { decision, asked } =

@@ -176,8 +176,9 @@ impl<M: ChatModel> ProviderTools<M> {
                 !ProviderToolUse::is_offer_of(tool, &offered.description, &offered.parameters)
             })
         };
+        // Removes the declared tools that the model has as functions of the client.
         self.tools.retain(|(identity, wanted, _)| !is_of_client(identity, &wanted.tool));
-        // Sorts out the declared tools whose restrictions have changed: they are part of the offered description.
+        // Removes the declared tools whose restrictions have changed. An offered description contains the restrictions.
         let differs = |(identity, wanted, _): &mut (Tool, ProviderToolUse, M)| {
             let offered = conversation.offered_tool(identity);
             offered.is_some_and(|offered| offered.description != wanted.spec().description)

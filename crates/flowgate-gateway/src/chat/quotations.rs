@@ -87,7 +87,7 @@ impl ModelRoutes {
         let Some(client) = client else {
             return Err(HttpReply::detail(
                 StatusCode::NOT_FOUND,
-                "the configuration has no client of this name that you may see: GET /api/v1/quotations lists them",
+                "the configuration has no client of this name that you may see: GET /api/v1/quotations lists the clients",
             ));
         };
         let event = AuditEvent::QuotationsCleared {

@@ -215,13 +215,13 @@ async fn recheck_conversations(
     logged.end_log();
     let clients = Clients::new(config.clients);
     let mut report = RecheckReport::default();
-    // Without an anchor of the log, a conversation may be older than the log.
+    // The number of the last conversation that began before the oldest log. `None` if the database has no anchor of these
+    // logs; then any conversation may be older than the logs.
     let anchors = snapshot.anchors.logs.iter().filter(|anchor| logged.logs.contains(&anchor.log));
     let oldest_anchor = anchors.map(|anchor| anchor.after).min();
     for ConversationListing { id, client: name, name: conversation, turns } in snapshot.conversations {
         let logged_verdicts = logged.verdicts.remove(&(name.clone(), conversation.clone()));
-        // Conversations are numbered in the order in which they begin; an anchor has the last number before its log
-        // began.
+        // Conversations are numbered in the order in which they begin.
         let is_older = oldest_anchor.is_some_and(|oldest_anchor| id <= oldest_anchor);
         if logged_verdicts.is_none() && (is_older || oldest_anchor.is_none()) {
             continue;
@@ -271,9 +271,10 @@ async fn recheck_conversations(
 /// The description of the first turn whose replay diverges.
 fn replay_verdicts(
     client: &Arc<clients::ClientState>,
-    past: &ConversationJournal,
+    journal: &ConversationJournal,
 ) -> Result<Vec<VerdictRow>, String> {
-    let judged = conversations::replay(client, &past.key, &past.inputs).map_err(|failure| failure.message)?;
+    let judged =
+        conversations::replay(client, &journal.key, &journal.inputs).map_err(|failure| failure.message)?;
     let verdict = |call: flowgate_guard::conversation::CallVerdict| {
         (count(call.event), call.tool.to_string(), call.outcome.name().to_owned(), call.digest)
     };
@@ -350,7 +351,10 @@ mod tests {
     fn verdicts_are_matched_in_order() {
         let verdict =
             |event: u64, outcome: &str| (event, "send".to_owned(), outcome.to_owned(), "d".to_owned());
+        // A verdict by its event and its outcome.
         type VerdictTuples<'a> = &'a [(u64, &'a str)];
+        // `expected` are the numbers of verdicts that count as `same`, `unsent` and `earlier`, or the beginning of the
+        // error.
         let check = |logs: &[VerdictTuples<'_>],
                      replayed: VerdictTuples<'_>,
                      is_older: bool,

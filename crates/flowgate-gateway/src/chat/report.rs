@@ -233,7 +233,8 @@ impl RequestReport {
         self.detail.clone_from(&failure.detail);
     }
 
-    /// Sets the failure of a request that was rejected with this status, unless a failure with its cause was set before.
+    /// Sets a failure with this status, whose cause is the request itself, unless [`Self::set_failure`] has set one with a
+    /// more exact cause.
     pub(crate) fn set_rejected(&mut self, status: StatusCode) {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
@@ -333,7 +334,7 @@ impl RequestReport {
                 what: "messages of the model in one turn",
                 effect: "the turn ended before the model's final message",
                 setting: None,
-                advice: Some("check in the audit log why its calls are denied"),
+                advice: Some("check in the audit log whether calls of the turn were denied, and why"),
                 // The number of messages at which the turn has reached its limit on messages or on steps.
                 most: u64::try_from(self.messages).unwrap_or(u64::MAX),
                 client,
@@ -367,7 +368,7 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
         409 => "another request changed the state in the meantime; the client may try again",
         413 => "the body of the request is larger than the limit",
         415 => "the request does not declare its body as JSON",
-        429 => "the client sends too many requests",
+        429 => "the client has reached a limit on its requests, and has to wait",
         500 => "the request failed because of a bug in the gateway: report it",
         503 => "the gateway is too busy, or its database does not answer",
         504 => "the answer was not complete within the time limit",

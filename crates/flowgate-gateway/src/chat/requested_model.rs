@@ -12,8 +12,8 @@ use crate::virtual_keys::valid_key::ValidKey;
 /// The maximum number of tools that one request may offer.
 const MAX_TOOLS: usize = 512;
 
-/// Rejects a request of `caller`, a client and its virtual key: if the request offers too many tools, or for the reasons
-/// of [`check_model`]. Called before the chat of the request is added to the conversation.
+/// Rejects a request of `caller` (a client and its virtual key) if it offers too many tools, or if [`check_model`]
+/// rejects its model. Called before the chat of the request is added to the conversation.
 pub(crate) fn check_request(
     caller: (&ClientState, Option<&ValidKey>),
     decoded: &wire::ReceivedRequest,

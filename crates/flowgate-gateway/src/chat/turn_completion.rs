@@ -175,6 +175,7 @@ mod tests {
             disarmed: Vec::new(),
             citations: Vec::new(),
         };
+        // The expected text and stop reason: for a client that demands no form of the text, and for one that does.
         let check = |turn: Turn, [any, formatted]: [(&str, Stop); 2]| {
             for (is_formatted, expected) in [(false, any), (true, formatted)] {
                 let completion = completion(&turn, &|tool| tool.name.to_string(), is_formatted);

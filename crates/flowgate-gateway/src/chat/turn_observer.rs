@@ -104,7 +104,8 @@ impl TurnObserver<'_> {
         let approval = if is_approved { self.used.pending_id(&digest) } else { None };
         let (store, tenant) = (&self.approvals.store, &self.client.spec.tenant);
         let used = TurnApprovals { used: approval.iter().cloned().collect(), ..TurnApprovals::default() };
-        // Begins a transaction that uses the approval and locks the labels of the tenant's stores, and joins these.
+        // Begins a transaction that uses the approval and locks the labels of the tenant's stores. The
+        // conversation joins these labels.
         let begun = store.begin_turn(tenant, used).await?;
         if let Some(record) = &begun.record {
             join_record(conversation, tenant, record)?;
@@ -155,7 +156,7 @@ impl Observer for TurnObserver<'_> {
         if conversation.has_output_format() {
             return;
         }
-        // If the text that was sent is no beginning of the replies, nothing can be added to it here.
+        // Nothing is added to a sent text with which the replies do not begin.
         self.before = joined_text(conversation.running_turn().replies());
         if let Some(stream) = self.stream.as_mut()
             && let Some(rest) = self.before.strip_prefix(stream.sent_text())

@@ -74,9 +74,9 @@ async fn resume(
     person.context.origin = QuestionOrigin::Chat { turns, since };
     match decision {
         Decision::Undecided => {
-            // 0: only the request that asked knows how many questions about later calls it stored.
             let turn = session.conversation.postpone();
             let is_formatted = session.conversation.has_output_format();
+            // 0: only the request that asked knows how many questions about later calls it stored.
             let completion = waiting_completion(&client.spec, asked.as_ref(), 0, &turn, is_formatted);
             session.push_completion(client, &completion).await;
             report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
@@ -117,7 +117,8 @@ async fn add_chat(
     let TurnRequest { client, name, decoded, chat, approvals, .. } = *turn;
     let mut voided = Vec::new();
     session.earlier_answers.clear();
-    // Questions of a conversation that was carried over are about calls that no longer wait.
+    // An earlier turn that waits does not continue, so its questions and approvals become void. After a conversation was
+    // carried over to another policy, no call waits any more either.
     if session.conversation.waits_for_decision() || session.is_newly_carried() {
         approvals.void_questions(&client.spec, name, &[]).await?;
         let cause = "the conversation continued without the answer";
@@ -138,7 +139,7 @@ async fn add_chat(
     let format = decoded.request.format.clone();
     let format_bits =
         session.conversation.set_output_format(&mut history.client, &mut session.history, format)?;
-    // For the metrics: an upper bound on what the choice of the hidden words may have revealed.
+    // For the metrics: an upper bound on what may be learned about remembered texts from which words were hidden.
     client.add_leaked_bits(sent.bits.saturating_add(format_bits));
     Ok(voided)
 }

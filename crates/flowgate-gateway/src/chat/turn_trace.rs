@@ -69,7 +69,7 @@ pub(super) struct TracedOutcome<'r> {
 }
 
 impl TurnTrace {
-    /// Begins the trace of a request with `span`, its own span, whose name is `operation` until the model is known.
+    /// Begins the trace of a request. `span` is the span of the request; its name is `operation` until the model is known.
     pub(crate) fn begin(mut span: Span, operation: &'static str, client: &ClientSettings) -> Self {
         if span.is_recording() {
             span.set(names::OPERATION, operation);
@@ -361,9 +361,9 @@ pub(super) struct ModelCall<'a, 'c> {
 }
 
 impl ModelCall<'_, '_> {
-    /// Returns a copy of the model that notes in this call when its client sends the request again after an error. If the
-    /// operator lets requests to upstreams name their trace, the copy also sends this name to its server. `None` if
-    /// neither is needed: the caller then asks the model itself.
+    /// Returns a copy of `model` that notes in this call each attempt after which the request is sent again. If the
+    /// operator lets requests to upstreams name their trace (the header `traceparent`), the copy also sends this header.
+    /// `None` if neither is needed: the caller then asks `model` itself.
     pub(super) fn traced(&self, model: &RemoteModel) -> Option<RemoteModel> {
         let trace_parent = self.span.trace_parent();
         if !self.span.is_recording() && trace_parent.is_none() {
