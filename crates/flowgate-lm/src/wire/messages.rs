@@ -9,9 +9,10 @@
 //! Differences from the other formats:
 //!
 //! * System messages at the beginning of the chat become the field `system`: a single part as a text, several parts as
-//!   blocks. Later system messages, and those from the first with an image, are sent at their positions as messages of
-//!   the user, since only some models accept system messages there. They are not moved to the field `system`, since no
-//!   text may gain authority by being moved. The decoder of requests keeps later system messages as system messages.
+//!   blocks. Any later system message is sent at its position as a message of the user, since only some models accept
+//!   system messages there. It is not moved to the field `system`, since no text may gain authority by being moved. A
+//!   system message with an image, which this field cannot contain, and all after it count as later ones. The decoder of
+//!   requests keeps later system messages as system messages.
 //! * Consecutive tool outputs form one message of the user.
 //! * The arguments of a call are an object. Arguments that are not an object are sent in the field `unparsed` of an
 //!   object. Decoded arguments are serialised again and lose their white space, except in streams, which contain the
