@@ -1,5 +1,6 @@
-//! Collects the outcome of one request of an agent to a model (the status, the verdicts, the duration), and writes its
-//! log line, which contains no text of the chat. The model routes own one [`RequestReport`] for each request.
+//! Collects the outcome of one request of an agent: its status, its verdicts and its duration. When the request ends,
+//! counts it in the metrics, ends its spans and writes its line of the operator's log, which contains no text of the
+//! chat. The model routes create one [`RequestReport`] for each request.
 
 use std::time::{Duration, Instant};
 
@@ -207,8 +208,8 @@ impl RequestReport {
         self.is_watching = true;
     }
 
-    /// Replaces the verdicts by `watched`, the verdicts of the own policy of a client in watch mode, which were not
-    /// enforced. Also replaces the number of withheld replies by the number that this policy would have withheld.
+    /// Replaces the verdicts of a request in watch mode by `watched`, the verdicts of the client's own policy, which were
+    /// not enforced. Also replaces the number of withheld replies by the number that this policy would have withheld.
     pub(crate) fn set_watched(&mut self, watched: &[WatchedVerdict], client: &ClientState) {
         self.trace.set_watched(watched, client);
         self.is_watching = true;
@@ -239,7 +240,8 @@ impl RequestReport {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
 
-    /// Counts the request, which ends now: in the figures and the coverage of the page for people, and in the metrics.
+    /// Counts the request, which ends now, in the statistics and the coverage of tools that the gateway's page shows to
+    /// people, and in the metrics. `client` is the name of the client.
     pub(crate) fn count_in(&self, routes: &ModelRoutes, client: &str) {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let figures = RequestFigures {
@@ -267,8 +269,8 @@ impl RequestReport {
         }
     }
 
-    /// Ends the spans of the request with its outcome. They have the name of the conversation only if the gateway has
-    /// generated it.
+    /// Ends the spans of the request with its outcome. The spans have the name of the conversation only if the gateway has
+    /// generated this name.
     pub(crate) fn end_trace(&mut self, client: &ClientSettings) {
         // A name that the client has chosen is text of the client, which spans must not have. The form is checked as
         // well: every generated name is 32 hexadecimal digits.

@@ -1,6 +1,6 @@
 //! Builds the completion that a client receives from the outcome of a turn: the replies of the model, the calls that
-//! may run, and notes of the gateway. `turn_end` calls [`completion`] at the end of a turn; it and `turn_start` call
-//! [`waiting_completion`] for a turn that waits for a person.
+//! may run, and notes of the gateway. `turn_end` calls [`completion`] for a turn that has ended. For a turn that waits
+//! for a person, `turn_end` and `turn_start` call [`waiting_completion`].
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,7 @@
 //! Observes the agent during a turn: streams text that may be released early, stops calls that were frozen since they
-//! were judged, commits a call before the provider runs it, and cancels the turn when the client has disconnected.
-//! `turn` creates one [`TurnObserver`] for each turn.
+//! were judged, and cancels the turn when the client has disconnected. Before the provider runs a call, stores what must
+//! be durable by then: the use of its approval, its labels and its verdict. `turn` creates one [`TurnObserver`] for each
+//! turn.
 
 use std::future::ready;
 
