@@ -62,7 +62,8 @@ pub(super) struct PendingUse<'s> {
 }
 
 impl TurnSpending {
-    /// Begins to count a request to a model; `None` if neither the client nor the key has a budget.
+    /// Begins to count the tokens of `request` to the model with the name `model`. `None` if neither the client nor its
+    /// virtual key has a limited budget: then nothing is counted.
     pub(super) fn begin<'s>(&'s self, model: &'s str, request: &Request) -> Option<PendingUse<'s>> {
         self.payer.budgets().next()?;
         let usage = Usage { input: estimated_input_tokens(request), output: 0, cached: 0 };

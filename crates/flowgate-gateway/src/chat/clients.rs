@@ -334,7 +334,7 @@ impl Clients {
         let by_certificate = match (holders.next(), holders.next()) {
             (_, Some(_)) => {
                 return Err(
-                    "more than one client of this gateway has this certificate: ask its operator to give each client its own certificate",
+                    "more than one client of this gateway has this certificate: ask the operator of the gateway to give each client its own certificate",
                 );
             }
             (only_holder, None) => only_holder,

@@ -569,7 +569,7 @@ impl ConversationState {
     pub(super) fn join_external_state(&mut self, record: &str) -> Result<(), String> {
         if self.recalled.as_deref() != Some(record) {
             let read: Value = serde_json::from_str(record)
-                .map_err(|_| "its record of labels is not valid JSON".to_owned())?;
+                .map_err(|_| "the record of the labels of its stores is not valid JSON".to_owned())?;
             self.conversation.join_external_state(&read).map_err(|error| error.to_string())?;
             self.recalled = Some(record.to_owned());
             // The labels may have changed, so they have to be compared with the record again.

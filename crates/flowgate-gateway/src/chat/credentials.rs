@@ -34,8 +34,8 @@ impl PresentedKeys {
             match (values.next(), values.next()) {
                 (None, _) => Ok(None),
                 (Some(value), None) => value.to_str().map(Some).map_err(|_| {
-                    "a header with a key contains characters other than visible ASCII: send the key as the operator \
-                    of the gateway gave it to you"
+                    "a header with a key contains characters other than visible ASCII: send the key as it \
+                    was given to you"
                 }),
                 // Refused, because a program that reads the other value could authenticate another client.
                 (Some(_), Some(_)) => {

@@ -295,6 +295,8 @@ mod tests {
         (report.handed_over, report.is_equal)
     }
 
+    /// A row has the client and the virtual key with which a hook asks, its question, and whether the call was handed
+    /// over and is equal.
     #[test]
     fn a_call_is_found_until_its_conversation_continues() {
         let calls = HandedCalls::default();

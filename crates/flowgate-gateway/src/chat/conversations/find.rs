@@ -44,6 +44,7 @@ impl Conversations {
                         cached => cached,
                     },
                 };
+                // A new name also begins with the scope, so that only requests of the same virtual key find it.
                 existing.map_or_else(|| generate_name().map(|name| scope.to_owned() + &name), Ok)?
             }
         };

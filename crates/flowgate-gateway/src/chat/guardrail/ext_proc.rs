@@ -452,6 +452,7 @@ mod tests {
     use super::messages::{HeaderMap, HeaderValue, ProtocolConfiguration};
     use super::*;
 
+    /// Returns headers in the form of Envoy, which has the values in `raw_value`.
     fn headers(pairs: &[(&str, &str)], end_of_stream: bool) -> HttpHeaders {
         let header = |(key, value): &(&str, &str)| HeaderValue {
             key: (*key).to_owned(),
@@ -508,6 +509,8 @@ mod tests {
         );
     }
 
+    /// Only the answer to a judged request is judged. A response at any other stage is refused, unless it is an error
+    /// or nothing has to be judged.
     #[test]
     fn answers_belong_to_judged_requests() {
         let memory = Arc::new(tokio::sync::Semaphore::new(100));

@@ -239,6 +239,7 @@ mod tests {
         GuardrailRequest::read(body.to_string().as_bytes()).map(|request| request.input)
     }
 
+    /// The chat has the messages without null fields and without fields for providers. Unknown fields are ignored.
     #[test]
     fn chats_are_read_from_the_messages() {
         let messages = json!([

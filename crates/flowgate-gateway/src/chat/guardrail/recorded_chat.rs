@@ -108,8 +108,8 @@ impl<'c> RecordedChat<'c> {
         session.conversation.offer_tools(tools)?;
         let mut chat =
             Self { client, session, profile, digests: Arc::default(), covered: 0, tools: tool_count };
-        // The index after the last message of the model so far. The messages between it and the next message of the
-        // model are those of users and tools.
+        // The index after the last message of the model so far. The messages from there up to the next message of the
+        // model are added to the conversation together.
         let mut answered = 0;
         for (index, message) in messages.iter().enumerate() {
             let Message::Assistant { text, calls, .. } = message else { continue };
@@ -176,8 +176,9 @@ impl<'c> RecordedChat<'c> {
         Ok(turn.judged)
     }
 
-    /// Adds the messages with the indices `new` to the conversation. They are messages of users and tools, with the
-    /// declared provenance `sources`. If `new` is empty, the model continues without a message in between.
+    /// Adds the messages with the indices `new` in `messages`, the whole chat, to the conversation. None of them
+    /// is a message of the model. `sources` is the declared provenance of the whole chat. If `new` is empty, the model
+    /// continues without a message in between.
     ///
     /// # Errors
     /// If the conversation has no room, or its history lacks one of the messages before the new ones.

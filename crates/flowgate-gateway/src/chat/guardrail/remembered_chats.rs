@@ -151,6 +151,8 @@ mod tests {
         assert_eq!(chats.of_call("a", "1", now).len(), MAX_OF_CALL);
     }
 
+    /// Two of the large chats exceed the limit together, so only the last one is remembered. Other clients lose
+    /// nothing.
     #[test]
     fn the_oldest_chats_of_the_client_make_room() {
         let (chats, now) = (RememberedChats::default(), Instant::now());

@@ -101,6 +101,7 @@ fn size(value: &Value) -> usize {
         Value::Object(entries) => entries.iter().map(|(name, value)| name.len() + size(value)).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     };
+    // 16: for the value itself, besides its texts and parts.
     parts + 16
 }
 
@@ -195,6 +196,8 @@ mod tests {
         }
     }
 
+    /// A row has the tool and the arguments that a hook states for the call `exec_command`, and whether they are all or
+    /// some of its arguments.
     #[test]
     fn a_hook_states_all_or_some_arguments() {
         use StatedArguments::{All, Some};
