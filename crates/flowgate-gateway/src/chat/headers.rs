@@ -67,14 +67,14 @@ pub(super) fn declared_default_source(headers: &HeaderMap) -> Result<Option<Sour
     }
 }
 
-/// The features of the Messages API that the gateway requests from the upstream if the client does. They change how much
-/// a model reasons or may read, and add no part to its answers that the gateway does not know. All other features that
-/// a client asks for are dropped.
+/// The features of the Messages API that the gateway requests from the upstream if the client does. They change how
+/// much a model reasons or may read, and add no part to its answers that the gateway does not know. All other features
+/// that a client asks for are dropped.
 const PASSED_BETAS: [&str; 3] =
     ["context-1m-2025-08-07", "effort-2025-11-24", "interleaved-thinking-2025-05-14"];
 
-/// Returns those of [`PASSED_BETAS`] that a request asks for in its headers `anthropic-beta`. Each of these headers is a
-/// list, separated by commas. Only the first 64 requested features count, which bounds the work on a long header.
+/// Returns those of [`PASSED_BETAS`] that a request asks for in its headers `anthropic-beta`. Each of these headers is
+/// a list, separated by commas. Only the first 64 requested features count, which bounds the work on a long header.
 pub(crate) fn passed_betas(headers: &HeaderMap) -> Vec<&'static str> {
     let asked = headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok());
     let asked: Vec<&str> = asked.flat_map(|value| value.split(',')).map(str::trim).take(64).collect();

@@ -68,7 +68,8 @@ impl ModelRoutes {
             .authenticate_for_model(headers, certificate)
             .await
             .map_err(|failure| error_reply(api, failure.status, &failure.message).annotate(failure.detail))?;
-        // From here on, a refusal has a span. Requests of unauthenticated clients have none, since anybody can send them.
+        // From here on, a refusal has a span. Requests of unauthenticated clients have none, since anybody can send
+        // them.
         let trace_parent = self.telemetry.read_parent(headers);
         let refused = operation.map(|operation| {
             let client = &caller.client.spec.name;

@@ -1,6 +1,6 @@
 //! Asks people about the calls of a turn. Notes the approvals that the turn uses, so that they are stored as used
-//! together with the turn, and the question for which the turn waits. [`super::turn`] creates one [`PersonApprover`] for
-//! each turn, passes it to the agent, and reads the notes afterwards.
+//! together with the turn, and the question for which the turn waits. [`super::turn`] creates one [`PersonApprover`]
+//! for each turn, passes it to the agent, and reads the notes afterwards.
 
 use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_lm::BoxFuture;
@@ -70,8 +70,8 @@ impl<'a> PersonApprover<'a> {
     }
 
     /// Takes an answer that this turn has received already and that also covers the call of `ask`: its question was
-    /// about several equal calls. The answer then covers one call fewer. Returns the id of its question and the decision;
-    /// `None` if a person has to be asked.
+    /// about several equal calls. The answer then covers one call fewer. Returns the id of its question and the
+    /// decision; `None` if a person has to be asked.
     fn take_answer(&mut self, ask: &ApprovalRequest) -> Option<(String, Decision)> {
         // First the approvals and the denials that this request has received, then the answers of earlier requests
         // about the same message.
@@ -86,10 +86,10 @@ impl<'a> PersonApprover<'a> {
         take_from(&mut self.earlier, ask)
     }
 
-    /// Checks `decision`, the earlier answer to the question `id`, before it is used for a further call, and returns the
-    /// decision on this call. If a lasting grant gave the answer and was withdrawn since, that is
-    /// [`Decision::Unanswered`], so that the call does not run; otherwise it is `decision`. If the database fails, notes
-    /// the failure and returns [`Decision::Undecided`].
+    /// Checks `decision`, the earlier answer to the question `id`, before it is used for a further call, and returns
+    /// the decision on this call. If a lasting grant gave the answer and was withdrawn since, that is
+    /// [`Decision::Unanswered`], so that the call does not run; otherwise it is `decision`. If the database fails,
+    /// notes the failure and returns [`Decision::Undecided`].
     async fn recheck_answer(&mut self, id: String, decision: Decision) -> Decision {
         // A denial stays a denial.
         if !decision.allows() {
@@ -132,11 +132,11 @@ fn take_from(
 }
 
 impl Approver for PersonApprover<'_> {
-    /// Asks a person about the call of `ask`, unless an earlier answer of the turn to a question about several equal calls
-    /// covers this call.
+    /// Asks a person about the call of `ask`, unless an earlier answer of the turn to a question about several equal
+    /// calls covers this call.
     ///
-    /// Notes for the turn that the call was asked about (`asked`), the answer (`used`, `refused`) or the question that is
-    /// still open (`question`), and whether questions about later calls were stored as well (`announced`). If the
+    /// Notes for the turn that the call was asked about (`asked`), the answer (`used`, `refused`) or the question that
+    /// is still open (`question`), and whether questions about later calls were stored as well (`announced`). If the
     /// question cannot be asked, notes the error, with which the turn has to fail.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {

@@ -47,8 +47,8 @@ pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
     possible_tools(client).filter(is_accepted).collect()
 }
 
-/// Returns all tools of the provider that a client can declare under its own policy: those with fixed names, and the MCP
-/// servers that the policy names exactly.
+/// Returns all tools of the provider that a client can declare under its own policy: those with fixed names, and the
+/// MCP servers that the policy names exactly.
 fn possible_tools(client: &ClientSettings) -> impl Iterator<Item = ProviderTool> {
     let named = client.own_policy().named_tools().into_iter().filter(|tool| tool.server.is_none());
     let servers = named.filter_map(|tool| McpLabel::of_tool(&tool.name)).map(ProviderTool::McpServer);
@@ -211,8 +211,8 @@ impl<M: ChatModel> ProviderTools<M> {
         Some(format!("the provider runs `{tool}`, and the request that continues the turn {fault}"))
     }
 
-    /// Has the provider run a call, and returns the text of its answer as the output of the tool. Any failure except the
-    /// one below becomes an error of the tool, which the model reads.
+    /// Has the provider run a call, and returns the text of its answer as the output of the tool. Any failure except
+    /// the one below becomes an error of the tool, which the model reads.
     ///
     /// # Errors
     /// If the client has disconnected.

@@ -111,8 +111,8 @@ impl ModelRoutes {
     }
 
     /// Returns the metrics of the issuers of tokens, of the texts that clients were shown, of the witnesses that store
-    /// heads of the audit log, and of the export of spans. A metric is its name, its description, its value, and whether
-    /// it is a counter.
+    /// heads of the audit log, and of the export of spans. A metric is its name, its description, its value, and
+    /// whether it is a counter.
     pub(crate) fn figures(&self) -> [Metric; 6] {
         // The lines that are not yet delivered to the witnesses, and the failed deliveries; 0 without a witness.
         let (behind, failures) =

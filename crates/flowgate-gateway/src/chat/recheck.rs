@@ -129,8 +129,8 @@ impl LoggedVerdicts {
         }
     }
 
-    /// Counts a loaded configuration as a replacement of each policy that the configuration does not have, of those under
-    /// which this log has verdicts.
+    /// Counts a loaded configuration as a replacement of each policy that the configuration does not have, of those
+    /// under which this log has verdicts.
     fn note_configuration(&mut self, record: &AuditRecord) {
         // A list that was cut off does not say which policies the configuration lacks.
         let policies = record.object.get("policies").and_then(Value::as_array);
@@ -140,8 +140,8 @@ impl LoggedVerdicts {
         }
     }
 
-    /// Ends the log that was begun last: marks those of its verdicts after which a configuration without their policy was
-    /// loaded.
+    /// Ends the log that was begun last: marks those of its verdicts after which a configuration without their policy
+    /// was loaded.
     fn end_log(&mut self) {
         let replacements = std::mem::take(&mut self.replacements);
         let log_count = self.logs.len().max(1);
@@ -215,8 +215,8 @@ async fn recheck_conversations(
     logged.end_log();
     let clients = Clients::new(config.clients);
     let mut report = RecheckReport::default();
-    // The number of the last conversation that began before the oldest log. `None` if the database has no anchor of these
-    // logs; then any conversation may be older than the logs.
+    // The number of the last conversation that began before the oldest log. `None` if the database has no anchor of
+    // these logs; then any conversation may be older than the logs.
     let anchors = snapshot.anchors.logs.iter().filter(|anchor| logged.logs.contains(&anchor.log));
     let oldest_anchor = anchors.map(|anchor| anchor.after).min();
     for ConversationListing { id, client: name, name: conversation, turns } in snapshot.conversations {

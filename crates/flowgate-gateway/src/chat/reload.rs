@@ -2,8 +2,8 @@
 //! `http::service` calls it for a reload.
 //!
 //! The new routes share with the earlier ones what the process has opened and counted: the database, the audit log, the
-//! conversations in memory, the questions and the statistics. Turns that have begun end under the earlier configuration.
-//! A conversation whose policy has changed is carried over to the new policy at its next request.
+//! conversations in memory, the questions and the statistics. Turns that have begun end under the earlier
+//! configuration. A conversation whose policy has changed is carried over to the new policy at its next request.
 
 use std::sync::Arc;
 
@@ -71,8 +71,8 @@ impl ModelRoutes {
             fixed_sections: self.fixed_sections.clone(),
             retention: self.retention,
         };
-        // An issuer takes over the keys that are fetched already from the earlier issuer of the same name, if the keys of
-        // both come from the same place.
+        // An issuer takes over the keys that are fetched already from the earlier issuer of the same name, if the keys
+        // of both come from the same place.
         for issuer in routes.issuers() {
             let earlier =
                 self.issuers().into_iter().find(|earlier| earlier.settings.name == issuer.settings.name);

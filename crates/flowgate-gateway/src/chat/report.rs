@@ -208,8 +208,9 @@ impl RequestReport {
         self.is_watching = true;
     }
 
-    /// Replaces the verdicts of a request in watch mode by `watched`, the verdicts of the client's own policy, which were
-    /// not enforced. Also replaces the number of withheld replies by the number that this policy would have withheld.
+    /// Replaces the verdicts of a request in watch mode by `watched`, the verdicts of the client's own policy, which
+    /// were not enforced. Also replaces the number of withheld replies by the number that this policy would have
+    /// withheld.
     pub(crate) fn set_watched(&mut self, watched: &[WatchedVerdict], client: &ClientState) {
         self.trace.set_watched(watched, client);
         self.is_watching = true;
@@ -234,8 +235,8 @@ impl RequestReport {
         self.detail.clone_from(&failure.detail);
     }
 
-    /// Sets a failure with this status, whose cause is the request itself, unless [`Self::set_failure`] has set one with a
-    /// more exact cause.
+    /// Sets a failure with this status, whose cause is the request itself, unless [`Self::set_failure`] has set one
+    /// with a more exact cause.
     pub(crate) fn set_rejected(&mut self, status: StatusCode) {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
@@ -269,8 +270,8 @@ impl RequestReport {
         }
     }
 
-    /// Ends the spans of the request with its outcome. The spans have the name of the conversation only if the gateway has
-    /// generated this name.
+    /// Ends the spans of the request with its outcome. The spans have the name of the conversation only if the gateway
+    /// has generated this name.
     pub(crate) fn end_trace(&mut self, client: &ClientSettings) {
         // A name that the client has chosen is text of the client, which spans must not have. The form is checked as
         // well: every generated name is 32 hexadecimal digits.

@@ -9,8 +9,8 @@ use flowgate_lm::wire::{Api, DecodeOptions, ReceivedRequest, WireError};
 /// Decodes the requests of one client.
 #[derive(Debug)]
 pub(crate) struct RequestDecoder {
-    /// The fields and tools that the gateway does not understand and drops from the client's requests. Any other that it
-    /// does not understand is an error.
+    /// The fields and tools that the gateway does not understand and drops from the client's requests. Any other field
+    /// or tool that the gateway does not understand is an error.
     dropped: DecodeOptions,
 }
 

@@ -37,8 +37,8 @@ impl RequestQuota {
         Self { per_minute: f64::from(per_minute), state: Arc::clone(&self.state) }
     }
 
-    /// Takes one request, which arrives at `now`, from the quota. A quota that was used up is fully available again after
-    /// a minute without requests.
+    /// Takes one request, which arrives at `now`, from the quota. A quota that was used up is fully available again
+    /// after a minute without requests.
     ///
     /// # Errors
     /// If the quota is exhausted: the number of whole seconds until the next request is allowed, plus one for the

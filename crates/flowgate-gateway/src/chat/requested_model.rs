@@ -27,8 +27,8 @@ pub(crate) fn check_request(
     Ok(())
 }
 
-/// Rejects a request for `model` if the client has no upstream, if the client or its virtual key (`key`) may not use the
-/// model, or if the model has no price although the client or the key has a budget for costs.
+/// Rejects a request for `model` if the client has no upstream, if the client or its virtual key (`key`) may not use
+/// the model, or if the model has no price although the client or the key has a budget for costs.
 pub(super) fn check_model(
     (client, key): (&ClientState, Option<&ValidKey>),
     model: &str,

@@ -1,5 +1,6 @@
 //! Replays stored conversations, so that their traces can be exported. `flowgate trace export` calls
-//! [`read_stored_trace`], or [`read_every_stored_trace`] with `--all`, on the database of a gateway, which may be running.
+//! [`read_stored_trace`], or [`read_every_stored_trace`] with `--all`, on the database of a gateway, which may be
+//! running.
 
 use std::sync::Arc;
 
@@ -63,7 +64,8 @@ pub fn read_stored_trace(
 
 /// Replays every stored conversation of `client`, or of all clients if it is `None`, the oldest first, and calls `each`
 /// once for each conversation, also for one that cannot be replayed. Returns [`StoredTraceOutcome::Replayed`] at the
-/// end. If the configuration has no such client, returns [`StoredTraceOutcome::UnknownClient`] without a call of `each`.
+/// end. If the configuration has no such client, returns [`StoredTraceOutcome::UnknownClient`] without a call of
+/// `each`.
 ///
 /// # Errors
 /// If the database cannot be read.

@@ -249,8 +249,8 @@ impl HttpBody for StreamedBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
-    /// Returns the bytes of the next part, or the end of the body when the sender is dropped. Skips a part that begins an
-    /// answer: it has only headers, which were sent with the response.
+    /// Returns the bytes of the next part, or the end of the body when the sender is dropped. Skips a part that begins
+    /// an answer: it has only headers, which were sent with the response.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

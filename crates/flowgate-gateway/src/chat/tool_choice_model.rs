@@ -28,8 +28,8 @@ impl ChatModel for ToolChoiceModel<'_> {
         self.model.name()
     }
 
-    /// Queries the model. The request for the first message of the turn gets the client's tool choice, if the tool of the
-    /// choice is on offer. All other requests stay unchanged.
+    /// Queries the model. The request for the first message of the turn gets the client's tool choice, if the tool of
+    /// the choice is on offer. All other requests stay unchanged.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

@@ -126,8 +126,8 @@ pub(super) fn completion(
 }
 
 /// Gives `calls`, those of an answer in Gemini's form, ids with consecutive numbers. A client may leave out the ids in
-/// its next request; the decoder of that request then numbers all calls of the chat, and these ids have to have the same
-/// numbers. `messages` is the chat so far. The ids continue after its calls, so that no number is used twice.
+/// its next request; the decoder of that request then numbers all calls of the chat, and these ids have to have the
+/// same numbers. `messages` is the chat so far. The ids continue after its calls, so that no number is used twice.
 pub(super) fn number_calls(calls: &mut [ToolCall], messages: &[Message]) {
     let earlier = messages.iter().flat_map(|message| match message {
         Message::Assistant { calls, .. } => calls.as_slice(),

@@ -141,8 +141,8 @@ pub(super) async fn end(
 }
 
 impl ConversationState {
-    /// Divides `used`, the approvals that a turn uses, into `void_approvals` and `used_approvals`, which are stored with
-    /// the turn. An approval is void if its call does not run (`Turn::void`); all others count as used.
+    /// Divides `used`, the approvals that a turn uses, into `void_approvals` and `used_approvals`, which are stored
+    /// with the turn. An approval is void if its call does not run (`Turn::void`); all others count as used.
     fn split_approvals(&mut self, used: Vec<ApprovalReference>, turn: &Turn) {
         // Whether the client receives a call that was approved under this digest.
         let runs = |digest: &str| turn.calls.iter().any(|call| call.approved.as_deref() == Some(digest));
@@ -236,9 +236,9 @@ impl ConversationState {
     }
 }
 
-/// Takes what the audit log records of a turn of the conversation `name` out of the turn: the verdicts on its calls, the
-/// approvals that no longer hold, and the withheld replies. Returns these as entries of the log, in this order. Leaves
-/// out the verdicts on the calls whose events have the indices in `recorded`: the log has them already.
+/// Takes what the audit log records of a turn of the conversation `name` out of the turn: the verdicts on its calls,
+/// the approvals that no longer hold, and the withheld replies. Returns these as entries of the log, in this order.
+/// Leaves out the verdicts on the calls whose events have the indices in `recorded`: the log has them already.
 fn take_audit_events(
     client: &ClientState,
     name: &str,

@@ -67,8 +67,8 @@ impl<'t> TurnModels<'t> {
         Ok(Self { turn, upstream, remote, on_failure })
     }
 
-    /// Returns the requested model, whose answers may cite the documents of the request. `calls` records each request to
-    /// it.
+    /// Returns the requested model, whose answers may cite the documents of the request. `calls` records each request
+    /// to it.
     pub(super) fn requested(&self, calls: &'t ModelCalls<'t>) -> FallbackModel<'t> {
         self.with_fallbacks(self.remote.clone(), &self.turn.decoded.model, ModelUse::Answer, calls)
     }
@@ -89,8 +89,9 @@ impl<'t> TurnModels<'t> {
         models.collect()
     }
 
-    /// Returns the model `first`, with the models of the client's fallbacks. The model of a fallback has the name `model`,
-    /// unless the configuration names another one for it. A fallback whose upstream does not have the model is left out.
+    /// Returns the model `first`, with the models of the client's fallbacks. The model of a fallback has the name
+    /// `model`, unless the configuration names another one for it. A fallback whose upstream does not have the model is
+    /// left out.
     ///
     /// A tool of the provider whose calls may have effects, such as an MCP server, has no fallbacks: its call must not
     /// run twice, and the client's token for the server is for the provider of the client's own upstream alone.

@@ -1,7 +1,7 @@
 //! Observes the agent during a turn: streams text that may be released early, stops calls that were frozen since they
-//! were judged, and cancels the turn when the client has disconnected. Before the provider runs a call, stores what must
-//! be durable by then: the use of its approval, its labels and its verdict. `turn` creates one [`TurnObserver`] for each
-//! turn.
+//! were judged, and cancels the turn when the client has disconnected. Before the provider runs a call, stores what
+//! must be durable by then: the use of its approval, its labels and its verdict. `turn` creates one [`TurnObserver`]
+//! for each turn.
 
 use std::future::ready;
 
@@ -215,10 +215,10 @@ impl Observer for TurnObserver<'_> {
         self.before_decision(conversation)
     }
 
-    /// Stops a call if an admin has frozen its client, conversation or tool since it was judged. A call that the provider
-    /// would run is also stopped if the provider may not run its tool in this turn, if it exceeds a limit of the turn,
-    /// if its permit no longer holds, or if its approval, its labels or its verdict cannot be stored. The error is the
-    /// reason, for the agent.
+    /// Stops a call if an admin has frozen its client, conversation or tool since it was judged. A call that the
+    /// provider would run is also stopped if the provider may not run its tool in this turn, if it exceeds a limit of
+    /// the turn, if its permit no longer holds, or if its approval, its labels or its verdict cannot be stored. The
+    /// error is the reason, for the agent.
     fn before_run<'a>(
         &'a mut self,
         conversation: &'a mut Conversation,

@@ -117,8 +117,8 @@ async fn add_chat(
     let TurnRequest { client, name, decoded, chat, approvals, .. } = *turn;
     let mut voided = Vec::new();
     session.earlier_answers.clear();
-    // An earlier turn that waits does not continue, so its questions and approvals become void. After a conversation was
-    // carried over to another policy, no call waits any more either.
+    // An earlier turn that waits does not continue, so its questions and approvals become void. After a conversation
+    // was carried over to another policy, no call waits any more either.
     if session.conversation.waits_for_decision() || session.is_newly_carried() {
         approvals.void_questions(&client.spec, name, &[]).await?;
         let cause = "the conversation continued without the answer";
@@ -188,8 +188,8 @@ impl ConversationState {
     }
 }
 
-/// Builds the offer of a client's tool to the model from its declaration. The policy labels its description, as it labels
-/// that of a server's tool. A client declares no schema of the output.
+/// Builds the offer of a client's tool to the model from its declaration. The policy labels its description, as it
+/// labels that of a server's tool. A client declares no schema of the output.
 pub(super) fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
     OfferedTool {
         tool: client.tool_of(&tool.name),

@@ -1,7 +1,7 @@
-//! Records the OpenTelemetry spans of a client's request. [`TurnTrace`] records the span of the request and the spans of
-//! its tool calls; [`ModelCalls`] records the spans of the requests that the gateway sends to upstreams for it. `answer`,
-//! `embeddings` and `guardrail` begin the trace of a request, `report` owns it, and `turn` and `fallback_model` add to
-//! it.
+//! Records the OpenTelemetry spans of a client's request. [`TurnTrace`] records the span of the request and the spans
+//! of its tool calls; [`ModelCalls`] records the spans of the requests that the gateway sends to upstreams for it.
+//! `answer`, `embeddings` and `guardrail` begin the trace of a request, `report` owns it, and `turn` and
+//! `fallback_model` add to it.
 //!
 //! Spans have no text of a chat: each value is a number, a constant, or a name of the configuration or the policy. See
 //! [`crate::telemetry`].
@@ -69,7 +69,8 @@ pub(super) struct TracedOutcome<'r> {
 }
 
 impl TurnTrace {
-    /// Begins the trace of a request. `span` is the span of the request; its name is `operation` until the model is known.
+    /// Begins the trace of a request. `span` is the span of the request; its name is `operation` until the model is
+    /// known.
     pub(crate) fn begin(mut span: Span, operation: &'static str, client: &ClientSettings) -> Self {
         if span.is_recording() {
             span.set(names::OPERATION, operation);
@@ -127,8 +128,8 @@ impl TurnTrace {
             tool: client.shown_names.tool(&call.tool),
             outcome: call.outcome,
             kinds: kinds_of(call),
-            // The digest alone does not suffice: an equal call may have another outcome, and then nobody was asked about
-            // it.
+            // The digest alone does not suffice: an equal call may have another outcome, and then nobody was asked
+            // about it.
             is_asked: call.outcome == Outcome::Confirm && self.asked.contains(&call.digest),
         }));
     }
@@ -225,8 +226,8 @@ impl Drop for TurnTrace {
 }
 
 impl TracedCall {
-    /// Records the span of the call as a child of the span at `place`. It lasts as long as the judgement of the call, from
-    /// `start` to `end`, and the verdict is an event at its end.
+    /// Records the span of the call as a child of the span at `place`. It lasts as long as the judgement of the call,
+    /// from `start` to `end`, and the verdict is an event at its end.
     fn record(self, place: &SpanPlace, (start, end): (SystemTime, SystemTime), client: &ClientSettings) {
         let verdict = verdict_name(self.outcome);
         let mut span = place.begin_at(format!("{} {}", names::EXECUTE_TOOL, self.tool), start);
@@ -247,9 +248,9 @@ impl TracedCall {
     }
 }
 
-/// Notes when the calls of a turn are judged. The agent reports after each answer of the model and before it obtains what
-/// the conversation needs next. A call is judged between two of these reports, which are taken for the begin and the end
-/// of its judgement.
+/// Notes when the calls of a turn are judged. The agent reports after each answer of the model and before it obtains
+/// what the conversation needs next. A call is judged between two of these reports, which are taken for the begin and
+/// the end of its judgement.
 #[derive(Debug)]
 pub(super) struct JudgingClock {
     /// Whether times are noted: only if the spans of the request are recorded.
@@ -362,8 +363,8 @@ pub(super) struct ModelCall<'a, 'c> {
 
 impl ModelCall<'_, '_> {
     /// Returns a copy of `model` that notes in this call each attempt after which the request is sent again. If the
-    /// operator lets requests to upstreams name their trace (the header `traceparent`), the copy also sends this header.
-    /// `None` if neither is needed: the caller then asks `model` itself.
+    /// operator lets requests to upstreams name their trace (the header `traceparent`), the copy also sends this
+    /// header. `None` if neither is needed: the caller then asks `model` itself.
     pub(super) fn traced(&self, model: &RemoteModel) -> Option<RemoteModel> {
         let trace_parent = self.span.trace_parent();
         if !self.span.is_recording() && trace_parent.is_none() {
