@@ -2,9 +2,9 @@
 //! [`Api::Responses`](super::Api::Responses).
 //!
 //! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
-//! decode requests (`request`, and `request_decoder` with `tools`), answers (`response`), streamed answers (`stream`),
-//! the ids of items (`item_ids`), the tools of the provider (`provider_tools`) and the MCP servers that it calls
-//! (`mcp_servers`).
+//! decode requests (`request`, and `request_decoder` with `input_items` and `tools`), answers (`response`), streamed
+//! answers (`stream`), the ids of items (`item_ids`), the tools of the provider (`provider_tools`) and the MCP servers
+//! that it calls (`mcp_servers`).
 //!
 //! Differences from the other formats:
 //!
@@ -16,6 +16,7 @@
 //! * The model's reasoning is a list of items with encrypted content. Requests to a server and answers contain these
 //!   items. The reasoning in a client's request is dropped, since the gateway has its own copy.
 
+mod input_items;
 mod item_ids;
 mod mcp_servers;
 mod provider_tools;
