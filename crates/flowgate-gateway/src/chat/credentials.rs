@@ -38,9 +38,9 @@ impl PresentedKeys {
                     was given to you"
                 }),
                 // Refused, because a program that reads the other value could authenticate another client.
-                (Some(_), Some(_)) => {
-                    Err("`Authorization`, `x-api-key`, `x-goog-api-key` or `x-flowgate-key` is present more than once: send each header once")
-                }
+                (Some(_), Some(_)) => Err(
+                    "`Authorization`, `x-api-key`, `x-goog-api-key` or `x-flowgate-key` is present more than once: send each header once",
+                ),
             }
         };
         // The key in a value of the form `Bearer KEY`; `None` if the value has another form.

@@ -276,11 +276,11 @@ fn a_key_follows_its_client_through_reloads() {
     home.edit("[clients.agent]\n", "[clients.agent]\ntenant = \"bank\"\n");
     home.save();
     reload();
-    refused("the client of the key is no longer configured");
+    refused("the client of the key was removed from the configuration, or has another tenant now");
     home.edit("[clients.agent]\ntenant = \"bank\"\n", "[clients.renamed]\n");
     home.save();
     reload();
-    refused("the client of the key is no longer configured");
+    refused("the client of the key was removed from the configuration, or has another tenant now");
     // The client is back, and so is its key.
     home.edit("[clients.renamed]\n", "[clients.agent]\n");
     home.save();
