@@ -20,8 +20,8 @@
 //!   requests for verdicts on calls, and `status` decodes and encodes errors.
 //!
 //! Every field of a client's request is understood, dropped for a reason, or rejected by name ([`listed`]); nothing is
-//! passed on unexamined. Unknown fields of a server's answer are ignored, but an answer is rejected if it uses something
-//! that the request did not offer, such as a tool of the provider or a second choice.
+//! passed on unexamined. Unknown fields of a server's answer are ignored, but an answer is rejected if it uses
+//! something that the request did not offer, such as a tool of the provider or a second choice.
 //!
 //! Some formats cannot express everything. [`Api::unsupported_feature`] describes a feature of a request that a format
 //! cannot express although the answer depends on it. Other features are left out without an error: only Anthropic's
@@ -144,7 +144,7 @@ pub struct ReceivedRequest {
     /// The tools of the provider that the client asks for. [`Self::request`] offers them to the model as functions; the
     /// receiver of the request has the provider run each permitted call in a separate request.
     pub provider_tools: Vec<ProviderToolUse>,
-    /// The most calls of all tools of the provider together that the client permits in this turn.
+    /// The most calls of all tools of the provider together that the client permits in this turn; `None` for no limit.
     pub max_provider_calls: Option<u64>,
     /// The documents that the answer may cite. Each is the text of a part of a message in [`Self::request`]. Only the
     /// Messages API has them.
@@ -175,7 +175,7 @@ impl ReceivedRequest {
 pub struct WireError {
     /// The path of the field; empty for the whole body. A name that is not a plain word is shown as `...`.
     pub place: String,
-    /// What is wrong with the field.
+    /// What is wrong with the field: the rest of a sentence that begins with its path.
     pub problem: &'static str,
 }
 

@@ -1,8 +1,8 @@
 //! Defines [`Assembly`], which assembles a completion from the pieces of a streamed answer, and passes each readable
 //! piece to a listener. The stream decoders of all formats call it.
 //!
-//! This module also owns the limits on the size of one answer, on its calls and on the parts of its reasoning, so that a
-//! server cannot use up the memory. A method that adds a piece fails if the answer then exceeds a limit, and with
+//! This module also owns the limits on the size of one answer, on its calls and on the parts of its reasoning, so that
+//! a server cannot use up the memory. A method that adds a piece fails if the answer then exceeds a limit, and with
 //! [`Error::Cancelled`] if the listener cancels.
 
 use crate::Error;
@@ -44,10 +44,10 @@ impl Assembly {
         send_delta(listener, Delta::Text(piece))
     }
 
-    /// Begins a call of the tool `name`, and passes its id and name to the listener. Returns the index of the call, with
-    /// which the caller adds the arguments later. If `id` is empty, the call receives an id, so that the tool's output
-    /// can refer to it. Fails if `name` is empty, there are [`MAX_CALLS`] calls already, the answer becomes too large, or
-    /// the listener cancels.
+    /// Begins a call of the tool `name`, and passes its id and name to the listener. Returns the index of the call,
+    /// with which the caller adds the arguments later. If `id` is empty, the call receives an id, so that the tool's
+    /// output can refer to it. Fails if `name` is empty, there are [`MAX_CALLS`] calls already, the answer becomes too
+    /// large, or the listener cancels.
     pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut dyn Listener) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {

@@ -34,8 +34,8 @@ pub(super) fn source_of(
     Ok(document.source()?.or(of_message).or(Some(Source::File)))
 }
 
-/// Returns one text with the title, the context and the content (`text`) of a document, so that rules judge all that the
-/// model reads. An absent or empty title, context or content is left out.
+/// Returns one text with the title, the context and the content (`text`) of a document, so that rules judge all that
+/// the model reads. An absent or empty title, context or content is left out.
 pub(super) fn titled_text(title: Option<&str>, context: Option<&str>, text: &str) -> String {
     let line = |name: &str, value: Option<&str>| {
         value.filter(|value| !value.is_empty()).map_or_else(String::new, |value| format!("{name}: {value}\n"))

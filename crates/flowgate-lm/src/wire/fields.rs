@@ -73,7 +73,7 @@ const TWICE: &str = "is sent in two spellings; send it once";
 
 /// Returns a name in camel case, such as `topP` for `top_p`. Gemini's API declares its fields in camel case and also
 /// accepts them with underscores, and clients mix both spellings. The other formats declare no field with a capital
-/// letter, so that there the result for a name with an underscore is never a declared field.
+/// letter, so there the result is a declared field only if the name is one, or is one with an underscore at its end.
 fn camel_case(name: &str) -> String {
     let mut spelled = String::with_capacity(name.len());
     let mut is_capital = false;
@@ -155,8 +155,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns whether the operator's configuration lists `kind`, a type of tools that the provider runs, among the tools
-    /// to drop: such a tool is left out of the request, which is not rejected.
+    /// Returns whether the operator's configuration lists `kind`, a type of tools that the provider runs, among the
+    /// tools to drop: such a tool is left out of the request, which is not rejected.
     pub(super) fn drops_tool(&self, kind: &str) -> bool {
         self.options.dropped_tools.iter().any(|known| known == kind)
     }
@@ -167,8 +167,8 @@ impl<'a> ObjectFields<'a> {
         self.options.provider_tools.contains(tool)
     }
 
-    /// Returns the path of the field `key` of this object, from the body of the request, for errors: `messages[3].role`,
-    /// or only `key` if this object is the body itself.
+    /// Returns the path of the field `key` of this object, from the body of the request, for errors:
+    /// `messages[3].role`, or only `key` if this object is the body itself.
     pub(super) fn path_to(&self, key: &str) -> String {
         match (self.path.name.is_empty(), self.path.index) {
             (true, None) => key.to_owned(),
@@ -176,7 +176,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the error that the field `key` has this problem, as a result of any type, so that a decoder can return it.
+    /// Returns the error that the field `key` has a problem, as a result of the type that the decoder returns.
+    /// `problem` completes a sentence that begins with the path of the field.
     pub(super) fn field_error<T>(&self, key: &str, problem: &'static str) -> Result<T, WireError> {
         Err(WireError { place: self.path_to(key), problem })
     }
@@ -189,17 +190,17 @@ impl<'a> ObjectFields<'a> {
         Some(value).filter(|value| **value != Json::Null)
     }
 
-    /// Fails if this object has a field that is not supported; the error is about the first one. A field is supported if
-    /// it is null, if `known` declares it as read or dropped, if `known` permits its value, or if the operator's
+    /// Fails if this object has a field that is not supported; the error is about the first one. A field is supported
+    /// if it is null, if `known` declares it as read or dropped, if `known` permits its value, or if the operator's
     /// configuration lists it among the fields to drop. The error names the field, or has `...` in place of a name that
     /// is long or not a plain word.
     pub(super) fn reject_unsupported(&self, known: &KnownFields) -> Result<(), WireError> {
         self.reject_unsupported_except(known, |_| false)
     }
 
-    /// Fails as [`Self::reject_unsupported`] does, but accepts the refused fields of `known` for which `is_excepted`
-    /// returns true: in Gemini's format, a tool of the provider is a field, and some of these tools are accepted or
-    /// dropped.
+    /// Fails as [`Self::reject_unsupported`] does, but accepts a field that `known` declares as refused if
+    /// `is_excepted` returns true for its name. In Gemini's format, each tool of the provider is such a field, and some
+    /// of these tools are accepted or dropped.
     pub(super) fn reject_unsupported_except(
         &self,
         known: &KnownFields,
@@ -208,8 +209,8 @@ impl<'a> ObjectFields<'a> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
             let other = camel_case(key);
-            // A supported field continues with the next one; for any other field, the match returns what is wrong with
-            // it. The field is declared under its own spelling or in camel case.
+            // What is wrong with the field; if nothing is, the loop continues with the next field. The field may be
+            // declared with its own spelling or in camel case, but the object must not have it in both spellings.
             let problem = match known.rule(key).or_else(|| known.rule(&other)) {
                 Some(_) if key != other && self.entries.iter().any(|(name, _)| *name == other) => TWICE,
                 Some(FieldRule::Read(_) | FieldRule::Dropped(_)) => continue,
@@ -239,8 +240,8 @@ impl<'a> ObjectFields<'a> {
     }
 
     /// Returns the provenance that this object declares, as in `"flowgate": {"source": "typed"}`; `None` if it declares
-    /// none. The object is a user's message or a part of one. Fails if the declaration is malformed, or names an unknown
-    /// provenance.
+    /// none. The object is a user's message or a part of one. Fails if the declaration is malformed, or names an
+    /// unknown provenance.
     pub(super) fn source(&self) -> Result<Option<Source>, WireError> {
         if self.get(EXTENSION).is_none() {
             return Ok(None);
@@ -300,8 +301,8 @@ impl<'a> ObjectFields<'a> {
         }))
     }
 
-    /// Returns the entries of the map in the field `key`, each with its name; none if the field is absent. In a map, the
-    /// client chooses the names, so they are not declared.
+    /// Returns the entries of the map in the field `key`, each with its name; none if the field is absent. In a map,
+    /// the client chooses the names, so they are not declared.
     pub(super) fn entries(&self, key: &str) -> Result<&'a [(Cow<'a, str>, Json<'a>)], WireError> {
         match self.get(key) {
             Some(Json::Object(entries)) => Ok(entries),
@@ -310,8 +311,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the entries of the map in the field `key`, each of which must be an object, with their names; none if the
-    /// field is absent. The path of each object has `*` in place of its name, since the name is the client's text.
+    /// Returns the entries of the map in the field `key`, each of which must be an object, with their names; none if
+    /// the field is absent. The path of each object has `*` in place of its name, since the name is the client's text.
     pub(super) fn named_objects(
         &self,
         key: &str,
@@ -332,9 +333,9 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the value that the text in the field `key` names, such as a variant of an enumeration; `None` if the field
-    /// is absent. `from_name` returns the value for a name, or `None` for an unknown name, for which this method fails
-    /// with `problem`.
+    /// Returns the value that the text in the field `key` names, such as a variant of an enumeration; `None` if the
+    /// field is absent. `from_name` returns the value for a name, or `None` for an unknown name, for which this method
+    /// fails with `problem`.
     pub(super) fn word<T>(
         &self,
         key: &str,

@@ -67,8 +67,8 @@ pub struct Form {
     /// tools. The function returns false, and leaves the body as it is, if the format cannot express what the client's
     /// request says about the server. `None` if providers with this format call no MCP servers.
     pub(super) declare_mcp_server: Option<fn(&McpLabel, &McpServer, &mut Value) -> bool>,
-    /// Removes from the body of an answer the items that tools of the provider have added next to the text, and returns a
-    /// summary of these items.
+    /// Removes from the body of an answer the items that tools of the provider have added next to the text, and returns
+    /// a summary of these items.
     pub(super) remove_provider_items: fn(&mut Value) -> ProviderItems,
     /// The objects that requests consist of, with the rules of their fields.
     pub(super) objects: &'static [KnownFields],
@@ -100,8 +100,8 @@ pub struct Form {
 }
 
 impl Form {
-    /// Returns whether the address of a request names the model and says whether the answer is streamed; if not, the body
-    /// does.
+    /// Returns whether the address of a request names the model and says whether the answer is streamed; if not, the
+    /// body does.
     #[must_use]
     pub fn is_addressed(&self) -> bool {
         self.routes.iter().any(|route| matches!(route, FormRoute::ModelMethod(_)))

@@ -2,9 +2,9 @@
 //! whether the client may name it ([`accepted_label`]), its address, its token and the names of its tools. The modules
 //! `mcp_servers` of the formats call this module, and decode and encode the rest.
 //!
-//! A server counts as one tool of the provider. The client's model is offered one function for it. If the policy permits
-//! a call of this function, a separate request to the provider contains the argument of the call, and the model that
-//! answers this request calls the tools of the server. The descriptions of these tools reach only that model.
+//! A server counts as one tool of the provider. The client's model is offered one function for it. If the policy
+//! permits a call of this function, a separate request to the provider contains the argument of the call, and the model
+//! that answers this request calls the tools of the server. The descriptions of these tools reach only that model.
 
 use super::WireError;
 use super::fields::{ObjectFields, UNLABELLED_SERVER};
@@ -43,8 +43,8 @@ pub(super) fn read_address(object: &ObjectFields<'_>, key: &str) -> Result<McpAd
     )
 }
 
-/// Returns the token in the field `key` of an object that declares a server; `None` if the field is absent. Fails if the
-/// text cannot be a token.
+/// Returns the token in the field `key` of an object that declares a server; `None` if the field is absent. Fails if
+/// the text cannot be a token.
 pub(super) fn read_token(object: &ObjectFields<'_>, key: &str) -> Result<Option<String>, WireError> {
     match object.optional_text(key)? {
         Some(token) if is_secret(token) => Ok(Some(token.to_owned())),

@@ -79,9 +79,9 @@ impl SentRequest<'_> {
     }
 }
 
-/// Estimates the serialised size of a message in bytes, to allocate the body at once: the size of its texts, a sixteenth
-/// more for escapes, and constants for the names of the fields. The constants are guesses: a wrong estimate only costs
-/// another allocation.
+/// Estimates the serialised size of a message in bytes, to allocate the body at once: the size of its texts, a
+/// sixteenth more for escapes, and constants for the names of the fields. The constants are guesses: a wrong estimate
+/// only costs another allocation.
 fn estimated_size(message: &Message) -> usize {
     let part = |part: &Part| match part {
         Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
@@ -193,7 +193,8 @@ impl<T, W: Serialize> Serialize for MappedList<'_, T, W> {
 struct SentMessage<'a>(&'a Message);
 
 impl Serialize for SentMessage<'_> {
-    /// Serialises the message. Its reasoning, and whether a tool failed, are not sent: the format has no field for them.
+    /// Serialises the message. Its reasoning, and whether a tool failed, are not sent: the format has no field for
+    /// them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         match self.0 {

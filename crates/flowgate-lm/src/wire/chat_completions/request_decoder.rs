@@ -1,5 +1,5 @@
-//! Decodes requests of OpenAI's chat completions, as the gateway receives them from its clients: the messages with their
-//! declared provenance, the tools and the settings. The descriptor of the format refers to [`decode_request`].
+//! Decodes requests of OpenAI's chat completions, as the gateway receives them from its clients: the messages with
+//! their declared provenance, the tools and the settings. The descriptor of the format refers to [`decode_request`].
 
 use std::sync::Arc;
 
@@ -134,9 +134,9 @@ fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireErr
     }
 }
 
-/// Decodes a message according to its role. Only a message of the user may declare the provenance of its parts, and only
-/// an output of a tool whether the tool failed. A refusal of the model, which is a separate field in this format, becomes
-/// part of the message's text, since a [`Message`] has no field for refusals.
+/// Decodes a message according to its role. Only a message of the user may declare the provenance of its parts, and
+/// only an output of a tool whether the tool failed. A refusal of the model, which is a separate field in this format,
+/// becomes part of the message's text, since a [`Message`] has no field for refusals.
 fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
     match message.text("role")? {
         "system" | "developer" => {
@@ -253,8 +253,8 @@ fn read_parts(
     message.objects("content")?.map(part).collect()
 }
 
-/// Decodes an item of the field `tools`. `None` for a tool that is dropped: the provider would run it, and the operator's
-/// configuration lists its type among the tools to drop.
+/// Decodes an item of the field `tools`. `None` for a tool that is dropped: the provider would run it, and the
+/// operator's configuration lists its type among the tools to drop.
 fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
     match tool.text("type")? {
         "function" => {}

@@ -11,7 +11,8 @@ use super::request::encode_call;
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
-/// Encodes the body of an answer. The text of a refusal is sent in the field `refusal`, and any other text in `content`.
+/// Encodes the body of an answer. The text of a refusal is sent in the field `refusal`, and any other text in
+/// `content`.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let refused = completion.stop == Stop::Refused;

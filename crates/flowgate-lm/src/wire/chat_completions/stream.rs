@@ -13,9 +13,9 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of chunks: a chunk with the role, one for each item of `text_pieces` (which together are
-/// the text of the answer), the calls, and a chunk with the finish reason. If `with_usage` is true, a last chunk reports
-/// the token usage.
+/// Encodes an answer as a stream of chunks: a chunk with the role, one for each item of `text_pieces` (which together
+/// are the text of the answer), the calls, and a chunk with the finish reason. If `with_usage` is true, a last chunk
+/// reports the token usage.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -54,8 +54,8 @@ pub fn encode_stream(
     // Each call begins with its id and its name; its arguments follow in pieces.
     for (index, call) in completion.calls.iter().enumerate() {
         let function = json!({"name": call.name, "arguments": ""});
-        let begin = json!({"index": index, "id": call.id, "type": "function", "function": function});
-        events.push(delta(json!({"tool_calls": [begin]}), Value::Null));
+        let first = json!({"index": index, "id": call.id, "type": "function", "function": function});
+        events.push(delta(json!({"tool_calls": [first]}), Value::Null));
         for piece in pieces(&call.arguments) {
             let more = json!({"index": index, "function": {"arguments": piece}});
             events.push(delta(json!({"tool_calls": [more]}), Value::Null));
@@ -128,9 +128,9 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Decodes the `delta` of a chunk: pieces of the text, of the refusal or of calls. The text of a refusal becomes text
-    /// of the answer, and marks the answer as refused. Fails if the delta adds something although an earlier chunk had
-    /// the finish reason.
+    /// Decodes the `delta` of a chunk: pieces of the text, of the refusal or of calls. The text of a refusal becomes
+    /// text of the answer, and marks the answer as refused. Fails if the delta adds something although an earlier chunk
+    /// had the finish reason.
     fn delta(&mut self, delta: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         let field = |key: &str| fields::text(delta, key);
         let calls = fields::list(delta, "tool_calls").unwrap_or_default();
@@ -145,8 +145,9 @@ impl StreamDecoder {
     }
 
     /// Decodes the next piece of a call, and passes it to the listener. The `index` of the piece says to which call it
-    /// belongs. Fails if that is uncertain, because the index is missing or skips a number, or the id or the name differs
-    /// from that of earlier pieces: otherwise, pieces of two calls could form a call that the model did not make.
+    /// belongs. Fails if that is uncertain, because the index is missing or skips a number, or the id or the name
+    /// differs from that of earlier pieces: otherwise, pieces of two calls could form a call that the model did not
+    /// make.
     fn call(&mut self, piece: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         if fields::non_null_child(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
             return Err(Error::Malformed("the `type` of a tool call is not `function`"));

@@ -1,6 +1,6 @@
-//! Decodes the chat in a request of Gemini's API. [`ContentReader`] decodes the contents, with their texts, calls, outputs
-//! of tools, images and PDFs, into messages; [`read_system`] decodes the system instruction. The decoder of requests
-//! ([`super::request_decoder`]) calls both.
+//! Decodes the chat in a request of Gemini's API. [`ContentReader`] decodes the contents, with their texts, calls,
+//! outputs of tools, images and PDFs, into messages; [`read_system`] decodes the system instruction. The decoder of
+//! requests ([`super::request_decoder`]) calls both.
 
 use super::super::documents;
 use super::super::fields::ObjectFields;
@@ -67,9 +67,9 @@ pub(super) struct ContentReader {
 }
 
 impl ContentReader {
-    /// Decodes the next content, and appends its messages: one message of the model, or messages of the user and outputs
-    /// of tools. A content without a role is the user's. A content of the role `function` may have only outputs of tools,
-    /// and the files that belong to these outputs.
+    /// Decodes the next content, and appends its messages: one message of the model, or messages of the user and
+    /// outputs of tools. A content without a role is the user's. A content of the role `function` may have only outputs
+    /// of tools, and the files that belong to these outputs.
     pub(super) fn read(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         match content.optional_text("role")? {
             Some("model") => self.read_model(content),
@@ -82,8 +82,8 @@ impl ContentReader {
         }
     }
 
-    /// Decodes a content of the model into one message. If the preceding content is the model's as well, both become one
-    /// message, since some clients store each event of a stream as a content. Drops the reasoning.
+    /// Decodes a content of the model into one message. If the preceding content is the model's as well, both become
+    /// one message, since some clients store each event of a stream as a content. Drops the reasoning.
     fn read_model(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         content.reject_unsupported(&CONTENT_OF_MODEL)?;
         let (mut text, mut calls) = (String::new(), Vec::new());
@@ -109,9 +109,9 @@ impl ContentReader {
         Ok(())
     }
 
-    /// Decodes a call, and records it as open, so that [`Self::answered_call`] finds it for a later output. The arguments,
-    /// which are an object in this format, become a JSON text. A call without an id gets an id from its position in the
-    /// chat, so that equal chats have equal ids.
+    /// Decodes a call, and records it as open, so that [`Self::answered_call`] finds it for a later output. The
+    /// arguments, which are an object in this format, become a JSON text. A call without an id gets an id from its
+    /// position in the chat, so that equal chats have equal ids.
     fn read_call(&mut self, call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
         call.reject_unsupported(&CALL)?;
         let arguments = match call.get("args") {
@@ -132,8 +132,8 @@ impl ContentReader {
     }
 
     /// Decodes a content of the user, which can contain texts and files of the user and outputs of tools. Each output
-    /// becomes a message of its own, and the parts before, between and after the outputs become messages of the user. If
-    /// `only_outputs` is true, parts of the user are an error.
+    /// becomes a message of its own, and the parts before, between and after the outputs become messages of the user.
+    /// If `only_outputs` is true, parts of the user are an error.
     fn read_user(&mut self, content: &ObjectFields<'_>, only_outputs: bool) -> Result<(), WireError> {
         content.reject_unsupported(&CONTENT_OF_USER)?;
         let content_source = content.source()?;
@@ -228,13 +228,13 @@ impl ContentReader {
         Ok(Message::Tool { call_id, content, is_error: Some(is_error) })
     }
 
-    /// Returns the id of the call that an output answers, and removes this call from the open calls. `id` is the id that
-    /// the client gives in the output (empty if it gives none), and `name` is the name of the tool.
+    /// Returns the id of the call that an output answers, and removes this call from the open calls. `id` is the id
+    /// that the client gives in the output (empty if it gives none), and `name` is the name of the tool.
     ///
     /// The output answers the open call with the same id. If there is none, the client has left out the id or invented
     /// one. An output without an id answers the first open call of the tool. An output with an unknown id answers the
-    /// first open call of the tool to which the client gave no id. If there is no such call either, the output answers no
-    /// known call: the result is `id`, or an id with the name of the tool if `id` is empty.
+    /// first open call of the tool to which the client gave no id. If there is no such call either, the output answers
+    /// no known call: the result is `id`, or an id with the name of the tool if `id` is empty.
     fn answered_call(&mut self, id: &str, name: &str) -> String {
         let with_id = self.open_calls.iter().position(|call| call.id == id);
         let is_of_tool = |call: &OpenCall| call.tool == name && (id.is_empty() || !call.has_given_id);

@@ -7,8 +7,8 @@ use super::super::fields;
 use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unrestricted};
 use crate::chat::ProviderTool;
 
-/// The tools of Google's servers that the gateway can have run. The format cannot express restrictions of a tool, such as
-/// the domains of a search, so a use with restrictions is refused (`unrestricted`).
+/// The tools of Google's servers that the gateway can have run. The format cannot express restrictions of a tool, such
+/// as the domains of a search, so a use with restrictions is refused (`unrestricted`).
 pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     ProviderToolForm {
         tool: ProviderTool::WebSearch,

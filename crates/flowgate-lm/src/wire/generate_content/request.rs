@@ -15,16 +15,16 @@ use crate::chat::{
 /// sent. Google defines this value for such calls, and servers that require a signature accept it.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Returns whether Google's servers refuse a message with calls if its first call has no signature. They do so for models
-/// since Gemini 3. The version is read from the name of the model; a name without a version, such as
+/// Returns whether Google's servers refuse a message with calls if its first call has no signature. They do so for
+/// models since Gemini 3. The version is read from the name of the model; a name without a version, such as
 /// `gemini-flash-latest`, counts as a newer one.
 fn requires_signatures(model: &str) -> bool {
     let name = model.strip_prefix("models/").unwrap_or(model);
     name.starts_with("gemini-") && !name.starts_with("gemini-1") && !name.starts_with("gemini-2")
 }
 
-/// Encodes the body of a request to the model with the name `model`. The address of the request, not the body, names the
-/// model and says whether the answer is streamed; the body depends on `model` only in its reasoning and signatures.
+/// Encodes the body of a request to the model with the name `model`. The address of the request, not the body, names
+/// the model and says whether the answer is streamed; the body depends on `model` only in its reasoning and signatures.
 /// System messages at the beginning that contain only texts are sent in the field `systemInstruction`, and all later
 /// messages as contents.
 #[must_use]
@@ -88,8 +88,8 @@ fn generation_config(sampling: &Sampling, format: Option<&OutputFormat>) -> Map<
 
 /// Encodes the parameters of reasoning as the field `thinkingConfig`. Servers accept a level or a budget of tokens, not
 /// both: if the request states an effort, a level is sent, otherwise a budget. There is no level without reasoning, so
-/// the effort `none` is sent as a budget of 0 tokens. The highest level is `HIGH`, so the efforts above `high` are sent as
-/// `HIGH`. The budget -1 lets the model decide.
+/// the effort `none` is sent as a budget of 0 tokens. The highest level is `HIGH`, so the efforts above `high` are sent
+/// as `HIGH`. The budget -1 lets the model decide.
 fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
     let Reasoning { effort, thinking, display, summary, .. } = reasoning;
     let level = |level: &str| ("thinkingLevel".to_owned(), Value::from(level));
@@ -111,13 +111,13 @@ fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
     amount.into_iter().chain(shown).collect()
 }
 
-/// Encodes `messages`, which are all messages but those in the field `systemInstruction`, as contents for the model with
-/// the name `model`. Consecutive tool outputs form one content. A system message is sent as a content of the user.
+/// Encodes `messages`, which are all messages but those in the field `systemInstruction`, as contents for the model
+/// with the name `model`. Consecutive tool outputs form one content. A system message is sent as a content of the user.
 /// Reasoning is sent only to the model that wrote it.
 fn contents(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
-    // The parts of the tool outputs since the last message of another kind. They become one content before the next such
-    // message.
+    // The parts of the tool outputs since the last message of another kind. They become one content before the next
+    // such message.
     let mut outputs: Vec<Value> = Vec::new();
     // The calls so far, from which an output gets the name of its tool.
     let mut calls_so_far: Vec<&ToolCall> = Vec::new();
@@ -170,16 +170,17 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
     encoded
 }
 
-/// Encodes a part of the reasoning as the server sent it, with its signature. `None` if the part has no signature of its
-/// own: a part without a seal cannot be sent back, and the signature of a text or a call is sent with the text or call.
+/// Encodes a part of the reasoning as the server sent it, with its signature. `None` if the part has no signature of
+/// its own: a part without a seal cannot be sent back, and the signature of a text or a call is sent with the text or
+/// call.
 fn signed_thought(thought: &ReasoningPart) -> Option<Value> {
     let Seal::Signature(signature) = &thought.seal else { return None };
     Some(json!({"text": thought.texts.concat(), "thought": true, "thoughtSignature": signature}))
 }
 
-/// Returns the signature that the model's server gave to the call with the index `of_call` in its message or, if `of_call`
-/// is `None`, to the text of the message. `None` if the server gave none. `thoughts` are the parts of the reasoning of the
-/// message, in which such signatures are recorded ([`Seal::Part`]).
+/// Returns the signature that the model's server gave to the call with the index `of_call` in its message or, if
+/// `of_call` is `None`, to the text of the message. `None` if the server gave none. `thoughts` are the parts of the
+/// reasoning of the message, in which such signatures are recorded ([`Seal::Part`]).
 fn signature<'t>(thoughts: &[&'t ReasoningPart], of_call: Option<usize>) -> Option<&'t str> {
     thoughts.iter().find_map(|thought| match &thought.seal {
         Seal::Part { signature, call } if *call == of_call => Some(signature.as_str()),

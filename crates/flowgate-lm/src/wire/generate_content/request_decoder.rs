@@ -17,9 +17,9 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request. `options` lists the fields and tools that are dropped instead of being rejected, and the
-/// tools of the provider that the client may ask for. Only the address of the request names the model and says whether
-/// the answer is streamed; the caller adds both with [`ReceivedRequest::addressed_to`].
+/// Decodes the body of a request. `options` lists the fields and tools that are dropped instead of being rejected, and
+/// the tools of the provider that the client may ask for. Only the address of the request names the model and says
+/// whether the answer is streamed; the caller adds both with [`ReceivedRequest::addressed_to`].
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
@@ -27,9 +27,9 @@ pub fn decode_request(body: &Json<'_>, options: &DecodeOptions) -> Result<Receiv
     read_request(&ObjectFields::of_body(body, options)?)
 }
 
-/// Decodes the body by which a client asks for a number of tokens, and returns the request whose tokens are to be counted.
-/// The body has either the contents of this request (`contents`) or the whole request (`generateContentRequest`).
-/// `options` is as for [`decode_request`].
+/// Decodes the body by which a client asks for a number of tokens, and returns the request whose tokens are to be
+/// counted. The body has either the contents of this request (`contents`) or the whole request
+/// (`generateContentRequest`). `options` is as for [`decode_request`].
 ///
 /// # Errors
 /// In the same cases as [`decode_request`], and if the body has both fields.
@@ -99,9 +99,9 @@ fn read_contents(body: &ObjectFields<'_>) -> Result<ContentReader, WireError> {
     Ok(reader)
 }
 
-/// Decodes the form that the request demands of the text; `None` for any text. `config` is the object `generationConfig`:
-/// its field `responseMimeType` says whether the text must be JSON. The schema of the JSON, if there is one, is in
-/// `responseSchema` in Gemini's form of schemas, or in `responseJsonSchema` as a JSON schema.
+/// Decodes the form that the request demands of the text; `None` for any text. `config` is the object
+/// `generationConfig`: its field `responseMimeType` says whether the text must be JSON. The schema of the JSON, if
+/// there is one, is in `responseSchema` in Gemini's form of schemas, or in `responseJsonSchema` as a JSON schema.
 fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
     let schema = match (config.get("responseSchema"), config.get("responseJsonSchema")) {
         (Some(_), Some(_)) => {
@@ -131,8 +131,8 @@ fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>,
     }
 }
 
-/// Decodes the parameters of reasoning from the field `thinkingConfig` of `config`, the object `generationConfig`. If the
-/// field is absent, the result leaves all parameters to the server.
+/// Decodes the parameters of reasoning from the field `thinkingConfig` of `config`, the object `generationConfig`. If
+/// the field is absent, the result leaves all parameters to the server.
 fn read_reasoning(config: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     let mut reasoning = Reasoning::default();
     if config.get("thinkingConfig").is_none() {

@@ -1,6 +1,6 @@
 //! Encodes and decodes answers of Gemini's API. The gateway encodes answers for its clients; `RemoteModel` decodes the
-//! answers of a server. An event of a stream has the same form as a whole answer, so [`super::stream`] uses the functions
-//! and the [`AnswerReader`] of this module for streamed answers.
+//! answers of a server. An event of a stream has the same form as a whole answer, so [`super::stream`] uses the
+//! functions and the [`AnswerReader`] of this module for streamed answers.
 
 use serde_json::{Value, json};
 
@@ -36,8 +36,8 @@ pub(super) fn thought_part(completion: &Completion) -> Option<Value> {
     (!texts.is_empty()).then(|| json!({"text": texts.join("\n\n"), "thought": true}))
 }
 
-/// Encodes `parts` as one event of a stream, or as a whole answer that is not streamed. For the last event and for a whole
-/// answer, the caller then calls [`finish`].
+/// Encodes `parts` as one event of a stream, or as a whole answer that is not streamed. For the last event and for a
+/// whole answer, the caller then calls [`finish`].
 pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
     json!({
         "candidates": [{"content": {"role": "model", "parts": parts}, "index": 0}],
@@ -84,8 +84,8 @@ pub(super) struct AnswerReader {
     assembly: Assembly,
     /// The stop reason, after the event that states it.
     stop: Option<Stop>,
-    /// The index of the part of the reasoning to which the next piece of reasoning belongs; `None` if the next piece begins
-    /// a new part.
+    /// The index of the part of the reasoning to which the next piece of reasoning belongs; `None` if the next piece
+    /// begins a new part.
     open_thought: Option<usize>,
 }
 
@@ -102,8 +102,8 @@ impl AnswerReader {
     }
 
     /// Decodes an event (`body`): adds its content to the completion, and passes the pieces to the listener. An event
-    /// without a candidate contains only the usage, or reports that the provider has blocked the prompt, which counts as a
-    /// refusal. Fails if the event reports an error or violates the format, or if the listener cancels.
+    /// without a candidate contains only the usage, or reports that the provider has blocked the prompt, which counts
+    /// as a refusal. Fails if the event reports an error or violates the format, or if the listener cancels.
     pub(super) fn read(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         // Some servers send an error as the only item of a list.
         let body = body.as_array().and_then(|items| items.first()).unwrap_or(body);
@@ -138,8 +138,8 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Decodes a part: a piece of the text or of the reasoning, or a call, each of which can have a signature. Fails for
-    /// any other kind of part: it would come from a tool of the provider, although the request offered none.
+    /// Decodes a part: a piece of the text or of the reasoning, or a call, each of which can have a signature. Fails
+    /// for any other kind of part: it would come from a tool of the provider, although the request offered none.
     fn read_part(&mut self, part: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let signature = fields::text(part, "thoughtSignature");
         let is_thought = part.get("thought").and_then(Value::as_bool) == Some(true);
@@ -208,8 +208,8 @@ impl AnswerReader {
     }
 }
 
-/// Decodes a finish reason; `None` for the name that states no reason, with which the answer continues. An unknown reason
-/// is an error, since the answer may then be incomplete.
+/// Decodes a finish reason; `None` for the name that states no reason, with which the answer continues. An unknown
+/// reason is an error, since the answer may then be incomplete.
 fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
     match reason {
         "FINISH_REASON_UNSPECIFIED" => Ok(None),

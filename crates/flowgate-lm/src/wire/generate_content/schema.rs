@@ -1,6 +1,6 @@
-//! Converts schemas in Gemini's own form, which resembles OpenAPI's, to JSON Schema: the gateway checks the arguments of
-//! calls against JSON Schema, and the other formats have no other form. [`super::request_decoder`] calls this module for
-//! the schema of the reply, and [`super::tools`] for the schemas of tools.
+//! Converts schemas in Gemini's own form, which resembles OpenAPI's, to JSON Schema: the gateway checks the arguments
+//! of calls against JSON Schema, and the other formats have no other form. [`super::request_decoder`] calls this module
+//! for the schema of the reply, and [`super::tools`] for the schemas of tools.
 
 use serde_json::{Map, Value, json};
 
@@ -12,8 +12,8 @@ const TYPES: [&str; 7] = ["STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OB
 const COUNTS: [&str; 6] =
     ["minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"];
 
-/// Converts a schema in Gemini's form, with the schemas in it, into a JSON schema with the same meaning. Fields that both
-/// forms share stay unchanged, so a JSON schema stays a JSON schema with the same meaning.
+/// Converts a schema in Gemini's form, with the schemas in it, into a JSON schema with the same meaning. Fields that
+/// both forms share stay unchanged, so a JSON schema stays a JSON schema with the same meaning.
 pub(super) fn json_schema(schema: &Json<'_>) -> Value {
     let Json::Object(entries) = schema else { return schema.to_value() };
     let mut converted = Map::new();
@@ -48,15 +48,15 @@ pub(super) fn json_schema(schema: &Json<'_>) -> Value {
     Value::Object(converted)
 }
 
-/// Converts each value of `schemas`, an object whose keys are names and whose values are schemas, such as `properties`. A
-/// `schemas` that is not an object stays unchanged.
+/// Converts each value of `schemas`, an object whose keys are names and whose values are schemas, such as `properties`.
+/// A `schemas` that is not an object stays unchanged.
 fn each_entry(schemas: &Json<'_>) -> Value {
     let Json::Object(entries) = schemas else { return schemas.to_value() };
     entries.iter().map(|(name, schema)| (name.clone().into_owned(), json_schema(schema))).collect()
 }
 
-/// Changes a JSON schema so that it also permits `null`. Adds `null` to its `enum`, if it has one, and to its `type` or,
-/// if it has no type, to its `anyOf`. Any other schema stays unchanged.
+/// Changes a JSON schema so that it also permits `null`. Adds `null` to its `enum`, if it has one, and to its `type`
+/// or, if it has no type, to its `anyOf`. Any other schema stays unchanged.
 fn allow_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(values)) = schema.get_mut("enum")
         && !values.contains(&Value::Null)

@@ -1,6 +1,6 @@
 //! Encodes and decodes streamed answers (server-sent events) of Gemini's API. The gateway encodes answers for its
-//! clients; `RemoteModel` decodes the answers of a server. Each event has the form of a whole answer, but contains only a
-//! piece of the content, so [`super::response`] does most of the work.
+//! clients; `RemoteModel` decodes the answers of a server. Each event has the form of a whole answer, but contains only
+//! a piece of the content, so [`super::response`] does most of the work.
 
 use serde_json::{Value, json};
 
@@ -13,8 +13,8 @@ use crate::model::Listener;
 use crate::sse::SseEvent;
 
 /// Encodes an answer as a stream of events. The items of `text_pieces` together are the text of the answer, and each of
-/// them becomes one event. `head` has the answer's id and the name of the model, which each event repeats. `order` is the
-/// position of the reasoning.
+/// them becomes one event. `head` has the answer's id and the name of the model, which each event repeats. `order` is
+/// the position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,

@@ -1,6 +1,6 @@
-//! Defines [`Target`]: the model and the method that the address of a request names. In Gemini's API, an address such as
-//! `/models/gemini-3-pro:streamGenerateContent` names both. The gateway parses such addresses, and `RemoteModel` writes
-//! them.
+//! Defines [`Target`]: the model and the method that the address of a request names. In Gemini's API, an address such
+//! as `/models/gemini-3-pro:streamGenerateContent` names both. The gateway parses such addresses, and `RemoteModel`
+//! writes them.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,8 @@ pub(in crate::wire) fn path(model: &str, stream: bool) -> String {
 }
 
 /// Encodes the name of a model as one segment of a path: all bytes except letters, digits and `-_.~` become `%` and two
-/// hexadecimal digits. A client may have chosen the name; with a `/` or `?`, it could otherwise lead to another address.
+/// hexadecimal digits. A client may have chosen the name; with a `/` or `?`, it could otherwise lead to another
+/// address.
 fn encoded(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {

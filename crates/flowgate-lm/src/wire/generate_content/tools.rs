@@ -9,9 +9,9 @@ use super::schema::json_schema;
 use super::{CHOICE, FUNCTION, OF_PROVIDER, TOOL, TOOL_CONFIG};
 use crate::chat::{ProviderToolUse, ToolChoice, ToolSpec};
 
-/// Decodes the field `tools`. The first part of the result has the functions that the model is offered, including one for
-/// each accepted tool of the provider. The second part has these tools of the provider; the caller has the provider run
-/// their calls in separate requests. Drops the tools that the operator's configuration lists among those to drop.
+/// Decodes the field `tools`. The first part of the result has the functions that the model is offered, including one
+/// for each accepted tool of the provider. The second part has these tools of the provider; the caller has the provider
+/// run their calls in separate requests. Drops the tools that the operator's configuration lists among those to drop.
 pub(super) fn read_tools(
     body: &ObjectFields<'_>,
 ) -> Result<(Vec<ToolSpec>, Vec<ProviderToolUse>), WireError> {
