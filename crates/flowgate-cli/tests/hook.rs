@@ -397,7 +397,8 @@ fn every_failure_denies() {
         assert!(said.contains(expected), "{said}");
     };
     let whole = transcript(&[user("edit a")]);
-    asked(&whole, json!({"transcript_path": "/nowhere.jsonl"}), &[], "/nowhere.jsonl: there is no such file");
+    let missing = "the transcript /nowhere.jsonl cannot be read: there is no such file";
+    asked(&whole, json!({"transcript_path": "/nowhere.jsonl"}), &[], missing);
     asked(&whole, json!({"transcript_path": null}), &[], "`transcript_path` is missing");
     asked(&whole, json!({"tool_name": 1}), &[], "`tool_name` is missing");
     asked("{\"type\":\"user\"", json!({}), &[], "line 1 of the transcript is not valid JSON");

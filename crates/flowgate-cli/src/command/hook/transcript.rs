@@ -207,7 +207,13 @@ fn is_of_sub_agent(entry: &Map<String, Value>) -> bool {
 /// more than [`MAX_FILES`] transcripts.
 fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let folder = path.with_extension("").join("subagents");
-    let wrong = |error: &std::io::Error| format!("{}: {}", folder.display(), describe_io_error(error));
+    let wrong = |error: &std::io::Error| {
+        format!(
+            "the folder {} with the transcripts of sub-agents cannot be read: {}",
+            folder.display(),
+            describe_io_error(error)
+        )
+    };
     let found = match std::fs::read_dir(&folder) {
         Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -238,11 +244,14 @@ type NumberedEntry = (usize, Map<String, Value>);
 /// number of bytes that all of them may have, for the error message.
 fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<NumberedEntry>, String> {
     let name = path.display();
-    let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
+    let failed = |error: std::io::Error| {
+        format!("the transcript {name} cannot be read: {}", describe_io_error(&error))
+    };
+    let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     // Reads one byte more than the limit permits, to notice a file that is too long.
     let read = file.take(bytes_left.saturating_add(1)).read_to_end(&mut bytes);
-    read.map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
+    read.map_err(failed)?;
     *bytes_left =
         bytes_left.checked_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX)).ok_or_else(|| {
             format!(
