@@ -135,7 +135,7 @@ pub struct DecodeOptions {
 mod tests {
     use super::*;
 
-    /// A field has one rule, and every rule says why in one line of words.
+    /// A field of an object has one rule, and the text of every rule is one line that the table can contain.
     #[test]
     fn every_field_has_one_rule_with_a_reason() {
         for api in Api::ALL {

@@ -74,7 +74,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     let mut reader = AnswerReader::default();
     reader.read(body, &mut ignore_deltas)?;
     let missing = Error::Malformed("the answer has no candidate with a `finishReason`");
-    // `?` ends this function for an answer that is not complete. The value is the result for a complete one.
+    // `finish` returns `None` for an answer that is not complete; otherwise, its result is that of this function.
     reader.finish().ok_or(missing)?
 }
 

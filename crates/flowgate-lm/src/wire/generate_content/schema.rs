@@ -108,7 +108,7 @@ mod tests {
             json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "boolean"}}}),
         );
         check(json!({"type": "TYPE_UNSPECIFIED", "nullable": false}), json!({}));
-        // A JSON schema, and what is none.
+        // A JSON schema, and values that are no schemas, stay unchanged.
         for same in [
             json!({"type": "object", "additionalProperties": false, "minItems": "x"}),
             json!("STRING"),

@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Whatever its name, a model is one segment of the path, and is parsed again.
+    /// The name of a model becomes one segment of the path, whatever characters it has, and is parsed back from it.
     #[test]
     fn names_stay_in_their_segment() {
         for name in ["gemini-3-pro", "../other", "a?key=1#", "models", "tuned/a:b", "ü %", "."] {

@@ -90,7 +90,8 @@ pub(super) fn read_choice(body: &ObjectFields<'_>, tools: &[ToolSpec]) -> Result
         ("NONE", []) => Ok(ToolChoice::None),
         ("AUTO" | "MODE_UNSPECIFIED" | "VALIDATED" | "ANY" | "NONE", _) => choice.field_error(
             "allowedFunctionNames",
-            "is supported only with all tools, or with one tool and the mode `ANY`; declare only these tools",
+            "is supported only with all tools, or with one tool and the mode `ANY`; declare in `tools` only those that \
+            the model may call",
         ),
         _ => choice.field_error("mode", "is not `AUTO`, `ANY`, `NONE` or `VALIDATED`"),
     }

@@ -330,7 +330,7 @@ fn unknown_fields_are_refused_by_name() {
     choice(
         json!({"mode": "ANY", "allowedFunctionNames": ["f", "g"]}),
         "`toolConfig.functionCallingConfig.allowedFunctionNames` is supported only with all tools, or with one tool and the \
-        mode `ANY`; declare only these tools",
+        mode `ANY`; declare in `tools` only those that the model may call",
     );
     choice(
         json!({"mode": "SOME"}),
