@@ -205,7 +205,8 @@ impl ModelRoutes {
         Ok((handle, RequestChat::Whole(chat)))
     }
 
-    /// Finds the conversation of an earlier answer; `None` if the client has no such conversation.
+    /// Finds the conversation of an earlier answer; `None` if the client has no such conversation. `key_scope` is the
+    /// prefix of the names of all conversations of the request's virtual key.
     ///
     /// # Errors
     /// If the database cannot be read.

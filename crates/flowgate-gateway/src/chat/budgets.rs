@@ -118,6 +118,7 @@ async fn record(
     if client.budget.is_limited() {
         metrics.count_cost(&client.name, cost);
     }
+    // The use of a virtual key counts against the budget of its client as well.
     for (account, _) in payer.budgets() {
         if let Err(error) = store.add_spending(&account, tokens, cost).await {
             let sentence = format!("{tokens} tokens were not counted against the budget: {error}");

@@ -585,7 +585,8 @@ fn memory_of(bytes: i64, values: usize) -> usize {
     MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(MEMORY_OF_A_VALUE))
 }
 
-/// Adds texts that the client was shown, as the database stores them, to its memory of quotations.
+/// Adds texts that a client was shown to the memory of quotations in its profile `client`. `texts` are in the form in
+/// which the database stores them.
 fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
     for ShownText { source, label, text: normalized } in texts {
         // A label that cannot be parsed becomes `null`, which is no label and therefore counts as top.

@@ -64,8 +64,8 @@ impl<'a> FallbackModel<'a> {
         outcome
     }
 
-    /// Asks a model, and counts the tokens that it uses. They also count if the future is dropped because the client
-    /// has disconnected.
+    /// Asks a model, and counts the tokens that it uses. If the future is dropped because the client has disconnected,
+    /// the estimate so far counts: `pending` is then dropped too, and adds it.
     async fn ask_counted(
         &self,
         model: &RemoteModel,

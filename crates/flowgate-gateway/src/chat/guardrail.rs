@@ -206,7 +206,8 @@ impl ModelRoutes {
         }
         // Only the verdicts are needed from here on.
         drop(replayed);
-        // A stopped answer ends here: its report keeps the verdicts by which it was stopped.
+        // A stopped answer ends here: its report keeps the verdicts by which it was stopped. In watch mode, these are
+        // only answers that cannot be judged.
         self.record(received, judged, report).await?;
         if client.spec.watch.is_some() {
             // `record` has reported the verdicts of the permissive policy; those of the operator's policy replace them.

@@ -87,7 +87,7 @@ impl Conversations {
     }
 }
 
-/// Generates a name for a new conversation that nobody can guess.
+/// Generates a name for a new conversation; nobody can guess the name.
 fn generate_name() -> Result<String, RequestError> {
     let broken = |_| {
         RequestError::new(

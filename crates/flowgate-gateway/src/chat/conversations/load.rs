@@ -63,6 +63,7 @@ impl Conversations {
             true => opened,
             false => self.open(client, handle, 0).await?,
         };
+        // The conversation was stored under another policy or other settings that labels depend on.
         if opened.config_fingerprint != client.spec.config_fingerprint {
             if let Some(session) = self.carry_over(client, handle, &opened).await? {
                 return Ok(session);

@@ -72,8 +72,8 @@ impl ConversationState {
             self.unpersisted.push(StoredInput::Chat(chat));
         }
         let actions = self.proxies.handle_event(&mut self.conversation, client, &event);
-        // The decisions of the policy are stored with the input, so that it can be carried over to another policy.
         let verdicts = self.proxies.take_judgements(&event.server);
+        // The decisions of the policy are stored with the input, so that it can be carried over to another policy.
         event.rulings = self.proxies.take_rulings(&event.server);
         self.unpersisted.push(StoredInput::Server(event));
         (actions, verdicts)

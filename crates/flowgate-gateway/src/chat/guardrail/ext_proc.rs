@@ -201,7 +201,8 @@ impl ExtProcStream {
             if !decoded.item_references.is_empty() {
                 return Err(NotPermitted::because(EARLIER_ITEM.to_owned()));
             }
-            // The proxy sends the request to the model's server, and nothing there would run the tool.
+            // The provider would run the tool without a judgement. On the model routes, the gateway itself runs the
+            // calls of such a tool; here, it only judges what the proxy passes on.
             if !decoded.provider_tools.is_empty() {
                 return Err(NotPermitted::because(PROVIDER_TOOL.to_owned()));
             }
@@ -317,7 +318,7 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
         ("POST", false) => match api_of(path) {
             Some((api, target)) => Ok(Stage::AwaitsRequest(api, target)),
             None => refuse(
-                "the path is not that of a request for an answer of a model: send it past the external \
+                "the path does not belong to a request for an answer of a model: send the request past the external \
                  processor",
             ),
         },
@@ -425,8 +426,8 @@ fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, N
     }
 }
 
-/// Encodes the answer `completion` to the request `decoded`, in the form in which it arrived. The agent receives this
-/// text and not that of the model's server, so that it receives exactly what was judged.
+/// Encodes the answer `completion` to the request `decoded`; `form` is the form in which the answer arrived. The agent
+/// receives this text and not that of the model's server, so that it receives exactly what was judged.
 fn encode_answer(api: Api, form: AnswerForm, decoded: &ReceivedRequest, completion: &Completion) -> Vec<u8> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     // The id only tells answers apart, so it may lack the random part if the system has no random bytes.

@@ -268,7 +268,7 @@ fn not_cleared() -> NotPermitted {
     )
 }
 
-/// Returns the refusal of a chat for a reason in its history.
+/// Returns the refusal of a chat because of one of its earlier messages; `stopped` is the refusal of this message.
 fn in_history(stopped: NotPermitted) -> NotPermitted {
     match stopped {
         NotPermitted::Stopped(stopped) => NotPermitted::Stopped(StoppedChat {
