@@ -12,9 +12,9 @@
 //! one of the formats. [`embeddings`] has the format of requests for embeddings. The other modules contain what the
 //! formats share:
 //!
-//! * of requests: `known_fields` declares the permitted fields, `fields` reads them, `extension` reads Flowgate's own
-//!   field, `documents` reads files, `output_format` the demanded form of the text, and `tool_forms` records tools that
-//!   are not plain functions;
+//! * of requests: `known_fields` declares the permitted fields, `fields` reads them (and the fields of answers),
+//!   `extension` reads whether a client declares that a tool failed, `documents` reads files, `output_format` reads and
+//!   writes the demanded form of the text, and `tool_forms` records tools that are not plain functions;
 //! * of tools that the provider runs: `provider_tools` and `mcp_servers`;
 //! * of answers: `assembly` assembles streamed answers, `writer` streams answers to clients, `safeguards` answers
 //!   requests for verdicts on calls, and `status` decodes and encodes errors.

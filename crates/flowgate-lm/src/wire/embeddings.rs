@@ -89,7 +89,8 @@ impl EmbeddingsRequest {
     pub fn decode(body: &Json<'_>, options: &DecodeOptions) -> Result<Self, WireError> {
         let body = ObjectFields::of_body(body, options)?;
         body.reject_unsupported(&REQUEST)?;
-        // One text or a list of texts. Anything else is refused as tokens: numbers, and lists of numbers.
+        // The input is a text or a list of texts. The error about anything else names tokens, since they are what the
+        // format permits in addition.
         let texts: Vec<String> = match body.get("input") {
             Some(Json::Text(text)) => vec![text.clone().into_owned()],
             Some(Json::List(list)) => {
