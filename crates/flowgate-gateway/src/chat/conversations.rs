@@ -421,19 +421,20 @@ impl Conversations {
     pub(crate) fn has_room(&self, session: &ConversationState, (client, name): (&str, &str)) -> bool {
         // Many short values take far more memory than their bytes, so the memory is limited as well: to that of a
         // conversation which has reached the limit on bytes with long values.
+        let most_memory = memory_of(self.most_bytes, 0);
         let has_bytes = session.bytes < self.most_bytes;
-        let has_room = has_bytes && session.memory() <= memory_of(self.most_bytes, 0);
+        let has_room = has_bytes && session.memory() <= most_memory;
         if !has_room {
-            let what = match has_bytes {
-                true => "memory of one conversation, which has many short values",
-                false => "bytes of one conversation",
+            let (what, most) = match has_bytes {
+                true => ("memory of one conversation, which has many short values", u64::try_from(most_memory)),
+                false => ("bytes of one conversation", u64::try_from(self.most_bytes)),
             };
             self.log.limit(&Limit {
                 what,
                 effect: "requests of the conversation are refused until the agent begins a new one",
                 setting: Some("[store] conversation-mib"),
                 advice: None,
-                most: u64::try_from(self.most_bytes).unwrap_or_default(),
+                most: most.unwrap_or(u64::MAX),
                 client,
                 conversation: Some(name),
             });

@@ -15,7 +15,7 @@ use crate::http::request_error::RequestError;
 
 /// The reason for refusing a reference whose item is unknown.
 const GONE: &str = "refers to an item of an answer that no conversation of this client has: the conversation may have been deleted, \
-    or the chat before the item was changed. Send the items themselves instead, as clients do if `store` is false";
+    or the chat before the item was changed; send the items themselves instead, as clients do if `store` is false";
 /// The reason for refusing references to answers of several conversations.
 const SEVERAL: &str =
     "refers to items of several conversations: send the items themselves, as clients do if `store` is false";

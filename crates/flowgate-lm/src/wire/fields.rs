@@ -73,19 +73,14 @@ const TWICE: &str = "is sent in two spellings; send it once";
 
 /// Returns a name in camel case, such as `topP` for `top_p`. Gemini's API declares its fields in camel case and also
 /// accepts them with underscores, and clients mix both spellings. The other formats declare no field with a capital
-/// letter, so there the result is a declared field only if the name is one, or is one with an underscore at its end.
+/// letter, so there the result is never a declared field unless the name itself is one. An underscore that no lower-case
+/// letter follows stays, so that `top__p` and `top_p_` are not further spellings of `topP`.
 fn camel_case(name: &str) -> String {
     let mut spelled = String::with_capacity(name.len());
-    let mut is_capital = false;
-    for char in name.chars() {
-        match char {
-            '_' => is_capital = true,
-            char if is_capital => {
-                spelled.push(char.to_ascii_uppercase());
-                is_capital = false;
-            }
-            char => spelled.push(char),
-        }
+    let mut chars = name.chars().peekable();
+    while let Some(char) = chars.next() {
+        let next = chars.next_if(|next| char == '_' && !spelled.is_empty() && next.is_ascii_lowercase());
+        spelled.push(next.map_or(char, |next| next.to_ascii_uppercase()));
     }
     spelled
 }

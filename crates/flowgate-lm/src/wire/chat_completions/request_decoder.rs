@@ -335,6 +335,7 @@ mod tests {
         ] {
             check(fine, "fine");
         }
+        check(r#""seed_":2"#, "`seed_` is not known");
         check(
             r#""n":2"#,
             "`n` is supported only as 1: a conversation continues with one message of the model",

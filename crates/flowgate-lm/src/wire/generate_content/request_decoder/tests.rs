@@ -266,6 +266,10 @@ fn unknown_fields_are_refused_by_name() {
         json!({"system_instruction": {"parts": []}, "systemInstruction": {"parts": []}}),
         "`system_instruction` is sent in two spellings; send it once",
     );
+    // Only one spelling with underscores belongs to a field.
+    for field in ["system__instruction", "system_instruction_", "_system_instruction"] {
+        check(json!({field: {"parts": []}}), &format!("`{field}` is not known"));
+    }
     check(
         json!({"cachedContent": "cachedContents/1"}),
         "`cachedContent` refers to state at the provider, which has no label; send the content itself",
