@@ -2,9 +2,9 @@
 //! conversation owns one catalogue, and updates it when its caller offers other tools. [`crate::view`] offers the model
 //! the tools whose descriptions may be shown.
 //!
-//! The operator is the author of a tool's description, or the server that offers the tool ([`DescriptionAuthor`]). A
-//! server's description is text like any other: it is an event of the trace, the policy labels it, and a tool whose
-//! description may not be shown is not on offer.
+//! The author of a tool's description is either the operator or the server that offers the tool
+//! ([`DescriptionAuthor`]). A server's description is text like any other: it is an event of the trace, the policy
+//! labels it, and a tool whose description may not be shown is not on offer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(crate) struct CatalogueEntry {
     pub(crate) offered: Arc<OfferedTool>,
     /// The name by which the model calls the tool.
     name: String,
-    /// The event of the description, if it is not the operator's.
+    /// The event of the description; `None` if the operator wrote the description.
     event: Option<EventId>,
     /// The arguments that may be slots: those that are payload whatever the other arguments are, those that a standing
     /// consent names, and those that an endorsement limits.

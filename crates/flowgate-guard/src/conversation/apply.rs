@@ -93,8 +93,8 @@ impl InputOutcome {
         if let Self::Carried(result) = self { result } else { Ok(()) }
     }
 
-    /// Whether the input is to be recorded in the journal: unless it changed nothing. A replay stops at an
-    /// [inapplicable](Self::Inapplicable) input, so such an input is not recorded either.
+    /// Returns whether the input is to be recorded in the journal. An input that changed nothing is not recorded. An
+    /// [inapplicable](Self::Inapplicable) input is not recorded either, because a replay would stop there.
     pub(super) fn has_changed(&self) -> bool {
         !matches!(self, Self::Unchanged | Self::Inapplicable)
     }

@@ -207,7 +207,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds an answer of the model, an [`Input::Carried`], and records its texts in the memory of the client.
+    /// Adds an answer of the model to the conversation, and records its texts in the memory of the client. `answer` is
+    /// an [`Input::Carried`].
     fn carry_answer(
         &mut self,
         client: &mut ClientProfile,
@@ -219,8 +220,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds a call that ran without the client, an [`Input::CarriedRun`], and records its texts in the memory of the
-    /// client.
+    /// Adds a call that ran without the client to the conversation, and records the texts of the call and of its answer
+    /// in the memory of the client. `run` is an [`Input::CarriedRun`].
     fn carry_run(
         &mut self,
         client: &mut ClientProfile,

@@ -169,15 +169,15 @@ impl Conversation {
         if !has_selected_tools {
             self.items.cache_view(view.clone(), summary);
         }
-        if let Some((raised_to, raise_to)) = self.labels.record_step(&bound, &view.label)
+        if let Some((raised_up_to, raise_to)) = self.labels.record_step(&bound, &view.label)
             && self.settings.step_labels == StepLabelling::Floating
             && !self.settings.method.shows_everything()
         {
             // With floating labels, the label of a step depends on what the step is shown. Whether a store carries a
             // higher label must not tell an observer whether such a step wrote to it, so all stores that the step could
-            // write to are raised first. With fixed labels, the label tells nothing; a method that shows everything
-            // does not promise to hide it (`docs/guard.md`).
-            self.monitor.raise_stores_for_view(&raised_to, &raise_to);
+            // write to are raised first. With fixed labels, the label of a step reveals nothing. A method that shows
+            // everything does not promise to hide whether a step wrote (`docs/guard.md`).
+            self.monitor.raise_stores_for_view(&raised_up_to, &raise_to);
         }
         self.turn.outcome.spent.hidden += view.names.len();
         self.step.show(view.clone());
@@ -189,7 +189,7 @@ impl Conversation {
     fn float_from(&self, bound: &Label) -> Option<Label> {
         let shows_all = self.settings.method.shows_everything() && self.drafts.is_none();
         match self.settings.step_labels {
-            // Nothing that could be shown is hidden from the step, so it depends only on what it is shown.
+            // Nothing that could be shown is hidden from the step, so its label depends only on what the step is shown.
             StepLabelling::Floating if shows_all => Some(self.labels.least()),
             // In all other cases, only a step at the base label may float.
             _ => self.labels.float_from(bound),
@@ -239,7 +239,7 @@ impl Conversation {
         Some(bound)
     }
 
-    /// Ends the step in progress, for which the model gave no answer, and its level.
+    /// Ends the step in progress, because the model gave no answer, and ends the level of the step.
     pub(super) fn fail_step(&mut self) {
         self.step.clear();
         self.end_level(Some(TurnEnd::Model));

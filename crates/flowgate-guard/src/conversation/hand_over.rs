@@ -100,7 +100,8 @@ impl Conversation {
             self.set_outcome_at(item, index, CallOutcome::Output(observed));
             return Ok(Some(label));
         }
-        // The call was observed when it ran: whatever the caller reports about it carries at least that label.
+        // Answers of the call, or of calls that it may be confused with, may have been observed outside the chat. What
+        // the caller reports carries at least the labels of these answers.
         let floor = self
             .handed
             .label_of_answers(event, self.monitor.trace())

@@ -40,7 +40,7 @@ impl Conversation {
 
     /// Takes a call that the last message handed to the caller and that has neither run nor been answered. The call
     /// has this tool and exactly these arguments, apart from the order of keys and the spelling of numbers. Each call
-    /// is taken at most once: the next call of this method returns another such call, or `None`.
+    /// is taken at most once: when this method is used again, it returns another such call, or `None`.
     pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         // The last item is the step with the calls, unless the caller has sent something since, which ends the right to
         // run them.

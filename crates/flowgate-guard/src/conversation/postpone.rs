@@ -39,8 +39,7 @@ impl Conversation {
     /// message that continues the turn, if there is one. The truncation drops the message which says that a person was
     /// asked, if the caller did not send it back.
     pub(super) fn resume_turn(&mut self, history: &mut History, unchanged: usize, new: Option<&Message>) {
-        // The caller has sent something since, which ends the right to run calls of the last message outside the
-        // chat.
+        // By sending another request, the caller loses the right to run calls of the last message outside the chat.
         self.handed.revoke();
         // The answer of the resumed turn carries the labels of the steps from this index on: from the last step, whose
         // call a person is asked about. `steps` yields the last step first.

@@ -9,7 +9,7 @@
 //!
 //! Four [normal forms](NormalizedText) of a text are compared: its alphanumeric characters; the same without markup, if
 //! there is any; other symbols (emoji, Braille); and text encoded in invisible characters (tags and variation
-//! selectors). `remembered_texts` and `query` put these forms together from the functions of this file.
+//! selectors). `remembered_texts` and `query` compute these forms with the functions of this module.
 
 use std::ops::Range;
 
@@ -348,6 +348,7 @@ fn decode_entity(rest: &[SourceChar]) -> Option<DecodedEscape> {
         .take_while(char::is_ascii_alphanumeric)
         .collect();
     let is_closed = following.get(name.len()).is_some_and(|char| char.c == ';');
+    // Returns `None` for an unknown name. `has_end`: whether a semicolon after the name belongs to the entity.
     let decode = |name: &str, has_end: bool| {
         let spelled = format!("&{name};");
         let read = html_escape::decode_html_entities(&spelled);
