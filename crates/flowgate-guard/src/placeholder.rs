@@ -1,5 +1,5 @@
 //! Recognises placeholders that a model writes as text: `[hidden h2]` in a reply or in an argument.
-//! [`crate::conversation`] and [`crate::slot`] use this file, and [`crate::links`] does for streamed replies.
+//! [`crate::conversation`] and [`crate::slot`] use this module, and so does [`crate::links`] for streamed replies.
 //!
 //! A view shows placeholders in this form ([`crate::redact`]). Models repeat them with other brackets, spaces or case,
 //! several in one pair of brackets, or percent-encoded. `hidden h2` without brackets and `[h2]` are placeholders only

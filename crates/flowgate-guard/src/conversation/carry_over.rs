@@ -6,8 +6,10 @@
 //! were permitted by the earlier policy and count as run; no permit and no approval is carried over. What the calls
 //! wrote to external state keeps the labels that the earlier policy gave it.
 //!
-//! The recorded inputs do not contain activity outside the chat. The caller repeats this activity between them, as in a
-//! replay, and takes the handed-over calls that ran there with [`Conversation::take_earlier_handed_over_call`].
+//! The recorded inputs do not contain what happened outside the chat, such as a call that the client ran through the
+//! gateway's MCP proxy. The caller repeats each such event between the inputs where it happened, as in a replay. If the
+//! event is a call that the model's last message had handed to the client, the caller takes it with
+//! [`Conversation::take_earlier_handed_over_call`].
 //!
 //! The journal of the new conversation records the carried turns as [`Input::Carried`], [`Input::CarriedRun`] and the
 //! inputs of the client, so that a replay needs the new policy alone.

@@ -64,8 +64,8 @@ pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = WindowFingerprint> {
     hashes.skip(SHORTEST - 1)
 }
 
-/// Returns the lowest 48 bits of a hash, as three numbers of 16 bits: next to the number of a set, they need no
-/// padding.
+/// Returns the lowest 48 bits of a hash, as three numbers of 16 bits. In this form, an entry of a map (a window and the
+/// 16-bit number of its set) takes 8 bytes and needs no padding.
 fn fingerprint(hash: u64) -> WindowFingerprint {
     let part = |shift: u32| u16::try_from((hash >> shift) & 0xffff).unwrap_or_default();
     [part(0), part(16), part(32)]

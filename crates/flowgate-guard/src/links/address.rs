@@ -50,9 +50,9 @@ pub(super) fn canonical_web_address(text: &str) -> Option<String> {
         .then_some(written)
 }
 
-/// Returns the canonical form of a mail address, with the host name in lower case. `None` for any other text, and for
-/// an address with other signs than letters, digits, `.`, `-` and `_` or without a known top-level domain. The lengths
-/// are those that mail and host names may have.
+/// Returns the canonical form of a mail address, with the host name in lower case. Returns `None` for any other text,
+/// and for an address that has no known top-level domain, has a sign other than letters, digits, `.`, `-` and `_`, or
+/// is too long: the part before `@` may have 64 characters, and a host name 253.
 pub(super) fn canonical_mail_address(text: &str) -> Option<String> {
     let (local, domain) = text.split_once('@')?;
     let is_plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric()) && !part.is_empty();

@@ -114,6 +114,7 @@ impl Cleaner {
             };
             let segment = rest.get(..end).unwrap_or_default();
             let around = (after_segment(rest, end), self.is_after_dots);
+            // `None`: the segment has an address that cannot be judged yet.
             let Some(refused) = segment::clean(segment, around, &mut self.writer, judge) else {
                 self.is_held = true;
                 return;

@@ -99,7 +99,7 @@ impl LabelSearch for Literal {
         self.pending.iter().copied().take(most.max(1)).collect()
     }
 
-    /// Records the result of a test. A similar element is expanded later.
+    /// Records the result of a test. If the element is similar, [`need`](Self::need) later returns its children.
     fn answer(&mut self, element: SpanElement, is_similar: bool) {
         self.pending.retain(|pending| *pending != element);
         if self.tested.insert(element, is_similar).is_none() && is_similar {

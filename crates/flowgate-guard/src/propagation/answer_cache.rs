@@ -68,8 +68,8 @@ pub const MAX_LABELS: usize = 256;
 
 impl AnswerCache {
     /// Creates a cache with room for `room` answers of each label, which compares words. Two questions are similar if
-    /// the words that they share are at least the part `similarity` of all their words, from 0 to 1; with 1, they have
-    /// the same words.
+    /// the words that they share are at least the fraction `similarity` (from 0 to 1) of all their words. With 1, they
+    /// are similar only if they have the same words.
     #[must_use]
     pub fn new(room: usize, similarity: f64) -> Self {
         Self::by_form(room, similarity)

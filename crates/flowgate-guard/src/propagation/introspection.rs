@@ -1,4 +1,4 @@
-//! Builds the request that asks a model which documents an answer depends on, and parses the model's reply to labels.
+//! Builds the request that asks a model which documents an answer depends on, and computes labels from the model's reply.
 //! This is the baseline of Permissive Information-Flow Analysis (section 4.3), which the benchmarks compare with the
 //! label searches. The prompt can contain one example (section 5.1).
 //!
