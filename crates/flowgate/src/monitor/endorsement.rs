@@ -109,9 +109,9 @@ impl Monitor {
     }
 }
 
-/// Returns the lists of which every item is endorsed with the same label, each with this label. `items` are the
-/// endorsed values of `document` with their labels. The author of a list also chooses the number of its items, so a
-/// list with more than [`MAX_ENDORSED_ITEMS`] is not endorsed.
+/// Returns the lists whose items are all endorsed with the same label, each with this label. `items` are the endorsed
+/// values of `document` with their labels. A list with more than [`MAX_ENDORSED_ITEMS`] items is not endorsed: its
+/// author also chooses the number of items, and could encode text in a long list of endorsed values.
 fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<(NodeId, PartialLabel)> {
     // `None` if items of the list have different labels: no single one holds for the list.
     let mut lists: BTreeMap<NodeId, Option<PartialLabel>> = BTreeMap::new();

@@ -138,7 +138,7 @@ impl Monitor {
     }
 }
 
-/// Returns the stores that a policy declares as JSON, with the patterns of the tools that write and read them. If two
+/// Returns, as JSON, the stores that a policy declares, with the patterns of the tools that write and read them. If two
 /// policies have equal declarations, the same tools use their stores.
 fn store_declarations(plan: &Plan) -> Value {
     let shown = |list: &[PatternId]| -> Vec<String> {

@@ -72,8 +72,8 @@ impl Grant {
         (!phrases.is_empty()).then(|| format!("Further calls can have other values: {phrases}."))
     }
 
-    /// Returns whether the person was shown this reason, and the reason can be granted: it asks, and the policy permits
-    /// an answer for the rest of the conversation or for longer.
+    /// Returns whether the person was shown this reason, and the reason can be granted: its action is to ask, and the
+    /// policy permits an answer for the rest of the conversation or for longer.
     fn covers(&self, reason: &Reason) -> bool {
         let is_same = |shown: &Reason| {
             (shown.kind, &shown.statement, &shown.part, &shown.label, &shown.message)

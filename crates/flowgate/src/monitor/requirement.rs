@@ -3,7 +3,7 @@
 //!
 //! Each `require` bounds the dimensions that it names. A dimension without a bound must be at its bottom, so
 //! a tool that no statement mentions may be called only with trusted and public data. A bound on one argument
-//! also bounds the decision. `payload` exempts an argument from integrity, and from nothing else. `consent`
+//! also bounds the decision to make the call. `payload` exempts an argument from integrity, and from nothing else. `consent`
 //! exempts an argument from confidentiality, if nothing untrusted influenced the call (robust
 //! declassification: an attacker who could choose the destination, or what is released, could otherwise
 //! exploit the consent). [`super::call_examination`] calls [`Monitor::check_requirements`] for each call, after
