@@ -577,23 +577,22 @@ impl AuditLogState {
             None => Ok(()),
             Some(FailedOperation::Sync) => Err(AuditError::new(&self.path, AuditErrorKind::Broken)),
             Some(FailedOperation::Write) => {
-                self.repair().map_err(|error| AuditError::new(&self.path, AuditErrorKind::Write(error)))
+                self.repair().map_err(|failure| AuditError::new(&self.path, failure))
             }
         }
     }
 
     /// Truncates the log and the file of contents to their complete lines. Fails if the log is shorter than what was
     /// written to it, since complete lines are then lost.
-    fn repair(&mut self) -> io::Result<()> {
-        if self.file.metadata()?.len() < self.length {
-            return Err(io::Error::other(
-                "the file is shorter than what was written to it: another program truncated it; stop that program, and restore the file from a copy",
-            ));
+    fn repair(&mut self) -> Result<(), AuditErrorKind> {
+        let length = self.file.metadata().map_err(AuditErrorKind::Write)?.len();
+        if length < self.length {
+            return Err(AuditErrorKind::Truncated);
         }
-        self.file.set_len(self.length)?;
+        self.file.set_len(self.length).map_err(AuditErrorKind::Write)?;
         // Opened again at the next entry.
         self.contents = None;
-        content::repair(&content::content_path(&self.path), self.next)?;
+        content::repair(&content::content_path(&self.path), self.next).map_err(AuditErrorKind::Write)?;
         self.failed = None;
         Ok(())
     }

@@ -254,6 +254,13 @@ fn a_log_that_lost_something_takes_nothing_more() {
     log.state().unwrap().failed = Some(FailedOperation::Write);
     fs::write(folder.log(), "").unwrap();
     assert!(!log.is_writable());
+    let error = log.append(Timestamp(4), &withheld("c1")).unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "audit.jsonl: the file is shorter than what the gateway wrote to it, so another program truncated it: stop that program, restore the file from a copy, and restart the gateway; until then, nothing is recorded, and nothing runs that must be recorded"
+        ),
+        "{error}"
+    );
 }
 
 #[test]

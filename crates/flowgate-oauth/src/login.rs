@@ -21,7 +21,7 @@ use url::form_urlencoded;
 
 use crate::access_token::AccessToken;
 use crate::client_credentials::ClientSecret;
-use crate::discovery::{self, failed, listed};
+use crate::discovery::{self, error_of_rmcp, listed};
 use crate::error::{TokenError, TokenFailure};
 use crate::issuer_client::IssuerClient;
 use crate::redirect::{RedirectListener, RedirectRequest};
@@ -237,12 +237,12 @@ impl Login {
             }
         };
         let client_secret = config.client_secret.clone().map(ClientSecret::new);
-        manager.configure_client(config).map_err(|error| failed(&issuer, &client, &error))?;
+        manager.configure_client(config).map_err(|error| error_of_rmcp(&issuer, &client, &error))?;
         let tokens = InMemoryCredentialStore::new();
         manager.set_credential_store(tokens.clone());
         // `rmcp` makes the address, and keeps the secret of PKCE and the `state` for the exchange of the code.
         let address = manager.get_authorization_url(&scopes).await;
-        let address = address.map_err(|error| failed(&issuer, &client, &error))?;
+        let address = address.map_err(|error| error_of_rmcp(&issuer, &client, &error))?;
         let address = Url::parse(&address).ok().filter(|_| address.len() <= MAX_ADDRESS);
         let address = address.ok_or_else(|| LoginError::BadAddress(issuer.clone()))?;
         Ok(Self { settings, issuer, metadata, client_secret, client, manager, tokens, listener, address })
@@ -328,7 +328,7 @@ impl Login {
             | AuthError::AuthorizationServerMissingIssuer { .. } => {
                 LoginError::OtherIssuer(self.issuer.clone())
             }
-            problem => failed(&self.issuer, &self.client, &problem).into(),
+            problem => error_of_rmcp(&self.issuer, &self.client, &problem).into(),
         })?;
         let unusable = || LoginError::from(discovery::error(&self.issuer, TokenFailure::Unusable));
         if AccessToken::of(&token).is_none() {

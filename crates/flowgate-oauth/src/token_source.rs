@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::access_token::AccessToken;
 use crate::client_credentials::ClientCredentials;
-use crate::discovery::{error, failed, listed, metadata_of};
+use crate::discovery::{error, error_of_rmcp, listed, metadata_of};
 use crate::error::{TokenError, TokenFailure};
 use crate::issuer_client::IssuerClient;
 use crate::secure_url::SecureUrl;
@@ -204,7 +204,7 @@ impl SharedSource {
         let mut manager = crate::discovery::manager(issuer, &client).await?;
         manager.set_metadata(metadata);
         let configured = manager.configure_client_credentials(&self.config(credentials));
-        configured.map_err(|problem| failed(issuer, &client, &problem))?;
+        configured.map_err(|problem| error_of_rmcp(issuer, &client, &problem))?;
         Ok(Connected { manager, client, issuer: issuer.clone() })
     }
 
@@ -217,7 +217,7 @@ impl SharedSource {
         let mut manager = crate::discovery::manager(&login.resource, &client).await?;
         manager.set_metadata(login.metadata());
         let configured = manager.configure_client(login.client());
-        configured.map_err(|problem| failed(&login.issuer, &client, &problem))?;
+        configured.map_err(|problem| error_of_rmcp(&login.issuer, &client, &problem))?;
         manager.set_credential_store(file.store(&login));
         Ok(Connected { manager, client, issuer: login.issuer })
     }
@@ -238,7 +238,7 @@ impl Connected {
     fn failed(&self, problem: &AuthError) -> TokenError {
         match problem {
             AuthError::TokenRefreshRejected(_) => error(&self.issuer, TokenFailure::LoginEnded),
-            problem => failed(&self.issuer, &self.client, problem),
+            problem => error_of_rmcp(&self.issuer, &self.client, problem),
         }
     }
 

@@ -235,7 +235,11 @@ fn insert(
             type_name(key)
         )));
     };
-    let key = text_of(key, path)?;
+    let key = key.to_cow().map(std::borrow::Cow::into_owned).map_err(|_| {
+        path.error(
+            "has a key with half of a surrogate pair, which is not a character: remove it from the key",
+        )
+    })?;
     let value = convert(item, &path.child(PathEnd::Key(&key)), depth + 1)?;
     map.insert(key, value);
     Ok(())

@@ -133,9 +133,9 @@ fn case(
         Err(_) => literal(tool_parameters.text()?).map_err(|problem| tool_parameters.problem(&problem))?,
     };
     let Value::Object(arguments) = arguments else {
-        return Err(
-            tool_parameters.problem("expected a Python `dict` of arguments; download the benchmark again")
-        );
+        return Err(tool_parameters.problem(
+            "expected the arguments as a JSON object or a Python `dict`; download the benchmark again",
+        ));
     };
     let mut offered = vec![user_tool.name.clone()];
     for tool in &attacker_tools {

@@ -287,8 +287,9 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Reads the rest of a pattern such as `@(a|b)` after its opening bracket, and adds its parts to the word. Fails if
-    /// the bracket is not closed.
+    /// Reads the rest of a pattern such as `@(a|b)` after its opening bracket, and adds its parts to the word, except
+    /// text in single quotes. Fails if the bracket is not closed, or if the pattern has a newline, `<` or `>` outside
+    /// quotes.
     fn extended_pattern(&mut self, word: &mut WordBuilder) -> Result<(), ShellReadError> {
         let mut depth = 0_usize;
         loop {
@@ -298,7 +299,8 @@ impl ScriptReader<'_, '_> {
                     self.at += 1;
                     return Ok(());
                 }
-                // The text is not kept: the word counts as computed anyway, and the text has no scripts.
+                // Text in single quotes is dropped. It contains no command substitutions, and its exact value is not
+                // needed: a word with a pattern counts as one that the shell computes.
                 b'\'' => {
                     self.at += 1;
                     self.until_single_quote()?;

@@ -62,14 +62,14 @@ pub(super) struct TurnObserver<'a> {
 }
 
 impl TurnObserver<'_> {
-    /// Checks the permit of a call that the provider is about to run: the call must not run if a consent or an approval
-    /// on which it may depend was frozen or withdrawn since it was permitted. Calls that the client runs are checked at
-    /// the end of the turn instead, before the client receives them. `has_grants` says whether the conversation has
-    /// grants now.
+    /// Checks, before the provider runs any call, that no consent or approval on which the calls of this turn may depend
+    /// was frozen or withdrawn since the turn began (`standing`) or since it was given in this turn. `has_grants` says
+    /// whether the conversation has grants now. Calls that the client runs are checked at the end of the turn instead,
+    /// before the client receives them.
     ///
     /// # Errors
     /// Why the call must not run, for the agent.
-    async fn check_permit(&self, has_grants: bool) -> Result<(), String> {
+    async fn check_approvals_in_force(&self, has_grants: bool) -> Result<(), String> {
         let for_agent = |error: DatabaseError| error.client_message().to_owned();
         let has_changed = self.standing.has_changed(self.approvals, &self.client.spec, self.name).await;
         let has_changed = has_changed.map_err(for_agent)?;
@@ -239,7 +239,7 @@ impl Observer for TurnObserver<'_> {
             }
             self.provider_calls.take(tool)?;
             let has_grants = !conversation.monitor().session_grants().is_empty();
-            self.check_permit(has_grants).await?;
+            self.check_approvals_in_force(has_grants).await?;
             self.commit_run(conversation, call).await.map_err(|error| error.client_message().to_owned())
         })
     }

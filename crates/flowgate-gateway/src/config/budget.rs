@@ -113,7 +113,7 @@ impl Budget {
         };
         if !(cost > 0.0 && cost <= MAX_COST) {
             return Err(format!(
-                "cost-per-day: {cost} is not a positive number up to {MAX_COST:e}: correct it"
+                "cost-per-day: {cost} is out of range: write a number above 0 and at most {MAX_COST:e}"
             ));
         }
         if prices.0.is_empty() {
@@ -207,8 +207,8 @@ mod tests {
         check(Some(1), None, &Arc::default(), "b", "");
         check(Some(1), Some(0.5), &known, "a", "");
         check(Some(0), None, &known, "a", "tokens-per-day: the budget is 0");
-        check(None, Some(0.0), &known, "a", "cost-per-day: 0 is not a positive number");
-        check(None, Some(f64::NAN), &known, "a", "cost-per-day: NaN is not");
+        check(None, Some(0.0), &known, "a", "cost-per-day: 0 is out of range: write a number above 0");
+        check(None, Some(f64::NAN), &known, "a", "cost-per-day: NaN is out of range");
         check(None, Some(1.0), &Arc::default(), "a", "cost-per-day: no model has a price: write [prices]");
         check(None, Some(1.0), &known, "b", "cost-per-day: the model b has no price: add it to [prices]");
     }

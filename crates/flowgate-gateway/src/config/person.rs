@@ -86,7 +86,7 @@ impl ConfigReader<'_> {
     ) -> Result<Person, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         if key.is_none() && spec.subject.is_none() {
-            return Err("the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]".to_owned());
+            return Err("the section does not say how the person authenticates: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]".to_owned());
         }
         if key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
             return Err(format!(

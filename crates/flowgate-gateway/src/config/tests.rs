@@ -278,7 +278,7 @@ fn problems_of_people_are_named() {
     );
     check(
         &with("[people.ann]\nrole = \"admin\"\n"),
-        "people.ann: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]",
+        "people.ann: the section does not say how the person authenticates: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]",
     );
     check(
         &with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),

@@ -174,7 +174,7 @@ mod tests {
         check(
             "gateway.pem",
             "",
-            "clients.b: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", a `certificate` with client-ca in [tls], or a section `token` with an issuer",
+            "clients.b: the section does not say how the client authenticates itself: write key-from = \"VARIABLE\" or key-file = \"FILE\", a `certificate` with client-ca in [tls], or a section `token` with an issuer",
         );
         check(
             "",

@@ -166,8 +166,8 @@ pub(super) async fn persist_shown_texts(
     let sql = "INSERT INTO clients (client, seen) VALUES (?1, ?2) \
                ON CONFLICT (client) DO UPDATE SET seen = clients.seen + ?2 RETURNING seen";
     let rows = tx.query(sql, &[client.into(), count.into()]).await?;
-    let next =
-        rows.first().ok_or(DatabaseError::Damaged("the table `clients` returned no row"))?.integer(0)?;
+    let no_row = DatabaseError::Bug("the database returned no row for a client that was just written");
+    let next = rows.first().ok_or(no_row)?.integer(0)?;
     // The new texts have the numbers from here on; other gateways have stored the texts between the two numbers.
     let first_new = next - count;
     let (others, _) = if *first_unknown < first_new {

@@ -194,8 +194,8 @@ impl Database {
         .await
     }
 
-    /// Revokes the key with this id, and deletes its counts of requests and spending, which have the name `account` in
-    /// their tables. Returns whether there was such a key.
+    /// Revokes the key with this id, and deletes its counts of requests and of spending: the rows of `request_quotas`
+    /// and `spending` whose column `client` has the value `account`. Returns whether there was such a key.
     pub(crate) async fn revoke_virtual_key(&self, id: &str, account: &str) -> Result<bool, DatabaseError> {
         let (id, account) = (id.to_owned(), account.to_owned());
         self.run(Access::Transaction, move |tx| {

@@ -196,6 +196,7 @@ impl HttpServer {
                     }
                     self.queue_connection(stream, peer.ip(), &admission, &connections);
                 };
+                // Called if another connection was closed to make room for this one.
                 let closed = || self.service.note_closed(self.limits.connections);
                 Ok::<_, io::Error>((stream, admission.acquire_place(peer.ip(), closed).await))
             };

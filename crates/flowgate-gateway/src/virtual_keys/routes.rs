@@ -75,7 +75,7 @@ impl MakeKeyRequest {
             );
         }
         if self.cost_per_day.is_some_and(|cost| !(cost > 0.0 && cost <= MAX_COST)) {
-            return Err(format!("cost_per_day: write a positive number up to {MAX_COST:e}"));
+            return Err(format!("cost_per_day: write a number above 0 and at most {MAX_COST:e}"));
         }
         if self.cost_per_day.is_some() && client.budget.prices.is_empty() {
             return Err(

@@ -127,13 +127,13 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Converts an error of a template. The message has the line of the template, or 0 if the line is unknown. The message
+/// Converts an error of a template. The message has the line of the template, if the line is known. The message
 /// contains content of the chat only if the template itself puts this content into the error.
 fn failed(error: &minijinja::Error) -> Error {
-    let line = error.line().unwrap_or_default();
+    let line = error.line().map(|line| format!(" in line {line}")).unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
     Error::Failed(format!(
-        "the chat template failed in line {line}: {}{detail}; change the messages or tools that it rejects, or use another template",
+        "the chat template failed{line}: {}{detail}; change the messages or tools that it rejects, or use another template",
         error.kind()
     ))
 }

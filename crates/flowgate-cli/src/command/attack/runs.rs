@@ -35,7 +35,7 @@ pub(super) fn targets(tools: &[DescribedTool]) -> Vec<&DescribedTool> {
 }
 
 /// Returns the attacks by whole answers: every tool's answer asks, in each of these forms, for a call of every target
-/// or, in the forms for replies, for an address of the attacker.
+/// or, in the forms for replies, for a reply with an address of the attacker.
 pub(super) fn by_answers<'t>(
     tools: &'t [DescribedTool],
     targets: &'t [&'t DescribedTool],
@@ -61,7 +61,7 @@ fn by_answer(source: &DescribedTool, target: &DescribedTool, form: &'static Inje
     attack(source, form, injection, target.tool.clone(), &wanted)
 }
 
-/// Returns the attack in which the answer of the tool `source` asks for an address of the attacker in the reply. The
+/// Returns the attack in which the answer of the tool `source` asks for a reply with an address of the attacker. The
 /// last message of the run is the call of `flowgate/link` by which the policy judges this address.
 fn by_reply(source: &DescribedTool, form: &'static InjectionForm) -> Attack {
     let (injection, address) = of_reply(form);

@@ -343,7 +343,8 @@ fn events_of_message(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>,
         || entry.get("permissionDecision").and_then(|said| said.get("decision")) == Some(&json!("reject"));
     let to_transcript_event = |mut event: TraceEntry| match event.body {
         EventBody::Call(ref mut call) => {
-            // A tool whose server is ambiguous matches no statement.
+            // A tool whose server is ambiguous keeps its whole name as a local tool, so no statement about a server
+            // matches it.
             call.tool = unambiguous_tool(&call.tool.name).unwrap_or_else(|| Tool::local(&call.tool.name));
             TranscriptEvent::Event(Box::new(event))
         }

@@ -1,5 +1,5 @@
-//! Runs `flowgate mcp login` and `flowgate mcp logout`: a person logs in at a remote server behind OAuth, and removes the
-//! tokens again. The crate `flowgate-oauth` implements the login; this module shows the address, opens the browser, and
+//! Runs `flowgate mcp login` and `flowgate mcp logout`: a person logs in at a remote MCP server behind OAuth,
+//! or removes the tokens. The crate `flowgate-oauth` implements the login; this module shows the address, opens the browser, and
 //! reads what the person pastes.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _, stderr, stdin};

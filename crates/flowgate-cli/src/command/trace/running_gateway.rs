@@ -60,7 +60,7 @@ impl Gateway<'_> {
             let parameters = answer.get("parameters").and_then(Value::as_object).filter(|_| from == 0);
             each(parameters.unwrap_or(&Map::new()), events);
             match answer.get("next").and_then(Value::as_u64) {
-                // Each answer has at least one event, so this ends.
+                // `next` must grow, so that a faulty answer cannot repeat the loop without end.
                 Some(next) if next > from => from = next,
                 _ => return Ok(()),
             }

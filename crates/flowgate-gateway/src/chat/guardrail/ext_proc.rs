@@ -305,7 +305,7 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
     let refuse = |why: &str| Err(RequestError::new(StatusCode::FORBIDDEN, why));
     let (Some(method), Some(path)) = (headers.get(":method"), headers.get(":path")) else {
         return refuse(
-            "`:method` or `:path` of the request occurs twice or is not UTF-8: send each of them once",
+            "`:method` or `:path` of the request occurs twice or is not UTF-8: send each of them once, as UTF-8",
         );
     };
     // `get` returns an empty text for an absent header.
