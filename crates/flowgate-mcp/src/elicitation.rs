@@ -1,4 +1,4 @@
-//! Asks a person whether a call may run, if the policy's verdict on the call is to ask. `client` then calls this file,
+//! Asks a person whether a call may run, if the policy's verdict on the call is to ask. `client` then calls this module,
 //! which uses the first of these ways that is possible:
 //!
 //! 1. In the answer to the call (*input required*), if the operator declared the client interactive and the protocol

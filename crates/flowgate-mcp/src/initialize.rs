@@ -2,7 +2,7 @@
 //! `initialize` in the revisions of MCP with sessions, `server/discover` in those without.
 //!
 //! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
-//! trust them, the client receives the server's capabilities and nothing else. `client` and `server` call this file.
+//! trust them, the client receives the server's capabilities and nothing else. `client` and `server` call this module.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Monitor, Outcome};

@@ -1,5 +1,5 @@
 //! Decides which tools of a server are on offer, that is, are listed to the client and can be called: the tools that are
-//! approved, with the description that was approved. `client` and `server` call this file for `tools/list` and its
+//! approved, with the description that was approved. `client` and `server` call this module for `tools/list` and its
 //! answer.
 //!
 //! A person approves descriptions by *pins*, which are their digests. Without pins, the first list counts as approved:

@@ -1,5 +1,5 @@
 //! Handles the subscriptions of a client in the revision of MCP without sessions (2026-07-28): a request for
-//! notifications of changes, whose answer is a stream of them. `client`, `notifications` and `server` call this file.
+//! notifications of changes, whose answer is a stream of them. `client`, `notifications` and `server` call this module.
 //!
 //! Each resource is judged like a `resources/subscribe` request, and only permitted ones are requested from the server.
 //! Notifications are rebuilt under the client's own ID of the request, and only those that the client subscribed to are

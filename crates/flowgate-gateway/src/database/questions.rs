@@ -1,4 +1,4 @@
-//! Stores questions to people, the decisions on them, and the use of each approval. `ApprovalService` calls this file.
+//! Stores questions to people, the decisions on them, and the use of each approval. `ApprovalService` calls this module.
 //!
 //! A question is decided once, for exactly what it asks, before it expires; an approval is used once, in the
 //! transaction that persists the turn in which its call is sent. So no crash of a gateway loses an approval or lets it

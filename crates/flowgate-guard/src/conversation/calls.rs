@@ -1,6 +1,6 @@
 //! Processes the calls of a step, one after the other: parses a call, executes a `look`, [fills](super::slot_filling)
 //! slots, has the monitor judge the call, asks a person where the policy requires that, and then releases or refuses
-//! the call. [`super`] calls this file in each phase of a call.
+//! the call. [`super`] calls this module in each phase of a call.
 //!
 //! Invariant: a call is released only by `redeem_permit`, after the monitor has permitted it.
 

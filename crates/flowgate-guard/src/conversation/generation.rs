@@ -3,7 +3,7 @@
 //!
 //! The [method](crate::method) of the conversation says how the label is chosen: the lowest label first, by a draft (a
 //! message that was written with everything in view, and may have to be rewritten), or by a screener (a model that
-//! names the hidden regions that the step needs). [`super`] advances through the phases and calls this file for each
+//! names the hidden regions that the step needs). [`super`] advances through the phases and calls this module for each
 //! step; [`super::apply`] passes in the model's message and the screener's answer. Invariant: a step is shown only what
 //! flows to its label, and its label flows to the clearance of the model.
 

@@ -1,5 +1,5 @@
 //! Adds messages to the trace and to the chat of a conversation: messages of the operator, of the user, of another
-//! agent that sets a task, or of a source of context such as a memory. [`super::apply`] calls this file. A message of
+//! agent that sets a task, or of a source of context such as a memory. [`super::apply`] calls this module. A message of
 //! the user or of another agent begins a turn.
 //!
 //! Agents that call each other pass labels along. This file therefore also returns the label of the replies to a task,

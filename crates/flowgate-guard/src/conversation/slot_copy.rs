@@ -1,5 +1,5 @@
 //! Computes the value of an argument that is a slot: a copy of hidden regions, or the text that a filler wrote.
-//! [`super::slot_filling`] calls this file.
+//! [`super::slot_filling`] calls this module.
 //!
 //! A text in the trace can itself be a list or a map in some notation, such as JSON. The trace then stores the parsed
 //! value together with the text, so that a policy can refer to its fields. If the tool's schema accepts a string for

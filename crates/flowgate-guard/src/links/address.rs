@@ -1,5 +1,5 @@
 //! Writes a web or mail address of a model's text in its canonical form. The policy judges this form, and a permitted
-//! address appears in the cleaned text in this form. `segment` calls this file.
+//! address appears in the cleaned text in this form. `segment` calls this module.
 //!
 //! A web address is parsed as a browser does. It is written with letters, digits and the few signs that no renderer
 //! takes for the end of the address, for Markdown emphasis or for an HTML entity; everything else is percent-encoded.

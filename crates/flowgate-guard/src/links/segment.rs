@@ -1,6 +1,6 @@
 //! Cleans one segment of a text, that is, a span between characters that no address reaches across. Finds the addresses
 //! in the segment, asks the [`LinkJudge`] about each, and then breaks up whatever is left that a renderer could make a
-//! link of. [`super::cleaner`] calls this file for each segment.
+//! link of. [`super::cleaner`] calls this module for each segment.
 //!
 //! No single renderer's grammar is followed. Anything that begins like an address is judged; a permitted one is written
 //! in its canonical form; and each remaining character that an address or a link needs, such as `.`, `:`, `@` or `/`, is

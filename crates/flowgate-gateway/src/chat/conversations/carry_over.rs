@@ -1,5 +1,5 @@
 //! Carries a stored conversation over to the present policy of its client, after the policy or another setting that
-//! labels depend on has changed. [`super::load`] calls this file.
+//! labels depend on has changed. [`super::load`] calls this module.
 //!
 //! The chat is processed again under the present policy ([`Conversation::carry_over`]), so its texts and calls receive
 //! the labels of this policy. The messages of MCP servers are processed again by their proxies, with the recorded

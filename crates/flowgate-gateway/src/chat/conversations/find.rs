@@ -1,5 +1,5 @@
 //! Finds the conversation that a request belongs to: by its name, by its chat, or by an earlier answer that it
-//! continues. `answer` and the MCP routes call this file.
+//! continues. `answer` and the MCP routes call this module.
 
 use axum::http::StatusCode;
 use flowgate_guard::history::SentChat;

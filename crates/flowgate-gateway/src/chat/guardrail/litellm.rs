@@ -1,5 +1,5 @@
 //! Reads and writes the messages of LiteLLM's generic guardrail API. LiteLLM sends one message with the chat before it
-//! asks a model, and another one with the answer of the model, without the chat. `guardrail` calls this file.
+//! asks a model, and another one with the answer of the model, without the chat. `guardrail` calls this module.
 //!
 //! LiteLLM sends the texts of a chat twice: as a list (`texts`), and in `structured_messages`, which also has roles,
 //! calls and the ids of outputs. Only `structured_messages` can be judged, so a request without them is refused. A

@@ -1,6 +1,6 @@
 //! Remembers the chats that LiteLLM has sent before it asks the model. LiteLLM later sends the answer of the model
 //! without the chat, and the answer is judged as the next message of the remembered chat. Both messages of LiteLLM have
-//! the id of its request to the model, by which the chat is found. `guardrail` calls this file.
+//! the id of its request to the model, by which the chat is found. `guardrail` calls this module.
 //!
 //! The id may be chosen by a program that uses LiteLLM. If two chats have the same id, an answer is judged as the
 //! answer to each of them: otherwise, a program could have the answer to one chat judged as the answer to another. The
