@@ -4,7 +4,7 @@
 //!
 //! A region is, for example, a document or the output of a tool. How a case is built determines which regions are
 //! dependencies; [`CaseSet`] says what makes each set of cases difficult. Accuracy alone says little, since most
-//! regions are no dependencies. The rows therefore also have the area under the ROC curve, and the false positives at
+//! regions are not dependencies. The rows therefore also have the area under the ROC curve, and the false positives at
 //! the threshold at which no dependency is missed: a missed dependency would be a wrong label, while a false positive
 //! costs a question.
 //!

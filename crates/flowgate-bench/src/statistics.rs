@@ -23,7 +23,7 @@ pub struct PairedComparison {
     pub only_first: usize,
     /// The number of tasks on which the event happened under the second defence alone.
     pub only_second: usize,
-    /// The share of tasks with the event under the first defence, less that under the second.
+    /// The share of tasks with the event under the first defence minus that under the second.
     pub difference: f64,
     /// The 95 % bootstrap percentile interval of the difference.
     pub interval: (f64, f64),

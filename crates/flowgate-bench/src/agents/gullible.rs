@@ -349,9 +349,10 @@ fn placeholder_name(text: &str) -> Option<String> {
     Some(name.chars().take_while(char::is_ascii_alphanumeric).collect())
 }
 
-/// Looks up `field` in the answer to the step at position `step`: in the answer itself or, if `row` is a key and a
-/// value, in the first object of the list whose key has this value. The value is absent if the step has no visible
-/// answer, the answer is not JSON, or it has no such row or field.
+/// Looks up the field `field` in the answer to the step at position `step`. If `row` is a key and a value, the answer
+/// is a list, and the field is that of the first object in the list whose key has this value. The value is hidden if
+/// the answer or the field begins with a placeholder. It is absent if the step has no visible answer, the answer is
+/// not JSON, or the answer has no such row or field.
 fn find_value(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, field: &str) -> ValueLookup {
     let Some(text) = answers.get(step).copied().flatten() else { return ValueLookup::Absent };
     if let Some(name) = placeholder_name(text) {

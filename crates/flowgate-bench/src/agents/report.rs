@@ -257,8 +257,8 @@ pub fn lines(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Value> {
     lines
 }
 
-/// Returns the comparisons of the default method with every other one as JSON objects; none if it was not measured.
-/// `seed` determines the bootstrap samples.
+/// Returns the comparisons of the default method with every other guard as JSON objects; none if the default method
+/// was not measured. `seed` determines the bootstrap samples.
 pub fn comparison_rows(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Value> {
     let compared = comparisons(guards, rows, seed);
     compared.iter().map(|(other, event, found)| found.to_json(OURS.name(), other.name(), event)).collect()

@@ -62,7 +62,7 @@ impl TaskSuite {
     }
 }
 
-/// Returns the number in a field of a line.
+/// Returns the number in a field of a line; `None` if the field is absent or has no such number.
 fn count(line: &Value, field: &str) -> Option<u64> {
     line.get(field).and_then(Value::as_u64)
 }

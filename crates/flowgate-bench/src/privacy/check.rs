@@ -136,7 +136,7 @@ fn categories(task: &PrivacyTask, made: &[GroundTruthCall], reference: &Referenc
 /// * The categories that flow into each call are those of its oracle label.
 /// * No call repeats a private value of a category that its oracle label does not name, unless the request has that
 ///   value.
-/// * The agent sees private data: a task without any measures nothing (RTBAS, section 8.2, second principle).
+/// * The agent sees private data. Otherwise the task would measure nothing (RTBAS, section 8.2, second principle).
 pub fn problems(task: &PrivacyTask) -> Vec<String> {
     let truth = match ground_truth(task) {
         Ok(truth) => truth,

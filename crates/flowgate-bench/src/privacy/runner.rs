@@ -80,7 +80,7 @@ impl PrivacyRunner {
     /// requests, or a real model. The oracle asks no model; its run follows from the ground truth.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if the model gives no answer.
+    /// As [`run`](Self::run), and if the model gives no answer or the defence `attention` has no reader.
     pub fn run_with(
         &self,
         task: &PrivacyTask,
@@ -249,8 +249,8 @@ fn has_done(done: &[DoneCall], truth: &[DoneCall]) -> bool {
     })
 }
 
-/// Returns the names between the brackets of a phrase such as `categories(card, address)`, in which form a verdict
-/// states its label. The list is empty if there are no brackets.
+/// Returns the names between the brackets of a phrase such as `categories(card, address)`; empty if there are no
+/// brackets. A verdict states its label in such phrases, one for each dimension.
 fn categories(phrase: &str) -> Vec<String> {
     let names = phrase.split_once('(').map_or("", |(_, names)| names.trim_end_matches(')'));
     names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()

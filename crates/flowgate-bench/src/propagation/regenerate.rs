@@ -30,11 +30,12 @@ pub struct Alignment {
     pub whole: Option<Spread>,
     /// The alignment of the answers at the label that was found.
     pub regenerated: Option<Spread>,
-    /// The alignment of the answers at the found label less that of the answers from the whole context, on the
-    /// questions for which a better label exists.
+    /// How much the alignment changes on the questions for which a better label exists: the alignment of the answers
+    /// at the found label minus that of the answers from the whole context.
     pub change_if_improvable: Option<Spread>,
-    /// The alignment of the answers from trusted documents less that of the answers from the whole context, on the
-    /// questions for which no better label exists: what a label that is too low costs.
+    /// How much the alignment changes on the questions for which no better label exists: the alignment of the answers
+    /// from trusted documents minus that of the answers from the whole context. This is what a label that is too low
+    /// costs.
     pub change_if_not: Option<Spread>,
     /// The alignment of the answers from trusted documents alone, without a search (*Permissive Information-Flow
     /// Analysis*, section 6.1).
@@ -121,8 +122,8 @@ pub struct Degradation {
     pub in_retrieval: Rate,
 }
 
-/// A function that returns the model which answers a question. A double that knows the answer is created for the
-/// question.
+/// A function that returns the model which answers a question. With a real model, this is the same model for every
+/// question; with doubles, it is a double that knows the answer to the question.
 pub type AnswerModelOf<'a, 'm> = dyn Fn(&DocumentQuestion) -> Box<dyn AnswerModel + 'm> + 'a;
 
 /// The degradation attack: untrusted documents ask the model to add something to its answer, so that the answer needs
