@@ -156,15 +156,15 @@ impl ConfiguredHook {
     }
 
     /// Returns whether the client continues with the call if the hook cannot run, for example because its program is
-    /// missing. Clients take the exit code 2 for a refusal, and ignore any other failure, unless a field of the hook says
-    /// otherwise.
+    /// missing. Clients take the exit code 2 for a refusal, and ignore any other failure, unless a field of the hook
+    /// says otherwise. A command that ends in `|| exit 2` turns every failure into a refusal.
     pub(crate) fn fails_open(&self) -> bool {
         let without_spaces: String = self.command.split_whitespace().collect();
         !self.blocks_on_failure && !without_spaces.ends_with("||exit2")
     }
 
-    /// Returns what the hook does for the protection of a client. `of_client` says how `flowgate hook` judges the calls
-    /// of the client; `None` if it cannot.
+    /// Returns whether the hook guards a client and, if it is a hook of Flowgate that does not, the first reason that
+    /// applies. `of_client` says how `flowgate hook` judges the calls of the client; `None` if it cannot judge them.
     pub(crate) fn effect(&self, of_client: Option<ClientHook>) -> HookEffect {
         let words = self.words();
         if !is_flowgate_hook(&words) {

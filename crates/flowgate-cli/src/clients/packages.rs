@@ -117,8 +117,9 @@ fn enabled_plugins<'v>(settings: &[(FileScope, &'v Value)]) -> BTreeMap<&'v str,
     enabled
 }
 
-/// Returns the folders of a plug-in, each with the scope for which it is installed. `entries` is what the list of installed
-/// plug-ins has for it: an entry, or a list of them. Entries for other projects than `project` are left out.
+/// Returns the folders of a plug-in, each with the scope for which it is installed. `entries` is what the list of
+/// installed plug-ins has for this plug-in: an entry, or a list of entries, of which the first [`MAX_NAMED_FILES`] are
+/// read. Entries for projects other than `project` are left out.
 fn folders_of(entries: Option<&Value>, project: &Path) -> Vec<(PathBuf, FileScope)> {
     let entries = match entries {
         Some(Value::Array(entries)) => entries.as_slice(),
@@ -223,6 +224,7 @@ impl Plugin<'_> {
                             "has a list of servers that is not read",
                         );
                     }
+                    // An object that is not in a list has the servers or hooks in itself: `add_files` handles it.
                     _ => {}
                 }
             }

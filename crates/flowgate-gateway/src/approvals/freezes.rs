@@ -168,7 +168,7 @@ impl ApprovalService {
     }
 }
 
-/// Returns the message that a freeze stops a request or a call, for the agent.
+/// Returns the message by which an agent learns that this freeze stops its request or call.
 fn frozen_message(freeze: &Freeze) -> String {
     format!("an admin has frozen this {}: ask an admin to thaw it", freeze.kind.name())
 }

@@ -1,7 +1,7 @@
-//! Applies the configured limits on questions: `question_limits` passes them to the database, which counts. If a limit
-//! is reached, no person is asked and the call does not run. `report_full` then informs the operator, by a line in the
-//! log, a counter for which there is an alert, and a record in the audit log. `ApprovalService` calls both when it asks
-//! a question.
+//! Applies the configured limits on questions. The method `question_limits` returns them in the form in which the
+//! database checks them; the database counts the questions. If a limit is reached, no person is asked and the call does
+//! not run. The method `report_full` then informs the operator, by a line in the log, a counter for which there is an
+//! alert, and a record in the audit log. `ApprovalService` calls both methods when it asks a question.
 
 use flowgate_audit::AuditEvent;
 use flowgate_guard::approve::ApprovalRequest;

@@ -126,8 +126,9 @@ impl ConversationProxies {
         self.hand_over(conversation, client, event)
     }
 
-    /// Hands an input to the proxy of its server, and returns the resulting actions. Whether the proxy decides by the
-    /// present policy or follows the rulings of an earlier one, the caller has set.
+    /// Hands an input to the proxy of its server, and returns the resulting actions; none if the client may not use
+    /// this server. The caller has told the proxy before whether it decides by the present policy or follows the
+    /// rulings of an earlier one.
     fn hand_over(
         &mut self,
         conversation: &mut Conversation,

@@ -88,7 +88,7 @@ impl<'e> McpExchange<'e> {
         }
         let routes = self.routes;
         let upstream = &self.request.server.upstream;
-        // The name by which a freeze stops the call; it also stops the answer.
+        // The name by which a freeze stops the call and, later, its answer.
         self.called = freeze_name(&message);
         let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
             // The notification that cancels a request names it; no other notification has this field.
@@ -204,7 +204,8 @@ impl<'e> McpExchange<'e> {
         loop {
             let event = match events.next(stop).await {
                 Ok(Some(event)) => event,
-                // The condition of this arm resumes the stream; if it cannot, one of the next two arms applies.
+                // The condition of this arm resumes the stream. If the stream cannot be resumed, one of the next two
+                // arms applies.
                 Ok(None) | Err(BROKEN) if self.resume(&mut events, session, &mut limits, stop).await => {
                     continue;
                 }

@@ -237,7 +237,7 @@ async fn send_authorized(
     credential: &ServerCredential,
     place: OpenRequestPlace,
 ) -> Result<ServerAnswerBytes, &'static str> {
-    // A copy for a second attempt, with which only tokens help: a rejected key has no replacement.
+    // A copy of the request for a second attempt, which is made only with a token: a rejected key has no replacement.
     let again = credential.tokens().and_then(|_| request.try_clone());
     let authorization = credential.authorization(None).await?;
     let answer = send(with_authorization(request, authorization.as_ref()), place).await?;
@@ -245,7 +245,7 @@ async fn send_authorized(
         None => Ok(answer),
         Some(again) => {
             let place = answer.into_place();
-            // Another token than the rejected one.
+            // Obtains a token other than the rejected one.
             let authorization = credential.authorization(authorization.as_ref()).await?;
             send(with_authorization(again, authorization.as_ref()), place).await
         }

@@ -44,7 +44,7 @@ impl Exporter {
             .with_http_client(CollectorClient::new(spec))
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&spec.endpoint)
-            // The exporter's own limit, on the retries of a batch; it would otherwise be read from the environment.
+            // The exporter's limit on the retries of a batch, which it would otherwise read from the environment.
             .with_timeout(spec.timeout);
         let exporter =
             if spec.is_compressed { exporter.with_compression(Compression::Gzip) } else { exporter };
