@@ -39,10 +39,10 @@ pub struct Budget {
 }
 
 impl Prices {
-    /// Reads the section `[prices]`.
+    /// Reads the section `[prices]`. Without a price for cached input, cached input costs as much as other input.
     ///
     /// # Errors
-    /// If a price is negative, infinite or very high.
+    /// If a price is not a number from 0 to [`MAX_PRICE`].
     pub(super) fn read(specs: BTreeMap<String, PriceSpec>) -> Result<Self, String> {
         let mut prices = BTreeMap::new();
         for (model, PriceSpec { input, output, cached_input }) in specs {

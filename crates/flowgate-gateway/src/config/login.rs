@@ -55,12 +55,12 @@ impl GroupRole {
 }
 
 impl LoginSettings {
-    /// Checks that a client is consistent with logins. `people` are those of the configuration.
+    /// Checks that nobody can misuse a client by logging in: its owner must not be able to decide its questions, and
+    /// the ID tokens of logins must not authenticate it. `people` are those of the configuration.
     ///
     /// # Errors
-    /// If the owner of the client could log in as a member of a group and decide the client's questions, since without
-    /// a `subject` the login is not recognised as the owner's; or if the ID token of a login would authenticate the
-    /// client. The message is for the operator.
+    /// If the owner has no `subject`, so that a login of the owner is not recognised, and some group may decide the
+    /// client's questions; or if the client accepts tokens that are made for logins. The message is for the operator.
     pub(super) fn check_client(&self, client: &ClientSettings, people: &[Person]) -> Result<(), String> {
         // The owner never decides the client's questions, but a login is recognised as the owner's only by `subject`.
         let of_owner = |person: &&Person| Some(&person.name) == client.owner.as_ref();
@@ -142,9 +142,9 @@ impl ConfigReader<'_> {
         })
     }
 
-    /// Checks the section of the group `group`. `clients` are the configured clients. The elements of the group's
-    /// clearance are those in the policies of the clients that the group may see: the clients of its tenants or,
-    /// without a list of tenants, all clients.
+    /// Checks the section of the group `group`, and returns the rights of its members. The setting `may-read` may name
+    /// only lattice elements of the policies of the clients that the group sees. These are the clients of the group's
+    /// tenants or, without a list of tenants, all `clients`.
     fn group(&self, group: &str, spec: GroupSpec, clients: &[ClientSettings]) -> Result<GroupRole, String> {
         let tenants = spec.tenants;
         let is_visible = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);

@@ -163,7 +163,7 @@ impl ConfigReader<'_> {
                 // The message does not quote what may be a key.
                 return Err(format!(
                     "{setting}: a header has a name or a value that cannot be sent: write NAME=VALUE,NAME=VALUE, \
-                     without headers about the body"
+                     without headers about the body and the connection"
                 ));
             }
             // Of a value such as `Bearer KEY`, the last word is the key.
@@ -234,9 +234,12 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Reads the form of OpenTelemetry's variables: `NAME=VALUE,NAME=VALUE`, with percent-encoded values. In a file, each
-/// pair may have a line of its own. Empty entries and spaces around names and values are ignored. The error quotes
-/// nothing, because a value may be a key.
+/// Parses a list in the form of OpenTelemetry's variables, `NAME=VALUE,NAME=VALUE`, and returns the names and the
+/// values, whose percent-encoding is decoded. In a file, each pair may have a line of its own. Empty entries and spaces
+/// around names and values are ignored.
+///
+/// # Errors
+/// If an entry has another form. The message quotes nothing, because a value may be a key.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let parts = text.split([',', '\n']).map(str::trim).filter(|part| !part.is_empty());
     let pair = |part: &str| {

@@ -168,7 +168,7 @@ pub(super) async fn persist_shown_texts(
     let rows = tx.query(sql, &[client.into(), count.into()]).await?;
     let no_row = DatabaseError::Bug("the database returned no row for a client that was just written");
     let next = rows.first().ok_or(no_row)?.integer(0)?;
-    // The new texts have the numbers from here on; other gateways have stored the texts between the two numbers.
+    // The new texts have the numbers from `first_new` on; other gateways have stored those from `first_unknown` on.
     let first_new = next - count;
     let (others, _) = if *first_unknown < first_new {
         read(tx, client, *first_unknown..first_new, cipher).await?

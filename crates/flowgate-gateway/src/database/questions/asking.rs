@@ -149,6 +149,8 @@ impl QuestionToAsk {
         // Outside the chat, `without_state` also leaves the evidence out.
         let is_outside_chat = self.origin.turns().is_none();
         for (id, other_content, state) in self.find_about_call(tx).await? {
+            // Skips an equal question, a question whose answer this turn has used, and one that differs in more than
+            // the state.
             if self.is_same(&other_content)
                 || self.used.contains(&id)
                 || without_state(&other_content, is_outside_chat) != without_state(content, is_outside_chat)
