@@ -121,10 +121,11 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
         Ok(())
     }
 
-    /// Returns the content of a line, after comparing the next entry of the file with the hash in the line. The entries
-    /// are in the order of their lines. An entry belongs to no line, which is an error, if its number is smaller than
-    /// that of the line, or if the line with its number has no hash. A line with a hash and without an entry has lost
-    /// its content, which is only counted. A line without a hash and without an entry never had content (`Nothing`).
+    /// Returns the content of the line `record`, after comparing the next entry of the file with the hash in the line.
+    /// The entries are in the order of their lines, and have the numbers of these lines. It is an error if an entry
+    /// belongs to no line: if its number is smaller than that of `record`, or if the line with its number has no hash. A
+    /// line with a hash and without an entry has lost its content (`Gone`), which is only counted. A line with neither
+    /// never had content (`Nothing`).
     fn check_against(&mut self, record: &AuditRecord) -> Result<ComparedContent, VerifyErrorKind> {
         let recorded = match record.object.get("content") {
             None => None,

@@ -16,8 +16,8 @@ pub struct LogAnchor {
     pub key: AuditPublicKey,
     /// A line that the log must contain.
     pub head: LogHead,
-    /// The number of the newest conversation that is older than the log: turns of the conversations up to this one may
-    /// be missing in the log.
+    /// The number of the newest conversation at the time when the database first recorded the log, or recorded it again
+    /// after a loss of lines. The log may lack turns of this conversation and of those with lower numbers.
     pub after: i64,
 }
 
