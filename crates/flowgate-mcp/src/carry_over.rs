@@ -99,7 +99,8 @@ impl Proxy {
         self.settings.is_watching && !self.tape.is_following()
     }
 
-    /// Follows the ruling of an earlier policy on a call.
+    /// Returns the ruling of an earlier policy on a call, which the tape has. A call that ran under that policy is
+    /// recorded as one that ran. A refused one gets a refusal without the reasons of that policy.
     pub(super) fn follow_ruling(&mut self, monitor: &mut Monitor, entry: TraceEntry) -> CallRuling {
         // The tape returns the earlier policy's ruling and ignores the argument, which is that of the present policy.
         match self.tape.choose(ProxyRuling::No) {
@@ -117,7 +118,8 @@ impl Proxy {
         }
     }
 
-    /// Records a call that ran under an earlier policy. Returns what is sent again; `None` if the trace has no room.
+    /// Records a call that ran under an earlier policy. Returns the call as it was sent then; `None` if the trace has no
+    /// room.
     pub(super) fn record_earlier_call(
         &mut self,
         monitor: &mut Monitor,

@@ -391,7 +391,7 @@ impl Proxy {
 }
 
 /// Returns the inputs that an answer to the call `sent` requests, and the server's `requestState`, which is sent back
-/// to the server with the client's responses; `None` if it has none.
+/// to the server with the client's responses; in its place `None`, if the answer has none.
 ///
 /// # Errors
 /// With the reason, for the operator, if the answer is malformed, exceeds a limit, or requests an input that the client

@@ -17,7 +17,9 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 pub const WAITING_STATUS: &str = "waiting";
 
 impl Proxy {
-    /// Returns the refusal of a call that a person was to decide on, like [`Self::judgement_refusal`].
+    /// Returns the refusal of a call that a person was to decide on; `verdict` is the outcome in words. If the present
+    /// policy has asked, the refusal states the reasons of the question, as [`Self::judgement_refusal`] does. If an
+    /// earlier policy has asked, the refusal states no reasons.
     pub(super) fn asked_refusal(&mut self, monitor: &mut Monitor, verdict: &str, asked: &AskedCall) -> Value {
         match asked.open() {
             Some(question) => self.judgement_refusal(monitor, verdict, question.judgement()),

@@ -103,7 +103,8 @@ impl IssuerClient {
         &self,
         request: http::Request<Vec<u8>>,
     ) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
-        // `rmcp` looks for metadata at several addresses with GET, so an error status at one of them is not a failure.
+        // `rmcp` looks for metadata at several addresses with GET. A status from 300 to 499 at one of them is therefore
+        // not a failure, except 429 (too many requests).
         let is_lookup = request.method() == http::Method::GET;
         let sent = self.send(request);
         let failure = match &sent {

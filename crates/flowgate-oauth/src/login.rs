@@ -79,7 +79,7 @@ pub enum LoginError {
     NotRegistered(SecureUrl, TokenFailure),
     /// The port of this machine cannot be used.
     Port(u16, io::Error),
-    /// The address for the browser is too long, or has another form.
+    /// The address for the browser is too long, or is not a valid URL.
     BadAddress(SecureUrl),
     /// The issuer refuses the login, with this code of OAuth.
     Refused(SecureUrl, String),
@@ -127,7 +127,8 @@ impl fmt::Display for LoginError {
             ),
             Self::BadAddress(issuer) => write!(
                 f,
-                "the address for logins at {issuer} is longer than {MAX_ADDRESS} bytes; write fewer `scopes` in `oauth`"
+                "the address for logins at {issuer} is not a valid URL, or is longer than {MAX_ADDRESS} bytes; write fewer \
+                `scopes` in `oauth`, or ask the operator of the issuer"
             ),
             Self::Refused(issuer, code) => {
                 write!(f, "the issuer {issuer} refuses the login with `{code}`; try again, or ask its operator")

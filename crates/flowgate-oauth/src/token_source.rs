@@ -108,7 +108,8 @@ impl TokenSource {
         self.token_other_than(None).await
     }
 
-    /// Returns a token other than `rejected`, which the server has not accepted.
+    /// Returns the token for a request that is sent again because the server has rejected the token `rejected`: another
+    /// token than this one.
     ///
     /// # Errors
     /// As for [`token`](Self::token).
